@@ -212,8 +212,6 @@ def _report(context: Context, impossible: Mapping[str, str]) -> Report:
     for pointer, keyword in document.keywords.items():
         level: Literal["exact", "checked", "annotated"] = "checked" if pointer in context.checked else "exact"
         notes = [context.checked.get(pointer, ""), remarks.pop(pointer).text if pointer in remarks else ""]
-        if keyword == "format" and not document.asserts_format:
-            level, notes = "annotated", ['formats="annotate"']
         lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
     lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
     lines += (ReportLine(reference(at), "properties", "exact", text) for at, text in impossible.items())
@@ -517,7 +515,7 @@ class _Level:
         node = None if place.negated else _simple_node(normalized.schema)
         if node is not None:
             self._document.check_keywords(normalized)
-            self._note_spellings((place,), types_at(place))
+            self._note_spellings((normalized,), types_at(normalized))
             if node is STRING:
                 self._context.note_met(STRING, place.pointer)
                 self._context.note_endless(STRING, ["maxLength"])
@@ -623,8 +621,7 @@ class _Level:
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
         left_out: list[tuple[Place, str]] = []
-        make = partial(scalar_node, asserts_format=context.asserts_format, limits=self._limits)
-        listed = make(places, types, left_out=left_out)
+        listed = scalar_node(places, types, limits=self._limits, left_out=left_out)
         if listed is not None:
             context.note_spellings(*spelling.of_listed(places, types))
             context.leave_all_out(left_out, matching.NOTE)
@@ -663,11 +660,9 @@ class _Level:
         """Note what is never written of values of these types."""
         context = self._context
         if "string" in types:
-            context.note_spellings(*spelling.of_strings(places, asserts_format=context.asserts_format))
+            context.note_spellings(*spelling.of_strings(places))
         if not types.isdisjoint(("integer", "number")):
-            decimals, is_bounded = decimals_in(
-                places, types, asserts_format=context.asserts_format, limits=self._limits
-            )
+            decimals, is_bounded = decimals_in(places, types, self._limits)
             context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
         if not types.isdisjoint(_NESTED):
             context.note_spellings(_SPACES[context.syntax])
@@ -676,18 +671,17 @@ class _Level:
             context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
 
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
-        make = partial(number_node, asserts_format=self._context.asserts_format, limits=self._limits)
         try:
-            return make(places, types)
+            return number_node(places, types, limits=self._limits)
         except NotRegular:
             for found in (values_of, negated_values_of):
                 for place, _ in found(places, "multipleOf"):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
-            return make(places, types, loosely=True)
+            return number_node(places, types, limits=self._limits, loosely=True)
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
-        node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
+        node = string_node(places, limits=self._limits, left_out=left_out)
         self._context.leave_all_out(left_out, matching.NOTE)
         self._context.note_strings(node)
         return node

@@ -62,11 +62,6 @@ class Context:
     _endless_terms: dict[Node, bool] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
 
-    @property
-    def asserts_format(self) -> bool:
-        """Whether `format` can reject a value."""
-        return self.document.asserts_format
-
     def leave_out(self, place: Place, keyword: str, reason: str = "") -> None:
         """Note that the automaton allows more than `keyword` of `place` does, so that the value must be checked.
 

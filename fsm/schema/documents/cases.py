@@ -453,10 +453,7 @@ class _Search:
         assert isinstance(place.schema, dict)
         number = 0
         for name, value in place.schema.items():
-            keyword = KEYWORDS.get(name)
-            if keyword is None or not (self._document.asserts_format or not keyword.is_optional):
-                continue
-            for way in keyword.failures(keyword, place, value) if name in KEYWORDS.enforced else ():
+            for way in KEYWORDS[name].failures(KEYWORDS[name], place, value) if name in KEYWORDS.enforced else ():
                 yield tuple(self._part(place, part, number, n) for n, part in enumerate(way))
                 number += 1
 

@@ -126,26 +126,23 @@ class Document:
             scope = self.resources.inside(schema, scope)
             dialect = scope.dialect
         if known is None:
-            known = self._without_unknown_format(in_latest_words(schema, dialect), place)
+            known = self._without_idle_format(in_latest_words(schema, dialect), place)
             if known is not schema:
                 self._remark_older_words(place, dialect)
             self._normalized[id(schema)] = self._normalized[id(known)] = known
             self._kept += (schema, known)
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
 
-    def _without_unknown_format(self, schema: Schema, place: Place) -> Schema:
+    def _without_idle_format(self, schema: Schema, place: Place) -> Schema:
         """The same without a `format` that rejects nothing here."""
         name = schema.get("format") if isinstance(schema, dict) else None
-        if (
-            not isinstance(schema, dict)
-            or not isinstance(name, str)
-            or not self.asserts_format
-            or is_known_format(name)
-        ):
+        if not isinstance(name, str) or (self.asserts_format and is_known_format(name)):
             return schema
-        self._remark(
-            place, "format", f"the format {shorten(name)} is not known, so that any text passes. {known_formats(name)}"
-        )
+        assert isinstance(schema, dict)
+        text = 'formats="annotate"'
+        if self.asserts_format:
+            text = f"the format {shorten(name)} is not known, so that any text passes. {known_formats(name)}"
+        self._remark(place, "format", text, is_suspect=self.asserts_format)
         return {key: value for key, value in schema.items() if key != "format"}
 
     def _remark_dialect(self) -> None:

@@ -123,7 +123,6 @@ class Keyword:
         accepts: whether it accepts a value of its types, given its own value; for `enum` and `const`, and for checks.
         is_built: whether what builds the terms of its types holds it, or says what it leaves out.
         is_heavy: whether its term costs more than others where it is joined to them.
-        is_optional: whether the option `formats` can make it an annotation.
         parts: gives the places for a member or an item, given a place, the value there, the name, and what tells whether a pattern is
             found in a key.
         patterns: the regular expressions in its value.
@@ -147,7 +146,6 @@ class Keyword:
     accepts: Callable[[Any, Any], bool] | None = None
     is_built: bool = False
     is_heavy: bool = False
-    is_optional: bool = False
     parts: Callable[[Place, Any, Name, Matches], Iterable[Place]] | None = None
     patterns: Callable[[Any], Iterable[str]] = no_patterns
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None

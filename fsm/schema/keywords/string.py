@@ -75,7 +75,6 @@ STRINGS = (
         failures=_format_failures,
         is_built=True,
         is_heavy=True,
-        is_optional=True,
         spelling=SPELLINGS.get,
     ),
 )

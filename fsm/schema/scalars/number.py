@@ -161,7 +161,7 @@ def decimals_of(value: Decimal) -> int:
     return max(-exponent, 0)
 
 
-def demand_of(places: Conjunction, *, integers: bool, asserts_format: bool, limits: Limits) -> Demand:
+def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
     """Read bounds, divisors and formats of all places together."""
     lows, highs, divisors, decimals = list[Bound](), list[Bound](), list[Fraction](), 0
     for keyword, bounds, inclusive in (
@@ -170,14 +170,14 @@ def demand_of(places: Conjunction, *, integers: bool, asserts_format: bool, limi
         ("maximum", highs, True),
         ("exclusiveMaximum", highs, False),
     ):
-        for place, value in chain(values_of(places, keyword), _of_formats(places, keyword, asserts_format)):
+        for place, value in chain(values_of(places, keyword), _of_formats(places, keyword)):
             bound, upwards = Bound(check_digits(value, place, keyword, limits), inclusive), bounds is lows
             if not integers:
                 bound = _for_doubles(bound, upwards=upwards)
             elif isinstance(value, float):
                 bound = _for_both_readings(bound, value, upwards=upwards)
             bounds.append(bound)
-    for place, value in chain(values_of(places, "multipleOf"), _of_formats(places, "multipleOf", asserts_format)):
+    for place, value in chain(values_of(places, "multipleOf"), _of_formats(places, "multipleOf")):
         step = check_digits(value, place, "multipleOf", limits)
         divisors.append(Fraction(step))
         decimals = max(decimals, decimals_of(step))
@@ -196,9 +196,9 @@ def demand_of(places: Conjunction, *, integers: bool, asserts_format: bool, limi
     )
 
 
-def _of_formats(places: Conjunction, keyword: str, asserts_format: bool) -> Iterable[tuple[Place, Any]]:
+def _of_formats(places: Conjunction, keyword: str) -> Iterable[tuple[Place, Any]]:
     """What the formats of some places say of numbers in the words of a keyword."""
-    for place, name in values_of(places, "format") if asserts_format else ():
+    for place, name in values_of(places, "format"):
         said = NUMBER_FORMATS.get(name, {})
         if keyword in said:
             yield place, said[keyword]
@@ -230,15 +230,12 @@ def _for_doubles(bound: Bound, *, upwards: bool) -> Bound:
     return Bound((max if upwards else min)(value, Decimal(nearest)), True)
 
 
-def number_node(
-    places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits, loosely: bool = False
-) -> Node:
+def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, loosely: bool = False) -> Node:
     """The numbers that satisfy all places.
 
     Args:
         places: what holds together.
         types: `integer` for whole numbers, `number` for others, or both.
-        asserts_format: whether `format` can reject a number.
         limits: bounds of compiling.
         loosely: whether to leave divisors out.
 
@@ -247,7 +244,7 @@ def number_node(
         BudgetExceeded: a bound has too many digits.
     """
     integers = "number" not in types
-    demand = demand_of(places, integers=integers, asserts_format=asserts_format, limits=limits)
+    demand = demand_of(places, integers=integers, limits=limits)
     if loosely:
         demand = replace(demand, divisor=None, not_divisors=())
     if len(demand.not_divisors) > MAX_NOT_DIVISORS:
@@ -274,13 +271,11 @@ def number_node(
     return nodes.intersection((node, *map(nodes.complement, (*excluded, *denied)))) if excluded or denied else node
 
 
-def decimals_in(
-    places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits
-) -> tuple[int | None, bool]:
+def decimals_in(places: Conjunction, types: frozenset[str], limits: Limits) -> tuple[int | None, bool]:
     """How many decimals the numbers of some places have at most (None: as many as any), and whether they have bounds."""
     if "number" not in types:
         return 0, False
-    demand = demand_of(places, integers=False, asserts_format=asserts_format, limits=limits)
+    demand = demand_of(places, integers=False, limits=limits)
     if "integer" not in types:
         demand = replace(demand, not_divisors=(*demand.not_divisors, Fraction(1)))
     return _decimals(demand), demand not in (Demand(), _SINGLE_DEMAND)
