@@ -20,7 +20,7 @@ from fsm.schema.context import Context
 from fsm.schema.key_kinds import KeyKinds, few_texts
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
-from fsm.schema.keywords.string import pattern_node
+from fsm.schema.keywords.scalar import pattern_node
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, values_of
 from fsm.schema.places.shape import Schema, escape
 from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled

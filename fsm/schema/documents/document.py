@@ -20,7 +20,7 @@ from fsm.schema.formats.table import is_known_format, known_formats
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.keyword import Role
 from fsm.schema.keywords.misspelling import meant_by
-from fsm.schema.keywords.string import pattern_node
+from fsm.schema.keywords.scalar import pattern_node
 from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, is_known
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.resource import Resources

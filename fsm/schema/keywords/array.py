@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Name, Way, no_failures, unless_trivial
+from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Name, Way, count_bounds, no_failures, unless_trivial
 from fsm.schema.places.place import NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from fsm.limits import Limits
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, values_of
-from fsm.schema.places.shape import JSON_TYPES, Inside, Schema, Shape, is_number
+from fsm.schema.places.shape import COUNT, JSON_TYPES, Inside, Schema, Shape, is_number
 from fsm.terms.node import Node
 
 ALL_TYPES = frozenset(JSON_TYPES)
@@ -181,6 +182,20 @@ class Keyword:
         assert self.merge is not None
         values = [int(value) for _, value in values_of(places, self.name)]
         return self.merge(values) if values else default
+
+
+def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword, Keyword]:
+    """The two bounds of a count, of characters, items or members. The tightest holds; one fails where the opposite bound holds."""
+
+    def below(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        if value > 0:
+            yield ({"type": [*types], most: int(value) - 1},)
+
+    def above(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        yield ({"type": [*types], least: int(value) + 1},)
+
+    bound = partial(Keyword, shape=COUNT, types=types, since="draft-04", is_built=True)
+    return bound(least, merge=max, failures=below), bound(most, merge=min, failures=above)
 
 
 def type_of(instance: Any) -> str:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Name, Role, Way, unless_trivial
+from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Name, Role, Way, count_bounds, unless_trivial
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 

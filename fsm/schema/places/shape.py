@@ -204,5 +204,5 @@ NAME_LISTS = Shape(_map_of("an object whose values are lists of names", _check_t
 VALUE = Shape(_check_value, Inside.VALUES)
 VALUES = Shape(_list_of("a list of values", _check_value), Inside.VALUES)
 ANYTHING = Shape(_check_nothing)
-ANY_VALUE = Shape(_check_nothing, Inside.VALUES)
+ANY_VALUES = Shape(_check_nothing, Inside.VALUES)
 ANY_SCHEMA_MAP = Shape(_check_nothing, Inside.SCHEMA_MAP)

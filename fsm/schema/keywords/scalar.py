@@ -1,19 +1,18 @@
-"""Keywords of strings: counts of characters, `pattern`, `format`."""
+"""Keywords of strings and numbers: counts of characters, `pattern`, `format`, bounds, `multipleOf`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.formats.table import NUMBER_FORMATS, SPELLINGS, format_node
-from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
-from fsm.schema.keywords.number import NUMBERS
+from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import TEXT
+from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 
@@ -51,8 +50,23 @@ def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Way]
         yield from _NUMBERS[said].failures(_NUMBERS[said], place, value)
 
 
-_NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
+def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
+    """A bound, which fails where the opposite one holds."""
 
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        yield ({"type": "number", opposite: value},)
+
+    return Keyword(name, NUMBER, NUMERIC, since=since, failures=failures, is_built=True)
+
+
+NUMBERS = (
+    _bound("minimum", "exclusiveMaximum"),
+    _bound("maximum", "exclusiveMinimum"),
+    _bound("exclusiveMinimum", "maximum"),
+    _bound("exclusiveMaximum", "minimum"),
+    Keyword("multipleOf", DIVISOR, NUMERIC, since="draft-04", failures=negated, is_built=True, is_heavy=True),
+)
+_NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
 
 STRINGS = (
     *count_bounds("minLength", "maxLength", STRING),
