@@ -14,11 +14,10 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from fsm.schema.documents.disjoint import are_disjoint, around
-from fsm.schema.documents.document import Document
-from fsm.schema.keywords import KEYWORDS, Keyword
-from fsm.schema.keywords.keyword import ALL_TYPES, NoNegation, Part, Role
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, NoNegation, Part, Role
 from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.places.schema_document import SchemaDocument
 from fsm.terms import work_budget as work
 
 MAX_EXACT = 200  # cases of one value where negations make them
@@ -110,7 +109,7 @@ class CaseFinder:
         listed: the places that stand for one with listed values, by its schema.
     """
 
-    def __init__(self, document: Document, negations: Negations = "all", *, is_coarse: bool = False) -> None:
+    def __init__(self, document: SchemaDocument, negations: Negations = "all", *, is_coarse: bool = False) -> None:
         self.document, self.is_coarse = document, is_coarse
         self.can_be_coarser = self.has_negated = False
         self._negations = negations

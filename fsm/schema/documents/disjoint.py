@@ -12,11 +12,10 @@ from functools import partial, reduce
 from itertools import combinations
 from typing import Any
 
-from fsm.schema.documents.document import Document
-from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import ALL_TYPES, Role, type_of
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
+from fsm.schema.places.schema_document import SchemaDocument
 from fsm.terms import work_budget as work
 
 _MAX_PAIRS = 20_000
@@ -68,7 +67,7 @@ class _Signature:
 class _Comparison:
     """Signatures of the branches of one `oneOf` and of their members, each read once."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: SchemaDocument) -> None:
         self._document = document
         self._known: dict[tuple[object, ...], _Signature] = {}
 
@@ -128,7 +127,7 @@ class _Comparison:
         return found
 
 
-def _own_signature(place: Place, document: Document) -> _Signature:
+def _own_signature(place: Place, document: SchemaDocument) -> _Signature:
     if isinstance(place.schema, bool):
         return _Signature() if place.schema else _Signature(frozenset())
     names, properties = place.get("required"), place.get("properties")
@@ -163,7 +162,7 @@ def around(owner: Place) -> Iterable[Place]:
         place = place.via
 
 
-def are_disjoint(owner: Place, branches: list[Place], document: Document) -> bool:
+def are_disjoint(owner: Place, branches: list[Place], document: SchemaDocument) -> bool:
     """True when it is sure that no value of `owner`, and of the places that led to it, satisfies two of its branches.
 
     False may mean that it was not found out.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from fsm.automaton.lazy_dfa import Automaton
@@ -17,18 +17,15 @@ from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import read_loosely
 from fsm.schema.documents.older_word import allows_any_type, in_latest_words
 from fsm.schema.formats.table import is_known_format, known_formats
-from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import Role
+from fsm.schema.keywords.keyword import KEYWORDS, Role
 from fsm.schema.keywords.misspelling import meant_by
-from fsm.schema.keywords.scalar import pattern_node
 from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, is_known
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.resource import Resources
+from fsm.schema.places.schema_document import AnySchema
 from fsm.schema.places.shape import Schema, check_schema, check_text, part_at, shorten
 from fsm.terms.characters import json_text
 from fsm.terms.node import Check
-
-AnySchema = TypeVar("AnySchema", Schema, Schema | NegatedKeyword)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class Document:
         self.remarks: dict[str, Remark] = {}
         self._is_strict = is_strict
         self.is_dynamic = False
-        self.registry = dict(registry or {})
+        self.registry: Mapping[str, Any] = dict(registry or {})
         self.validators = dict(validators or {})
         self._visited: set[int] = set()
         self._normalized: dict[int, Schema] = {}
@@ -204,7 +201,7 @@ class Document:
         """Whether a pattern of `patternProperties` is found in a key; None: the pattern is not regular."""
         if (pattern, name) not in self._matches:
             try:
-                node = pattern_node(pattern, place.at("patternProperties"), self.limits)
+                node = KEYWORDS.strings_with(pattern, place.at("patternProperties"), self.limits)
                 self._matches[pattern, name] = Automaton(node).accepts(json_text(name))
             except NotRegular:
                 self._matches[pattern, name] = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fsm.schema.keywords.array import ARRAYS
 from fsm.schema.keywords.combining import COMBINING
-from fsm.schema.keywords.keyword import Keyword, Registry
+from fsm.schema.keywords.keyword import KEYWORDS, Keyword, Registry
 from fsm.schema.keywords.object import OBJECTS
 from fsm.schema.keywords.python_type import PYTHON_TYPES
 from fsm.schema.keywords.scalar import NUMBERS, STRINGS
@@ -16,4 +16,4 @@ from fsm.schema.keywords.value import ANNOTATIONS, ANY_VALUE
 
 __all__ = ["KEYWORDS", "Keyword", "Registry"]
 
-KEYWORDS = Registry((*ANY_VALUE, *COMBINING, *OBJECTS, *ARRAYS, *STRINGS, *NUMBERS, *PYTHON_TYPES, *ANNOTATIONS))
+KEYWORDS.add((*ANY_VALUE, *COMBINING, *OBJECTS, *ARRAYS, *STRINGS, *NUMBERS, *PYTHON_TYPES, *ANNOTATIONS))

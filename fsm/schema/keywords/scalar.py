@@ -9,7 +9,8 @@ from typing import Any
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.schema.formats.table import NUMBER_FORMATS, SPELLINGS, format_node
+from fsm.schema.formats.number_format import NUMBER_FORMATS
+from fsm.schema.formats.table import SPELLINGS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
