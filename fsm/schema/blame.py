@@ -68,10 +68,10 @@ class SchemaOrigin:
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
         """Pointers to at most 8 keywords that forbid a text; none where no JSON value begins so."""
-        return _Inquiry(*self.read(), self.is_ordered).names(text, is_whole)
+        return _BlameSearch(*self.read(), self.is_ordered).names(text, is_whole)
 
 
-class _Inquiry:
+class _BlameSearch:
     """One question: which keywords of a document forbid a text."""
 
     def __init__(self, document: SchemaDocument, build: Build, is_ordered: bool) -> None:
@@ -166,11 +166,9 @@ class _Inquiry:
             return True
         if not place.has("type") or keyword.types == ALL_TYPES:
             return False
-        typed = self._part_of(place, kept | {"type"})
-        only_type = self._part_of(place, {"type"})
-        return self._forbids(typed, question.text, question.is_whole) and not self._forbids(
-            only_type, question.text, question.is_whole
-        )
+        typed, only_type = self._part_of(place, kept | {"type"}), self._part_of(place, {"type"})
+        text, is_whole = question.text, question.is_whole
+        return self._forbids(typed, text, is_whole) and not self._forbids(only_type, text, is_whole)
 
     def _part_of(self, place: Place, keywords: set[str]) -> Place:
         assert isinstance(place.schema, dict)
@@ -196,13 +194,11 @@ class _Inquiry:
         if state == DEAD or (is_whole and not automaton.is_accepting(state)):
             return True
         root = automaton.nodes[Automaton.initial_state]
-        return has_checks(root) and _fails_checks(Checker(root), text, is_whole)
-
-
-def _fails_checks(checker: Checker, text: bytes, is_whole: bool) -> bool:
-    """True when a value that ends in the text, or with it, does not pass its check."""
-    reading = checker.read(checker.initial, text)
-    return not reading.is_alive or (is_whole and checker.end(reading) is not True)
+        if not has_checks(root):
+            return False
+        checker = Checker(root)
+        reading = checker.read(checker.initial, text)
+        return not reading.is_alive or (is_whole and checker.end(reading) is not True)
 
 
 def _last_parts(text: bytes) -> Iterator[_Part]:

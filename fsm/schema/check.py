@@ -73,17 +73,16 @@ class SchemaCheck:
         resources = {at.removesuffix("#"): plain(schema, asserts_format=asserts) for at, schema in given}
         resources[document.resources.uri.removesuffix("#")] = root  # whatever the registry says
         draft = getattr(jsonschema_rs, _DRAFTS[name])
-        backtracks = matching.may_backtrack(json.dumps([wanted, resources]))
+        keywords = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
+        if matching.may_backtrack(json.dumps([wanted, resources])):
+            keywords["pattern"] = matching.pattern_keyword(self._search)
         try:
             return jsonschema_rs.validator_for(
                 {"$schema": uri, "allOf": wanted},
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=asserts,
                 offline=True,
-                keywords={
-                    **_own_checks(),
-                    **({"pattern": matching.pattern_keyword(self._search)} if backtracks else {}),
-                },
+                keywords=keywords,
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             problem = str(error).partition("\n")[0]
@@ -117,24 +116,21 @@ class SchemaCheck:
         return f"the value satisfies the schema at {', '.join(reference(place.pointer) for place in self._places)}"
 
 
-def _own_checks() -> dict[str, type]:
-    """What the validator is told of keywords that are in no draft."""
-    return {keyword.name: _check_of(keyword) for keyword in KEYWORDS.with_accepts}
+def _own_keyword(keyword: Keyword) -> Any:
+    """What the validator calls to make a keyword that is in no draft."""
+    return lambda parent, value, path: _OwnKeyword(keyword, value)
 
 
-def _check_of(keyword: Keyword) -> type:
-    class Check:
-        """A keyword in a schema, as the validator makes and calls it."""
+class _OwnKeyword:
+    """A keyword in a schema, as the validator calls it."""
 
-        def __init__(self, parent: Any, value: Any, path: Any) -> None:
-            self._value = value
+    def __init__(self, keyword: Keyword, value: Any) -> None:
+        self._keyword, self._value = keyword, value
 
-        def validate(self, instance: Any) -> None:
-            """Raise `ValueError` where the keyword does not accept a value."""
-            if not keyword.takes(self._value, instance):
-                raise ValueError(f"`{keyword.name}` does not accept it")
-
-    return Check
+    def validate(self, instance: Any) -> None:
+        """Raise `ValueError` where the keyword does not accept a value."""
+        if not self._keyword.takes(self._value, instance):
+            raise ValueError(f"`{self._keyword.name}` does not accept it")
 
 
 _DRAFTS = {

@@ -110,10 +110,7 @@ class KeyKinds:
 
 
 def few_texts(
-    start: State,
-    ends: Callable[[State], bool],
-    live_arcs: Callable[[State], Iterable[tuple[int, State]]],
-    most: int,
+    start: State, ends: Callable[[State], bool], live_arcs: Callable[[State], Iterable[tuple[int, State]]], most: int
 ) -> list[bytes] | None:
     """The texts that lead from `start` to a state that `ends`, ascending, or None where they are more than `most`, or some are long.
 

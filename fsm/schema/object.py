@@ -10,17 +10,17 @@ pattern allows, by the automaton, another one by a check.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import BudgetExceeded, NotRegular
+from fsm.errors import NotRegular
 from fsm.schema.context import Context
 from fsm.schema.key_kinds import KeyKinds, few_texts
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, values_of
+from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, values_of
 from fsm.schema.places.shape import Schema, escape
 from fsm.schema.scalars.quoted import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
@@ -63,27 +63,24 @@ class _Duty:
     value: Place
 
 
-def object_node(places: Conjunction, context: Context) -> Steps:
+_Member = tuple[str, Node, bool]
+"""A member with its name, its value, and whether it is required."""
+
+
+def object_node(places: Conjunction, context: Context) -> Builder:
     """The objects that satisfy all places."""
     declared = dict.fromkeys(name for _, value in values_of(places, "properties") for name in value)
     required = dict.fromkeys(name for _, value in values_of(places, "required") for name in value)
     names = declared | required
-    pointer = places[0].pointer if places else ""
-    context.limits.check("max_properties", len(names), "properties of an object", pointer)
+    context.limits.check("max_properties", len(names), "properties of an object", places[0].pointer if places else "")
     work.add(_OBJECT_WORK + _PROPERTY_WORK * len(names))
     work.check()
     keys = _Keys(places, context)
     if any(place.says(_OF_KEYS) or isinstance(place.schema, NegatedKeyword) for place in places):
         yield from keys.read()
-    members: list[tuple[str, Node, bool]] = []
-    for name in names:
-        value = EMPTY if keys.forbids(name) else (yield keys.value_places(name))
-        if value is not EMPTY:
-            members.append((name, value, name in required))
-        elif name in required:
-            return EMPTY
-        if context.is_outermost and name not in required and not context.is_possible(value):
-            yield from _note_impossible(places, name, context)
+    members = yield from _declared(places, names, required, keys, context)
+    if members is None:
+        return EMPTY
     others: list[tuple[_Kind, Node]] = []
     for kind in keys.kinds(names):
         value = yield keys.places_of(kind)
@@ -92,10 +89,7 @@ def object_node(places: Conjunction, context: Context) -> Steps:
         elif value is not EMPTY:
             others.append((kind, value))
     lo, hi = KEYWORDS["minProperties"].merged(places, 0), KEYWORDS["maxProperties"].merged(places)
-    if hi is None and any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
-        context.endless.append("maxProperties")
-    for kind, _ in others if hi is not None else ():
-        context.note_strings(kind.keys, "propertyNames")
+    _note_endless(others, hi, context)
     hi = None if hi is not None and not others and hi >= len(members) else hi
     lo = 0 if lo <= sum(member[2] for member in members) else lo
     if lo and others and context.is_strict:
@@ -103,22 +97,47 @@ def object_node(places: Conjunction, context: Context) -> Steps:
         context.leave_out(place, "minProperties", "keys that are not declared might repeat")
     if (hi is not None and hi < max(len(required), lo)) or (not others and lo > len(members)):
         return EMPTY
-    if context.key_order == "schema" and lo == 0 and hi is None and not keys.duties:
-        first, later = _additional(others, context.syntax)
-        node = nodes.concat(_OPEN, _members(members, first, later, context.syntax))
+    is_ordered, syntax = context.key_order == "schema", context.syntax
+    if is_ordered and lo == 0 and hi is None and not keys.duties:
+        node = _members(members, *_additional(others, syntax), syntax)
     else:
         entries = yield from _entries(members, others, keys, context)
-        table = MemberTable(
+        node = MemberTable(
             tuple(entries),
             lo=lo,
             hi=hi,
             duties=len(keys.duties),
-            is_ordered=context.key_order == "schema",
-            comma=context.syntax.comma,
+            is_ordered=is_ordered,
+            comma=syntax.comma,
             close=_CLOSE,
-        )
-        node = nodes.concat(_OPEN, table.members())
+        ).members()
+    node = nodes.concat(_OPEN, node)
     return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
+
+
+def _declared(
+    places: Conjunction, names: Iterable[str], required: Container[str], keys: _Keys, context: Context
+) -> Generator[Conjunction, Node, list[_Member] | None]:
+    """The declared members that some value satisfies; None where a required one has no value."""
+    members: list[_Member] = []
+    for name in names:
+        value = EMPTY if keys.forbids(name) else (yield keys.value_places(name))
+        if value is not EMPTY:
+            members.append((name, value, name in required))
+        elif name in required:
+            return None
+        if context.is_outermost and name not in required and not context.is_possible(value):
+            yield from _note_impossible(places, name, context)
+    return members
+
+
+def _note_endless(others: list[tuple[_Kind, Node]], most: int | None, context: Context) -> None:
+    """Note whether members that are not declared, of which there may be so many, make the object endless."""
+    if most is not None:
+        for kind, _ in others:
+            context.note_strings(kind.keys, "propertyNames")
+    elif any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
+        context.endless.append("maxProperties")
 
 
 _MEANT: tuple[Schema, ...] = (True, False, {"not": {}}, {"not": True})
@@ -139,7 +158,7 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
 
 
 def _entries(
-    members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
+    members: list[_Member], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[MemberEntry]]:
     """The entries of a table: every member once for each set of duties that its value may do."""
     found = list[MemberEntry]()
@@ -321,7 +340,7 @@ class _Keys:
             kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
             if left is None and (not declared or divided.is_endless(number)):
                 kind.keys.is_inhabited = True  # endlessly many texts minus finitely many: some text is left
-            if left or (left is None and self._is_inhabited(kind.keys)):
+            if left or (left is None and self._context.is_possible(kind.keys)):
                 found.append(kind)
         self._limit_kinds(len(found))
         return found
@@ -352,7 +371,7 @@ class _Keys:
         for n, node in enumerate(self._languages):
             sides = ((node, 1 << n), (nodes.complement(node), 0))
             parts = ((nodes.intersection((keys, side)), kind | bit) for keys, kind in found for side, bit in sides)
-            found = [(keys, kind) for keys, kind in parts if self._is_inhabited(keys)]
+            found = [(keys, kind) for keys, kind in parts if self._context.is_possible(keys)]
             self._limit_kinds(len(found))
         derivatives = Derivatives()
         few = (few_texts(keys, lambda node: node.nullable, derivatives.live_arcs, _MAX_FEW) for keys, _ in found)
@@ -360,12 +379,6 @@ class _Keys:
 
     def _limit_kinds(self, count: int) -> None:
         self._context.limits.check("max_key_kinds", count, "kinds of keys", self._places[0].pointer)
-
-    def _is_inhabited(self, keys: Node) -> bool:
-        try:
-            return self._context.derivatives.is_inhabited(keys)
-        except BudgetExceeded:
-            return True
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:
@@ -375,30 +388,30 @@ def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node,
     return syntax.members(nodes.alternation(nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others))
 
 
-def _members(members: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> Node:
+def _members(members: list[_Member], first: Node, later: Node, syntax: Syntax) -> Node:
     """Build from the end. `first` is what may come if no member came yet, `later` if some did.
 
-    Members fall into runs of optional ones, each closed by a required one, the last run by the end of the object.
+    Members fall into groups of optional ones, each closed by a required one, the last group by the end of the object.
     """
-    runs: list[list[tuple[str, Node, bool]]] = [[]]
+    groups: list[list[_Member]] = [[]]
     for member in members:
-        runs[-1].append(member)
+        groups[-1].append(member)
         if member[2]:
-            runs.append([])
-    for run in reversed(runs):
-        if run:
-            first, later = _run(run, first, later, syntax)
+            groups.append([])
+    for group in reversed(groups):
+        if group:
+            first, later = _group(group, first, later, syntax)
     return first
 
 
-def _run(run: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> tuple[Node, Node]:
-    """Put a run before what follows it; both are given as the first in the object and after other members."""
-    words = tuple(spelled(name) for name, _, _ in run)
-    if len(run) == 1 and run[0][2]:
-        member = nodes.sequence((nodes.literal(words[0]), syntax.colon, run[0][1], later))
+def _group(group: list[_Member], first: Node, later: Node, syntax: Syntax) -> tuple[Node, Node]:
+    """Put a group before what follows it; both are given as the first in the object and after other members."""
+    words = tuple(spelled(name) for name, _, _ in group)
+    if len(group) == 1 and group[0][2]:
+        member = nodes.sequence((nodes.literal(words[0]), syntax.colon, group[0][1], later))
         return member, nodes.concat(syntax.comma, member)
-    values = tuple(nodes.concat(syntax.colon, value) for _, value, _ in run)
-    if run[-1][2]:
+    values = tuple(nodes.concat(syntax.colon, value) for _, value, _ in group)
+    if group[-1][2]:
         members = fields(FieldList(words, values, syntax.comma, EMPTY, later))
         return members, nodes.concat(syntax.comma, members)
     members = fields(FieldList(words, values, syntax.comma, later, later))

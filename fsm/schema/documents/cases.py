@@ -13,7 +13,7 @@ from itertools import chain, combinations
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from fsm.schema.documents.disjoint import are_disjoint, around
+from fsm.schema.documents.disjoint import are_disjoint
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, NoNegation, Part, Role
 from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
@@ -47,8 +47,8 @@ class _Chosen(NamedTuple):
     is_multiplied: bool
 
 
-class _Way(NamedTuple):
-    """A case in the making: the places that are done, those to come, what was seen, the types that are left, and the choices made."""
+class _PartialCase(NamedTuple):
+    """A case that is not complete: the places that are done and to come, what was seen, the types that are left, the choices made."""
 
     done: Conjunction
     todo: Conjunction
@@ -229,7 +229,7 @@ class CaseFinder:
 
     def are_disjoint(self, place: Place, branches: list[Place]) -> bool:
         """Asked once for each place and those around it, as values that share a schema ask again and again."""
-        key = tuple(outer.key for outer in around(place))
+        key = tuple(outer.key for outer in place.holding())
         if key not in self._disjoint:
             self._disjoint[key] = are_disjoint(place, branches, self.document)
         return self._disjoint[key]
@@ -254,16 +254,16 @@ class _Search:
 
     def run(self) -> Cases:
         """The cases."""
-        stack = [_Way((), self._places, frozenset(), ALL_TYPES, ())]
+        stack = [_PartialCase((), self._places, frozenset(), ALL_TYPES, ())]
         while stack:
-            way = stack.pop()
+            case = stack.pop()
             self._count_step(len(stack))
-            if not way.types:
+            if not case.types:
                 continue
-            if way.todo:
-                stack.extend(reversed(self._next_ways(way)))
+            if case.todo:
+                stack.extend(reversed(self._extended(case)))
             else:
-                self._finish(way, len(stack))
+                self._finish(case, len(stack))
         cost = _CASE_COST * len(self._found) if self._num_negated else 0
         return Cases(list(self._found.values()), tuple(self._missing.values()), cost)
 
@@ -282,23 +282,23 @@ class _Search:
         if is_many and not self._loosely and self._finder.has_negated:
             raise TooManyCases(f"more than {MAX_EXACT} cases for one value (at '#{self._pointer}')")
 
-    def _finish(self, way: _Way, num_open: int) -> None:
+    def _finish(self, case: _PartialCase, num_open: int) -> None:
         """Keep a case."""
-        self._found.setdefault(tuple(p.key for p in way.done), way.done)
+        self._found.setdefault(tuple(p.key for p in case.done), case.done)
         self._limit_alternatives(len(self._found) + num_open, self._pointer)
-        if way.made and way.made[-1].is_multiplied:
-            self._joined += sum(map(_weight, way.done))
+        if case.made and case.made[-1].is_multiplied:
+            self._joined += sum(map(_weight, case.done))
         if not self._loosely:
             self._limit_joined(self._joined, self._pointer)
 
-    def _next_ways(self, way: _Way) -> list[_Way]:
-        """The ways on which the next place of one leads."""
-        done, (first, *rest), seen, types, made = way
+    def _extended(self, case: _PartialCase) -> list[_PartialCase]:
+        """The cases to which the next place of one extends it."""
+        done, (first, *rest), seen, types, made = case
         place = self._document.normalize_draft(first)
         if isinstance(place.schema, bool) and place.schema == place.negated:
             return []
         if isinstance(place.schema, bool) or (place.key in seen and not place.is_watched):
-            return [_Way(done, tuple(rest), seen, types, made)]
+            return [_PartialCase(done, tuple(rest), seen, types, made)]
         self._document.check_keywords(place)
         if place.negated:
             self._num_negated += 1
@@ -311,17 +311,13 @@ class _Search:
             self._finder.can_be_coarser |= bool(made)
             is_multiplied = factor > 1 or (bool(made) and made[-1].is_multiplied)
             made = (*made, _Chosen(place, len(choices), is_multiplied))
-        return [_Way(done, (*chosen, *always, *rest), seen | {place.key}, types, made) for chosen in choices]
+        return [_PartialCase(done, (*chosen, *always, *rest), seen | {place.key}, types, made) for chosen in choices]
 
     def _factor(self, place: Place, made: tuple[_Chosen, ...]) -> int:
         """How often each choice of a place is combined with others: those of places beside it, not of those around it."""
         if not made or self._finder.is_coarse:
             return prod(choice.num_options for choice in made)
-        outer = set[int]()
-        around: Place | None = place
-        while around is not None:
-            outer.add(id(around))
-            around = around.via
+        outer = set(map(id, place.lineage()))
         return prod(choice.num_options for choice in made if id(choice.place) not in outer)
 
     def _limit_joined(self, joined: int, pointer: str) -> None:
@@ -447,17 +443,17 @@ class _Search:
         """Yield the ways to fail the keywords of a place, references aside.
 
         Raises:
-            NoNegation: a way cannot be told.
+            NoNegation: one of them cannot be told.
         """
         assert isinstance(place.schema, dict)
         number = 0
         for name, value in place.schema.items():
-            for way in KEYWORDS[name].failures(KEYWORDS[name], place, value) if name in KEYWORDS.enforced else ():
-                yield tuple(self._part(place, part, number, n) for n, part in enumerate(way))
+            for failure in KEYWORDS[name].failures(KEYWORDS[name], place, value) if name in KEYWORDS.enforced else ():
+                yield tuple(self._part(place, part, number, n) for n, part in enumerate(failure))
                 number += 1
 
     def _part(self, place: Place, part: Part, number: int, position: int) -> Place:
-        """A part of a way to fail a place, as a place."""
+        """A part of a failure of a place, as a place."""
         if isinstance(part, Place):
             return part
         return place.beside(self._document.make(part, "way", id(place.schema), number, position))

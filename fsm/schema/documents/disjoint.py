@@ -134,11 +134,8 @@ def _own_signature(place: Place, document: SchemaDocument) -> _Signature:
     required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
     tags = dict[str, frozenset[Any]]()
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        listed = (
-            _scalars(document.normalize_draft(place.below(schema, "properties", name)))
-            if isinstance(schema, dict)
-            else None
-        )
+        below = place.below(schema, "properties", name)
+        listed = _scalars(document.normalize_draft(below)) if isinstance(schema, dict) else None
         if listed is not None:
             tags[name] = listed
     types, values = types_at(place), _scalars(place)
@@ -154,14 +151,6 @@ def _scalars(place: Place) -> frozenset[Any] | None:
     return frozenset(identity(value) for value in values)
 
 
-def around(owner: Place) -> Iterable[Place]:
-    """A place, and those that apply it to the same value and hold for it themselves."""
-    place: Place | None = owner
-    while place is not None and not place.negated:
-        yield place
-        place = place.via
-
-
 def are_disjoint(owner: Place, branches: list[Place], document: SchemaDocument) -> bool:
     """True when it is sure that no value of `owner`, and of the places that led to it, satisfies two of its branches.
 
@@ -170,7 +159,7 @@ def are_disjoint(owner: Place, branches: list[Place], document: SchemaDocument) 
     if len(branches) * (len(branches) - 1) > 2 * _MAX_PAIRS:
         return False
     comparison = _Comparison(document)
-    own = reduce(_Signature.meet, (_own_signature(place, document) for place in around(owner)))
+    own = reduce(_Signature.meet, (_own_signature(place, document) for place in owner.holding()))
     signatures = [own.meet(comparison.signature(branch)) for branch in branches if branch.schema is not False]
     for one, other in combinations(signatures, 2):
         work.add(_PAIR_WORK)

@@ -229,22 +229,19 @@ class Document:
 
     def _find(self, place: Place, keyword: str, reference: str, pointer: str) -> Place:
         if keyword == "$ref" and place.scope is None:
-            found = self._in_root(reference, pointer)
+            found = self._in_root(reference)
             if found is not None:
                 return place.elsewhere(*found, None)
         scope = place.scope or self.resources.scope()
-        if keyword == "$ref":
-            schema, inner = self.resources.find(reference, scope, pointer)
+        self.is_dynamic |= keyword != "$ref"
+        if keyword == "$recursiveRef":
+            schema, inner = self.resources.recursive(scope, pointer)
         else:
-            self.is_dynamic = True
-            if keyword == "$recursiveRef":
-                schema, inner = self.resources.recursive(scope, pointer)
-            else:
-                schema, inner = self.resources.find(reference, scope, pointer, is_dynamic=True)
+            schema, inner = self.resources.find(reference, scope, pointer, is_dynamic=keyword == "$dynamicRef")
         at = reference if inner.uri == self.resources.uri else f"{inner.uri}#{reference.partition('#')[2]}"
         return place.elsewhere(schema, at.removeprefix("#"), inner)
 
-    def _in_root(self, reference: str, pointer: str) -> tuple[Schema, str] | None:
+    def _in_root(self, reference: str) -> tuple[Schema, str] | None:
         """The schema at a pointer into the root, without a look at resources; None where there may be more to it."""
         base, _, fragment = reference.partition("#")
         if (base and base != self._base) or (fragment and not fragment.startswith("/")):
@@ -277,9 +274,9 @@ class Document:
                 self.keywords[pointer] = keyword
             elif keyword not in KEYWORDS:
                 self._remark_unknown(place, keyword, value)
-        for known in KEYWORDS.with_patterns:
-            for pattern in known.patterns(schema[known.name]) if known.name in schema else ():
-                self._remark_pattern(place, known.name, pattern)
+        for name, patterns in KEYWORDS.with_patterns:
+            for pattern in patterns(schema[name]) if name in schema else ():
+                self._remark_pattern(place, name, pattern)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
 
     def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:

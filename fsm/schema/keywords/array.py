@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Name, Way, count_bounds, no_failures, unless_trivial
+from fsm.schema.keywords.keyword import (
+    ARRAY,
+    Failure,
+    Keyword,
+    Matches,
+    Name,
+    count_bounds,
+    no_failures,
+    unless_trivial,
+)
 from fsm.schema.places.place import NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
@@ -19,20 +28,20 @@ class SomeItem:
     schema: Schema
 
 
-def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
     for position, schema in enumerate(schemas):
         if schema is not True:
             first = [*[True] * position, negation_of(schema)]
             yield ({"type": "array", "minItems": position + 1, "prefixItems": first},)
 
 
-def _items_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _items_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     start = len(place.get("prefixItems") or ())
     if schema is not True:
         yield (NegatedKeyword("items", SomeItem(start, negation_of(schema)), ARRAY),)
 
 
-def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     least, most = place.get("minContains"), place.get("maxContains")
     if least is None or least > 0:
         fewer = 0 if least is None else int(least) - 1

@@ -33,7 +33,7 @@ PYTHON_TYPE = "python"
 """In the place of a draft, of a keyword that only the schemas of Python types have; their own code is asked where no term holds it."""
 
 Part = Schema | NegatedKeyword | Place
-Way = tuple[Part, ...]
+Failure = tuple[Part, ...]
 """Schemas that hold together when a value fails in this way; a `Place` where it is a part of the schema itself."""
 
 
@@ -72,17 +72,12 @@ Make = Callable[..., Schema]
 """Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
 
 
-def no_patterns(value: Any) -> Iterable[str]:
-    """No regular expressions."""
-    return ()
-
-
-def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     """One way to fail: a value of the keyword's types that it does not accept."""
     yield (NegatedKeyword(keyword.name, value, keyword.types),)
 
 
-def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     """The same, where terms or checks are sure to hold it.
 
     Raises:
@@ -93,7 +88,7 @@ def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way
     return negated(keyword, place, value)
 
 
-def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     """None: the keyword beside which it counts tells them."""
     return iter(())
 
@@ -101,7 +96,7 @@ def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
 def unless_trivial(trivial: Any) -> Any:
     """The default, but for the one value of a keyword that rejects nothing."""
 
-    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         return iter(()) if value is trivial else default_failures(keyword, place, value)
 
     return failures
@@ -126,7 +121,7 @@ class Keyword:
         is_heavy: whether its term costs more than others where it is joined to them.
         parts: gives the places for a member or an item, given a place, the value there, the name, and what tells whether a pattern is
             found in a key.
-        patterns: the regular expressions in its value.
+        patterns: gives the regular expressions in its value; None: there are none.
         cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
         is_negating: whether the cases deny a schema in it.
         is_exclusive: of branches, whether only one of them holds.
@@ -142,13 +137,13 @@ class Keyword:
     role: Role = Role.ASSERTION
     since: str | None = None
     merge: Callable[[Iterable[Any]], Any] | None = None
-    failures: Callable[[Keyword, Place, Any], Iterator[Way]] = default_failures
+    failures: Callable[[Keyword, Place, Any], Iterator[Failure]] = default_failures
     language: Callable[[Any, str, Limits], Node | None] | None = None
     accepts: Callable[[Any, Any], bool] | None = None
     is_built: bool = False
     is_heavy: bool = False
     parts: Callable[[Place, Any, Name, Matches], Iterable[Place]] | None = None
-    patterns: Callable[[Any], Iterable[str]] = no_patterns
+    patterns: Callable[[Any], Iterable[str]] | None = None
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
     is_negating: bool = False
     is_exclusive: bool = False
@@ -187,11 +182,11 @@ class Keyword:
 def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword, Keyword]:
     """The two bounds of a count, of characters, items or members. The tightest holds; one fails where the opposite bound holds."""
 
-    def below(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    def below(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         if value > 0:
             yield ({"type": [*types], most: int(value) - 1},)
 
-    def above(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    def above(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         yield ({"type": [*types], least: int(value) + 1},)
 
     bound = partial(Keyword, shape=COUNT, types=types, since="draft-04", is_built=True)
@@ -229,7 +224,7 @@ class Registry(dict[str, Keyword]):
         besides_type: those that reject values, but for `type`.
         with_accepts: those that the validator must be told.
         with_language: those that are a language of strings.
-        with_patterns: those that hold regular expressions.
+        with_patterns: those that hold regular expressions, each with what finds them in its value.
     """
 
     def add(self, keywords: Iterable[Keyword]) -> None:
@@ -267,10 +262,9 @@ class Registry(dict[str, Keyword]):
         self.of_python_types = self._those(lambda one: one.since == PYTHON_TYPE)
         self.besides_type = self.enforced - {"type"}
         self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
-        self.with_patterns = tuple(one for one in self.values() if one.patterns is not no_patterns)
+        self.with_patterns = tuple((name, one.patterns) for name, one in self.items() if one.patterns is not None)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
-        late = [frozenset(DRAFTS[number + 1 :]) for number in range(len(DRAFTS))]
-        self._unknown = {draft: self._since(later) for draft, later in zip(DRAFTS, late, strict=True)}
+        self._unknown = {draft: self._since(DRAFTS[number + 1 :]) for number, draft in enumerate(DRAFTS)}
 
     def with_roles(self, place: Place, *roles: Role) -> list[Keyword]:
         """The keywords of a place with these roles, those with the first role first."""
@@ -282,7 +276,7 @@ class Registry(dict[str, Keyword]):
     def _with_role(self, *roles: Role) -> frozenset[str]:
         return self._those(lambda one: one.role in roles)
 
-    def _since(self, drafts: frozenset[str]) -> frozenset[str]:
+    def _since(self, drafts: tuple[str, ...]) -> frozenset[str]:
         return self._those(lambda one: one.since in drafts)
 
     def unknown_to(self, draft: str) -> frozenset[str]:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Name, Role, Way, count_bounds, unless_trivial
+from fsm.schema.keywords.keyword import (
+    OBJECT,
+    Failure,
+    Keyword,
+    Make,
+    Matches,
+    Name,
+    Role,
+    count_bounds,
+    unless_trivial,
+)
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 
@@ -31,46 +41,43 @@ class SomeMember:
     known_patterns: tuple[str, ...] = ()
 
 
-def _required_failures(keyword: Keyword, place: Place, names: list[str]) -> Iterator[Way]:
+def _required_failures(keyword: Keyword, place: Place, names: list[str]) -> Iterator[Failure]:
     for name in names:
         yield ({"type": "object", "properties": {name: False}},)
 
 
-def _properties_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+def _properties_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
     for name, schema in schemas.items():
         if schema is not True:
             yield ({"type": "object", "required": [name], "properties": {name: negation_of(schema)}},)
 
 
-def _pattern_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+def _pattern_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
     for pattern, schema in schemas.items():
         if schema is not True:
             yield (NegatedKeyword(keyword.name, SomeMember(negation_of(schema), pattern=pattern), OBJECT),)
 
 
-def _additional_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _additional_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     if schema is not True:
         known = tuple(place.get("properties") or ()), tuple(place.get("patternProperties") or ())
         yield (NegatedKeyword(keyword.name, SomeMember(negation_of(schema), None, True, *known), OBJECT),)
 
 
-def _names_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _names_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     if schema is not True:
         yield (NegatedKeyword(keyword.name, SomeMember(key=negation_of(schema)), OBJECT),)
 
 
-def _dependent_required_failures(keyword: Keyword, place: Place, lists: dict[str, list[str]]) -> Iterator[Way]:
+def _dependent_required_failures(keyword: Keyword, place: Place, lists: dict[str, list[str]]) -> Iterator[Failure]:
     for key, names in lists.items():
         for name in names:
             yield ({"type": "object", "required": [key], "properties": {name: False}},)
 
 
-def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
     for key, schema in schemas.items():
-        yield (
-            {"type": "object", "required": [key]},
-            place.beside(schema, keyword.name, key, negated=True),
-        )
+        yield ({"type": "object", "required": [key]}, place.beside(schema, keyword.name, key, negated=True))
 
 
 def _properties_parts(place: Place, schemas: Any, name: Name, matches: Matches) -> Iterable[Place]:

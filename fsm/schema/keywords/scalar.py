@@ -11,7 +11,7 @@ from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.formats.table import SPELLINGS, format_node
-from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way, count_bounds, negated
+from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
 from fsm.terms.characters import json_spelling
@@ -43,7 +43,7 @@ def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
     return None if name in NUMBER_FORMATS else format_node(name)
 
 
-def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Way]:
+def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
     """A format of numbers fails as the keywords do that it stands for."""
     if name not in NUMBER_FORMATS:
         yield (NegatedKeyword(keyword.name, name, STRING),)
@@ -54,7 +54,7 @@ def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Way]
 def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
     """A bound, which fails where the opposite one holds."""
 
-    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         yield ({"type": "number", opposite: value},)
 
     return Keyword(name, NUMBER, NUMERIC, since=since, failures=failures, is_built=True)

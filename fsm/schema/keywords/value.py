@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Part, Role, Way
+from fsm.schema.keywords.keyword import ALL_TYPES, Failure, Keyword, Part, Role
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.shape import (
     ANY_SCHEMA_MAP,
@@ -70,11 +70,11 @@ def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]
     }
 
 
-def _type_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def _type_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     yield (NegatedKeyword(keyword.name, value, ALL_TYPES - types_named(value)),)
 
 
-def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Iterator[Way]:
+def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Iterator[Failure]:
     scalars = tuple(value for value in values if not isinstance(value, list | dict))
     parts: list[Part] = [NegatedKeyword("enum", scalars, ALL_TYPES)]
     for value in values:
@@ -83,7 +83,7 @@ def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Itera
     yield tuple(parts)
 
 
-def _const_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def _const_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     yield from _listed_failures(keyword, place, [value])
 
 

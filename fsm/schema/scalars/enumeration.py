@@ -25,11 +25,7 @@ _OTHERS_PER_WORK = 1  # numbers become decimals
 
 
 def scalar_node(
-    places: Conjunction,
-    types: frozenset[str],
-    *,
-    limits: Limits,
-    left_out: list[tuple[Place, str]],
+    places: Conjunction, types: frozenset[str], *, limits: Limits, left_out: list[tuple[Place, str]]
 ) -> Node | None:
     """The scalars that `enum` and `const` of all places allow and the other keywords too, as one set of words.
 
