@@ -12,7 +12,7 @@ from math import inf
 
 from fsm.schema.context import Context
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Conjunction, Place, Steps, negated_values_of, values_of
+from fsm.schema.places.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
@@ -40,7 +40,7 @@ class _Count:
         return self.lo if self.hi is None else self.hi
 
 
-def array_node(places: Conjunction, context: Context) -> Steps:
+def array_node(places: Conjunction, context: Context) -> Builder:
     """The arrays that satisfy all places."""
     lo, hi = KEYWORDS["minItems"].merged(places, 0), KEYWORDS["maxItems"].merged(places)
     lo = max((lo, *(some.start + 1 for _, some in negated_values_of(places, "items"))))
@@ -68,7 +68,7 @@ def _most_different(places: Conjunction, context: Context) -> float:
     return most
 
 
-def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is_open: bool) -> Steps:
+def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is_open: bool) -> Builder:
     """The arrays, whether items repeat or not; those that are not open end when all items that there are have come."""
     counts = [count for count in _counts(places) if count.lo or count.hi is not None]
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
@@ -122,14 +122,14 @@ def _item_places(places: Conjunction, position: int, context: Context) -> Conjun
     """The schemas that hold for the item at `position`."""
     found: list[Place] = []
     for place in places:
-        fixed = place.get("prefixItems") or ()
-        if position < len(fixed):
-            found.append(place.below(fixed[position], "prefixItems", position))
-        elif place.has("items"):
-            found.append(place.below(place.get("items"), "items"))
+        found += KEYWORDS.parts(place, position, _matches_no_item)
         if place.has("unevaluatedItems"):
             found += _unevaluated(places, place, position, context)
     return tuple(found)
+
+
+def _matches_no_item(pattern: str, key: object) -> None:
+    """Items have no key."""
 
 
 def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:
@@ -173,15 +173,8 @@ _Class = tuple[tuple[int, ...], Node]
 
 
 def _counted(
-    places: Conjunction,
-    counts: list[_Count],
-    length: int,
-    lo: int,
-    hi: int | None,
-    context: Context,
-    *,
-    is_open: bool,
-) -> Steps:
+    places: Conjunction, counts: list[_Count], length: int, lo: int, hi: int | None, context: Context, *, is_open: bool
+) -> Builder:
     """Arrays whose items are counted, built from the last position to the first."""
     classes: list[list[_Class]] = []
     for position in range(length + 1 if hi is None else min(length + 1, hi)):
@@ -265,12 +258,5 @@ class _Grid:
                     leave.append(nodes.sequence((comma, item, after[target])))
             loop = nodes.repeat(nodes.concat(comma, nodes.alternation(stay)))
             after[total] = nodes.concat(loop, nodes.alternation(leave))
-        if position == 0:
-            return self._from_start(totals, after)
-        return after
-
-    def _from_start(
-        self, totals: list[tuple[int, ...]], after: dict[tuple[int, ...], Node]
-    ) -> dict[tuple[int, ...], Node]:
-        """The first item has no comma before it."""
-        return {total: self._step(0, total, after) for total in totals}
+        # The first item has no comma before it.
+        return after if position else {total: self._step(0, total, after) for total in totals}

@@ -20,7 +20,7 @@ from fsm.schema.context import KeyOrder
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, Role
 from fsm.schema.places.place import WATCHERS, Conjunction, Place
 from fsm.schema.places.schema_document import SchemaDocument
-from fsm.schema.scalars.quoted import spelled
+from fsm.schema.value_check import scan
 from fsm.terms.node import Node
 
 MAX_NAMED = 8
@@ -33,12 +33,12 @@ class _Part:
     """A part of a value in its text: a member of an object, or an item.
 
     Attributes:
-        name: the key, or the number of an item; None while the key is being written.
+        name: the key, or the number of an item.
         text: what is there of the value.
         is_whole: whether something follows it already.
     """
 
-    name: str | int | None
+    name: str | int
     text: bytes
     is_whole: bool
 
@@ -68,10 +68,10 @@ class SchemaOrigin:
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
         """Pointers to at most 8 keywords that forbid a text; none where no JSON value begins so."""
-        return _Inquiry(*self.read(), self.is_ordered).names(text, is_whole)
+        return _BlameSearch(*self.read(), self.is_ordered).names(text, is_whole)
 
 
-class _Inquiry:
+class _BlameSearch:
     """One question: which keywords of a document forbid a text."""
 
     def __init__(self, document: SchemaDocument, build: Build, is_ordered: bool) -> None:
@@ -142,27 +142,20 @@ class _Inquiry:
         """Questions about the places for the same value that a keyword leads to."""
         text, is_whole = question.text, question.is_whole
         if keyword.role is Role.REFERENCE:
-            target = self._document.resolve(place, keyword.name)._replace(via=None)
-            if self._forbids(target, text, is_whole):
-                yield _Question(target, text, is_whole)
-            return
-        schemas = keyword.shape.schemas(place.get(keyword.name))
-        branches = [place.below(schema, keyword.name, *tokens) for tokens, schema in schemas]
+            branches = [self._document.resolve(place, keyword.name)._replace(via=None)]
+        else:
+            schemas = keyword.shape.schemas(place.get(keyword.name))
+            branches = [place.below(schema, keyword.name, *tokens) for tokens, schema in schemas]
         wrong = [branch for branch in branches if self._forbids(branch, text, is_whole)]
         if keyword.role is Role.ALL or len(wrong) == len(branches):
             yield from (_Question(branch, text, is_whole) for branch in wrong)
 
     def _below(self, place: Place, keyword: Keyword, part: _Part) -> Iterator[_Question]:
         """Questions about the places for a part of the value that a keyword leads to."""
-        if keyword.parts is None or part.name is None:
-            return
-        for below in keyword.parts(place, place.get(keyword.name), part.name, partial(self._matches, place)):
+        assert keyword.parts is not None
+        for below in keyword.parts(place, place.get(keyword.name), part.name, partial(self._document.is_found, place)):
             if part.text and self._forbids(below, part.text, part.is_whole):
                 yield _Question(below, part.text, part.is_whole)
-
-    def _matches(self, place: Place, pattern: str, name: str) -> bool:
-        node = KEYWORDS.strings_with(pattern, place.at("patternProperties"), self._document.limits)
-        return Automaton(node).accepts(spelled(name)[1:-1])
 
     def _is_to_blame(self, place: Place, keyword: Keyword, question: _Question) -> bool:
         """True where no value begins with the text that satisfies this keyword, and `type` beside it."""
@@ -173,11 +166,9 @@ class _Inquiry:
             return True
         if not place.has("type") or keyword.types == ALL_TYPES:
             return False
-        typed = self._part_of(place, kept | {"type"})
-        only_type = self._part_of(place, {"type"})
-        return self._forbids(typed, question.text, question.is_whole) and not self._forbids(
-            only_type, question.text, question.is_whole
-        )
+        typed, only_type = self._part_of(place, kept | {"type"}), self._part_of(place, {"type"})
+        text, is_whole = question.text, question.is_whole
+        return self._forbids(typed, text, is_whole) and not self._forbids(only_type, text, is_whole)
 
     def _part_of(self, place: Place, keywords: set[str]) -> Place:
         assert isinstance(place.schema, dict)
@@ -203,47 +194,32 @@ class _Inquiry:
         if state == DEAD or (is_whole and not automaton.is_accepting(state)):
             return True
         root = automaton.nodes[Automaton.initial_state]
-        return has_checks(root) and _fails_checks(Checker(root), text, is_whole)
-
-
-def _fails_checks(checker: Checker, text: bytes, is_whole: bool) -> bool:
-    """True when a value that ends in the text, or with it, does not pass its check."""
-    reading = checker.read(checker.initial, text)
-    return not reading.is_alive or (is_whole and checker.end(reading) is not True)
+        if not has_checks(root):
+            return False
+        checker = Checker(root)
+        reading = checker.read(checker.initial, text)
+        return not reading.is_alive or (is_whole and checker.end(reading) is not True)
 
 
 def _last_parts(text: bytes) -> Iterator[_Part]:
     """The last two parts of an object or array at whose text something does not fit: one that is whole, one that is not."""
-    if text[:1] not in (b"{", b"["):
+    is_object = text[:1] == b"{"
+    if not is_object and text[:1] != b"[":
         return
-    is_object, depth, in_string, is_escaped = text[:1] == b"{", 0, False, False
     spans: list[tuple[int, int | None, int | None]] = []  # start, colon, end
     start, colon = 1, None
-    for position, byte in enumerate(text):
-        if in_string:
-            in_string = is_escaped or byte != 0x22
-            is_escaped = not is_escaped and byte == 0x5C
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"{[":
-            depth += 1
-        elif byte in b"}]":
-            depth -= 1
-            if depth == 0:
-                spans.append((start, colon, position))
-                break
-        elif depth == 1 and byte == 0x2C:
+    for depth, position, part in scan(text):
+        if depth == 1 and part == b":":
+            colon = position
+        elif (depth == 1 and part == b",") or (depth == 0 and part in (b"}", b"]")):
             spans.append((start, colon, position))
             start, colon = position + 1, None
-        elif depth == 1 and byte == 0x3A and colon is None:
-            colon = position
-    if depth:
+            if depth == 0:
+                break
+    else:
         spans.append((start, colon, None))
     for number, (first, middle, end) in list(enumerate(spans))[-2:]:
-        value = text[(first if middle is None else middle + 1) : end].strip()
         if not is_object:
-            yield _Part(number, value, end is not None)
-        elif middle is None:
-            yield _Part(None, b"", end is not None)
-        else:
-            yield _Part(json.loads(text[first:middle]), value, end is not None)
+            yield _Part(number, text[first:end].strip(), end is not None)
+        elif middle is not None:
+            yield _Part(json.loads(text[first:middle]), text[middle + 1 : end].strip(), end is not None)

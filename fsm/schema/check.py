@@ -63,29 +63,26 @@ class SchemaCheck:
     @cached_property
     def _validator(self) -> Any:
         document, asserts = self._document, self._document.asserts_format
-        wanted = _with_proper_references([self._reference(place) for place in self._places])
-        document_to_validate = document.schema if self._translation is None else self._translation.root
+        wanted = plain([self._reference(place) for place in self._places], asserts_format=asserts)
         name = LATEST.name if self._translation else document.dialect.name
         uri = f"{_SCHEMES[name]}://json-schema.org/{name}/schema"
-        root = plain(document_to_validate, asserts_format=asserts)
+        root = plain(document.schema if self._translation is None else self._translation.root, asserts_format=asserts)
         if isinstance(root, dict):
             root["$schema"] = uri  # whatever it names itself
-        resources = {
-            uri.removesuffix("#"): plain(schema, asserts_format=asserts) for uri, schema in document.registry.items()
-        }
+        given = document.registry.items()
+        resources = {at.removesuffix("#"): plain(schema, asserts_format=asserts) for at, schema in given}
         resources[document.resources.uri.removesuffix("#")] = root  # whatever the registry says
         draft = getattr(jsonschema_rs, _DRAFTS[name])
-        backtracks = matching.may_backtrack(json.dumps([wanted, resources]))
+        keywords = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
+        if matching.may_backtrack(json.dumps([wanted, resources])):
+            keywords["pattern"] = matching.pattern_keyword(self._search)
         try:
             return jsonschema_rs.validator_for(
                 {"$schema": uri, "allOf": wanted},
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
-                validate_formats=document.asserts_format,
+                validate_formats=asserts,
                 offline=True,
-                keywords={
-                    **_own_checks(),
-                    **({"pattern": matching.pattern_keyword(self._search)} if backtracks else {}),
-                },
+                keywords=keywords,
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             problem = str(error).partition("\n")[0]
@@ -106,41 +103,34 @@ class SchemaCheck:
         assert not isinstance(place.schema, NegatedKeyword)  # see `is_checkable`
         uri = document.resources.uri
         found = translation.pointer_to(place.schema) if translation else _pointer(document.schema, place.schema)
-        if found is None:
-            for name, other in document.registry.items():
-                found = _pointer(other, place.schema)
-                if found is not None:
-                    uri = name
-                    break
+        for name, other in document.registry.items():
+            if found is None and (found := _pointer(other, place.schema)) is not None:
+                uri = name
         if found is not None:
             schema: Any = {"$ref": f"{uri.partition('#')[0]}#{found}"}
         else:
-            read = place.schema if translation is None else Translation(place.schema, document.dialect).root
-            schema = plain(read, asserts_format=document.asserts_format)
+            schema = place.schema if translation is None else Translation(place.schema, document.dialect).root
         return {"not": schema} if place.negated else schema
 
     def __str__(self) -> str:
         return f"the value satisfies the schema at {', '.join(reference(place.pointer) for place in self._places)}"
 
 
-def _own_checks() -> dict[str, type]:
-    """What the validator is told of keywords that are in no draft."""
-    return {keyword.name: _check_of(keyword) for keyword in KEYWORDS.with_accepts}
+def _own_keyword(keyword: Keyword) -> Any:
+    """What the validator calls to make a keyword that is in no draft."""
+    return lambda parent, value, path: _OwnKeyword(keyword, value)
 
 
-def _check_of(keyword: Keyword) -> type:
-    class Check:
-        """A keyword in a schema, as the validator makes and calls it."""
+class _OwnKeyword:
+    """A keyword in a schema, as the validator calls it."""
 
-        def __init__(self, parent: Any, value: Any, path: Any) -> None:
-            self._value = value
+    def __init__(self, keyword: Keyword, value: Any) -> None:
+        self._keyword, self._value = keyword, value
 
-        def validate(self, instance: Any) -> None:
-            """Raise `ValueError` where the keyword does not accept a value."""
-            if not keyword.takes(self._value, instance):
-                raise ValueError(f"`{keyword.name}` does not accept it")
-
-    return Check
+    def validate(self, instance: Any) -> None:
+        """Raise `ValueError` where the keyword does not accept a value."""
+        if not self._keyword.takes(self._value, instance):
+            raise ValueError(f"`{self._keyword.name}` does not accept it")
 
 
 _DRAFTS = {
@@ -162,44 +152,32 @@ def _pointer(root: Any, wanted: Any) -> str | None:
         if node is wanted and not isinstance(node, bool):
             return pointer
         below: Iterable[tuple[Any, Any]] = ()
-        if isinstance(node, dict):
-            below = node.items()
-        elif isinstance(node, list):
-            below = enumerate(node)
+        if isinstance(node, dict | list):
+            below = node.items() if isinstance(node, dict) else enumerate(node)
         stack += [(child, f"{pointer}/{escape(str(key))}") for key, child in below]
     return None
 
 
-def plain(value: Any, *, asserts_format: bool = False) -> Any:
-    """A schema as the validator wants it: without `Decimal`s, references proper URIs, formats of numbers in other keywords."""
-    made = _with_proper_references(json.loads(json.dumps(value, default=_float)))
-    return _with_bounds_for_formats(made) if asserts_format else made
+def plain(schema: Any, *, asserts_format: bool) -> Any:
+    """A copy of a schema as the validator wants it.
 
-
-def _with_bounds_for_formats(value: Any) -> Any:
-    """The same with what formats such as `int32` say in one more member of `allOf`, as the validator does not know them."""
-    if isinstance(value, list):
-        return [_with_bounds_for_formats(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    made = {key: part if key in KEYWORDS.listing else _with_bounds_for_formats(part) for key, part in value.items()}
-    name = value.get("format")
-    said = NUMBER_FORMATS.get(name) if isinstance(name, str) else None
-    return made | {"allOf": [*made.get("allOf", ()), said]} if said else made
-
-
-def _with_proper_references(value: Any) -> Any:
-    """The same with `#/$defs/Row<Cell>` percent-encoded, as generated schemas often leave it."""
-    if isinstance(value, list):
-        return [_with_proper_references(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: quote(part, safe=_SAFE)
-        if key == "$ref" and isinstance(part, str)
-        else (part if key in KEYWORDS.listing else _with_proper_references(part))
-        for key, part in value.items()
-    }
+    It has no `Decimal`s, references as proper URIs (`#/$defs/Row<Cell>` is percent-encoded, as generated schemas often leave it), and what
+    formats such as `int32` say, which the validator does not know, in one more member of `allOf`.
+    """
+    copy = json.loads(json.dumps(schema, default=_float))
+    stack = [copy]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, list):
+            stack += part
+        elif isinstance(part, dict):
+            stack += [below for key, below in part.items() if key not in KEYWORDS.listing]
+            if isinstance(part.get("$ref"), str):
+                part["$ref"] = quote(part["$ref"], safe=_SAFE)
+            name = part.get("format")
+            if asserts_format and isinstance(name, str) and NUMBER_FORMATS.get(name):
+                part["allOf"] = [*part.get("allOf", ()), NUMBER_FORMATS[name]]
+    return copy
 
 
 def _float(value: Any) -> Any:

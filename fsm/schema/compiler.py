@@ -1,11 +1,11 @@
 """`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
 
-The method is a case split, not a product of automata. Schemas that hold for one value together (`allOf`, `$ref` beside other keywords, a
-property named by two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are pushed inwards, become
-alternatives (`documents/document.py`). For each alternative and each JSON type one term is built from all places at once; only patterns,
-formats and languages of keys are intersected. A schema that contains itself becomes a recursive rule. What no automaton holds is checked
-when the value is complete. Builders are generators that yield the schemas whose terms they need, so that no schema, however deeply
-nested, exhausts Python's stack.
+The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that hold together for one value
+(`allOf`, `$ref` beside other keywords, a property that two of them name) are collected as places; `anyOf`, `oneOf`, `if` and negations,
+which are pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
+expression) is built from all places at once; only patterns, formats and languages of keys are intersected. A schema that contains itself
+becomes a recursive rule, as in a context-free grammar. What no automaton holds is checked when the value is complete. The builders are
+generators that yield the schemas whose terms they need; they run on a stack of our own, so that deep nesting does not exhaust Python's.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
-from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
+from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
+from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.python_type import VALIDATOR
 from fsm.schema.keywords.value import types_at
 from fsm.schema.object import object_node
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
+from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
 from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
@@ -109,12 +110,13 @@ def json_schema(
     )
 
     def read_again() -> tuple[Document, Build]:
-        document = read(negations="all", is_strict=False)
-        document.disable_budget()
+        document = read(is_strict=False)
+        cases = CaseFinder(document)
+        cases.disable_budget()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
             context = Context(document, syntax_of(whitespace), limits, order)
-            return _Level(_Terms(document, context), limits.max_nesting, is_outermost=True).build(places)
+            return _BuildPass(_TermTable(document, context, cases), limits.max_nesting, is_outermost=True).build(places)
 
         return document, build
 
@@ -123,35 +125,26 @@ def json_schema(
             f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again, None)}. Look for bounds that cross, a "
             "required property that is false or needs itself, or values that another keyword excludes."
         )
-    _warn(document.remarks)
+    suspect = {at: remark.text for at, remark in document.remarks.items() if remark.is_suspect}
+    _warn("parts of this schema are not enforced; `strict=True` refuses them", suspect)
     impossible = _impossible(context, read_again)
     if strict:
         for pointer, text in impossible.items():
             raise SchemaError(text, pointer)
-    _warn_of(
-        "no value fits parts of this schema, so that they are never written; `false` says that this is meant",
-        impossible,
-    )
+    never = "no value fits parts of this schema, so that they are never written; `false` says that this is meant"
+    _warn(never, impossible)
+    report = _report(document, context, impossible).with_notes(context.spellings, context.unbounded)
     origin = SchemaOrigin(read_again, key_order == "schema")
-    return Expression(
-        node,
-        report=_report(document, context, impossible).with_notes(context.spellings, context.unbounded),
-        source=f"json_schema({shorten(schema)})",
-        origin=origin,
-    )
+    return Expression(node, report=report, source=f"json_schema({shorten(schema)})", origin=origin)
 
 
 def _compile(
-    read: Callable[..., Document],
-    limits: Limits,
-    whitespace: Whitespace,
-    key_order: KeyOrder,
-    strict: bool,
+    read: Callable[[], Document], limits: Limits, whitespace: Whitespace, key_order: KeyOrder, strict: bool
 ) -> tuple[Document, Context, Node]:
     """A schema as it was read last, and its term, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
 
     Args:
-        read: makes a document of the schema, given `negations` and `is_coarse`.
+        read: makes a document of the schema.
         limits, whitespace, key_order, strict: as for `json_schema`.
 
     Raises:
@@ -162,21 +155,25 @@ def _compile(
     most = limits.max_work
     while True:
         negations, is_coarse = readings.pop(0)
-        document = read(negations=negations, is_coarse=is_coarse)
-        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        document = read()
+        cases = CaseFinder(document, negations, is_coarse=is_coarse)
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict, is_coarse)
         try:
             with work_bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
-                node = _Level(_Terms(document, context), limits.max_nesting, is_outermost=True).build((document.root,))
+                node = _BuildPass(_TermTable(document, context, cases), limits.max_nesting, is_outermost=True).build(
+                    (document.root,)
+                )
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
             continue
         except BudgetExceeded as error:
-            if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
+            can_be_coarser = cases.can_be_coarser or context.can_be_coarser
+            if error.limit not in _OF_WORK or is_coarse or strict or not can_be_coarser:
                 raise
             most //= 4
             readings = [("none", True)]
             continue
-        document.disable_budget()
+        cases.disable_budget()
         return document, context, EMPTY if is_empty else node
 
 
@@ -212,22 +209,14 @@ def _report(document: Document, context: Context, impossible: Mapping[str, str])
     for pointer, keyword in document.keywords.items():
         level: Literal["exact", "checked", "annotated"] = "checked" if pointer in context.checked else "exact"
         notes = [context.checked.get(pointer, ""), remarks.pop(pointer).text if pointer in remarks else ""]
-        if keyword == "format" and not document.asserts_format:
-            level, notes = "annotated", ['formats="annotate"']
         lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
     lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
     lines += (ReportLine(reference(at), "properties", "exact", text) for at, text in impossible.items())
     return Report(lines)
 
 
-def _warn(remarks: Mapping[str, Remark]) -> None:
-    """Tell once of all that may not be what the author of a schema meant, at the call that gave the schema."""
-    suspect = {at: remark.text for at, remark in remarks.items() if remark.is_suspect}
-    _warn_of("parts of this schema are not enforced; `strict=True` refuses them", suspect)
-
-
-def _warn_of(what: str, places: Mapping[str, str]) -> None:
-    """Tell once what there is to say of some places, by their pointers."""
+def _warn(what: str, places: Mapping[str, str]) -> None:
+    """Warn once, at the call that gave the schema, of what there is to say of some places, by their pointers."""
     said = [f"{reference(at)!r}: {text}" for at, text in places.items()]
     if said:
         more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
@@ -306,7 +295,7 @@ class _Frame:
     Attributes:
         key: what tells it from others.
         places: what the value must satisfy.
-        steps: its builder.
+        builder: what builds it.
         name: a pointer, for people.
         nesting: how many arrays and objects may be open at once within the value.
         is_value: false for one that only chooses among others for the same value: it adds nothing to the depth.
@@ -318,7 +307,7 @@ class _Frame:
 
     key: Key
     places: Conjunction
-    steps: Steps
+    builder: Builder
     name: str
     nesting: int
     is_value: bool = True
@@ -339,15 +328,15 @@ _STEP = 16
 _FRAME_WORK = 15
 
 
-class _Terms:
+class _TermTable:
     """The terms of one document: one per value that a text may hold, and per depth where that matters.
 
     What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there. A rule that is not
     built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
     """
 
-    def __init__(self, document: Document, context: Context) -> None:
-        self.document, self.context = document, context
+    def __init__(self, document: Document, context: Context, cases: CaseFinder) -> None:
+        self.document, self.context, self.cases = document, context, cases
         self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
         self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
         self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
@@ -411,7 +400,7 @@ class _Terms:
             known = self._references[key, nesting] = nodes.reference(
                 Rule(
                     name,
-                    lambda: _Level(self, nesting).build(places),
+                    lambda: _BuildPass(self, nesting).build(places),
                     is_sure=is_sure,
                     is_inhabited=is_inhabited,
                     family=(self._family, key),
@@ -428,7 +417,7 @@ class _Terms:
         """Whether some value of at most so many levels exists. The flattest value contains no value of its own kind."""
         while key not in self._fewest and self._tried.get(key, 0) < nesting:
             tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
-            node = _Level(self, tried).build(places)
+            node = _BuildPass(self, tried).build(places)
             if node is not EMPTY:
                 self._fewest[key], self._sure[key] = tried, (node.is_plain, self._has_text(node))
         return nesting >= self._fewest.get(key, nesting + 1)
@@ -447,7 +436,7 @@ def _next_try(tried: int) -> int:
     return tried + 1 if tried < 4 else 2 * tried
 
 
-class _Level:
+class _BuildPass:
     """One pass over values that are nested in each other, down to where a value turns out to hold its own kind.
 
     Args:
@@ -456,9 +445,9 @@ class _Level:
         is_outermost: whether nothing is around these values.
     """
 
-    def __init__(self, terms: _Terms, nesting: int, *, is_outermost: bool = False) -> None:
+    def __init__(self, terms: _TermTable, nesting: int, *, is_outermost: bool = False) -> None:
         self._terms, self._context, self._nesting, self._is_outermost = terms, terms.context, nesting, is_outermost
-        self._document, self._limits = terms.document, terms.context.limits
+        self._document, self._limits, self._cases = terms.document, terms.context.limits, terms.cases
         self._open: dict[Key, _Frame] = {}
         self._frames: list[_Frame] = []
         self._num_opened = 0
@@ -483,7 +472,7 @@ class _Level:
             self._context.left_out, self._context.endless = frame.left_out, frame.endless
             self._context.is_outermost = self._is_outermost
             try:
-                need = next(frame.steps) if isinstance(answer, _Frame) else frame.steps.send(answer)
+                need = next(frame.builder) if isinstance(answer, _Frame) else frame.builder.send(answer)
             except StopIteration as stop:
                 depth -= frames.pop().is_value
                 answer = self._close(frame, stop.value)
@@ -498,32 +487,33 @@ class _Level:
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to its own kind further in, or a new builder."""
-        places = self._document.behind(places)
+        places = tuple(p if p.via is not None or p.negated else self._document.behind(p) for p in places)
         if len(places) == 1 and (simple := self._simple(places[0])) is not None:
             return simple
         pointer = places[0].pointer if places else ""
-        branches = self._document.branches(places)
+        branches = self._cases.branches(places)
         if branches is not None:
             return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer, False)  # type: ignore[arg-type]
-        cases = self._cases(places)
+        cases = self._find_cases(places)
         found = self._open_frame(cases.key, places, self._union(cases), pointer)
         if isinstance(found, _Frame):
-            self._document.spend(cases.cost)
+            self._cases.spend(cases.cost)
         return found
 
     def _simple(self, place: Place) -> Node | None:
         """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
-        node = None if place.negated else _simple_node(self._document.normalize_draft(place).schema)
+        normalized = place if place.negated else self._document.normalize_draft(place)
+        node = None if place.negated else _simple_node(normalized.schema)
         if node is not None:
-            self._document.read(place)
-            self._note_spellings((place,), types_at(place))
+            self._document.check_keywords(normalized)
+            self._note_spellings((normalized,), types_at(normalized))
             if node is STRING:
                 self._context.note_met(STRING, place.pointer)
                 self._context.note_endless(STRING, ["maxLength"])
             self._depend(0)
         return node
 
-    def _any_of(self, branches: list[Place]) -> Steps:
+    def _any_of(self, branches: Conjunction) -> Builder:
         """One of several schemas, each for itself, so that what they share is compiled once."""
         members = []
         for branch in branches:
@@ -531,7 +521,7 @@ class _Level:
         return nodes.alternation(members)
 
     def _open_frame(
-        self, key: Key, places: Conjunction, steps: Steps, pointer: str, is_value: bool = True
+        self, key: Key, places: Conjunction, builder: Builder, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
         nesting = self._frames[-1].inner_nesting if self._frames else self._nesting
         if places or not self._frames:
@@ -555,7 +545,7 @@ class _Level:
         work.add(_FRAME_WORK if is_value else 1)
         work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
-        frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
+        frame = self._open[key] = _Frame(key, places, builder, pointer, nesting, is_value)
         return frame
 
     def _depend(self, bound: _Bound, height: int = 0) -> None:
@@ -564,17 +554,17 @@ class _Level:
             frame = self._frames[-1]
             frame.bound, frame.height = max(frame.bound, bound), max(frame.height, height + frame.is_value)
 
-    def _cases(self, places: Conjunction) -> Cases:
+    def _find_cases(self, places: Conjunction) -> Cases:
         """The cases of some places; where the exact ones are too many, those that leave out what a check can tell."""
         try:
-            return self._document.cases(places)
+            return self._cases.find(places)
         except BudgetExceeded as error:
             if error.limit != "max_alternatives" or self._context.is_strict:
                 raise
         except TooManyCases as reason:
             if self._context.is_strict:
                 raise SchemaError(f"{reason}: they are only checked. Leave `strict` out", "") from None
-        return self._document.cases(places, loosely=True)
+        return self._cases.find(places, loosely=True)
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]
@@ -591,7 +581,7 @@ class _Level:
         self._terms.keep(frame, node, self._is_outermost)
         return node
 
-    def _union(self, cases: Cases) -> Steps:
+    def _union(self, cases: Cases) -> Builder:
         self._context.leave_all_out(cases.missing, "too many cases")
         if len(cases.alternatives) == 1:
             return (yield from self._typed(cases.alternatives[0]))
@@ -600,7 +590,7 @@ class _Level:
             members.append((yield from self._typed(places)))
         return nodes.alternation(members)
 
-    def _typed(self, places: Conjunction) -> Steps:
+    def _typed(self, places: Conjunction) -> Builder:
         """The values that satisfy places without cases, and pass their validators."""
         node = yield from self._of_types(places)
         for place, name in values_of(places, VALIDATOR):
@@ -608,7 +598,7 @@ class _Level:
             node = nodes.checked(node, self._document.validators[name])
         return node
 
-    def _of_types(self, places: Conjunction) -> Steps:
+    def _of_types(self, places: Conjunction) -> Builder:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
         context = self._context
         if not places:
@@ -622,8 +612,7 @@ class _Level:
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
         left_out: list[tuple[Place, str]] = []
-        make = partial(scalar_node, asserts_format=context.asserts_format, limits=self._limits)
-        listed = make(places, types, left_out=left_out)
+        listed = scalar_node(places, types, limits=self._limits, left_out=left_out)
         if listed is not None:
             context.note_spellings(*spelling.of_listed(places, types))
             context.leave_all_out(left_out, matching.NOTE)
@@ -662,11 +651,9 @@ class _Level:
         """Note what is never written of values of these types."""
         context = self._context
         if "string" in types:
-            context.note_spellings(*spelling.of_strings(places, asserts_format=context.asserts_format))
+            context.note_spellings(*spelling.of_strings(places))
         if not types.isdisjoint(("integer", "number")):
-            decimals, is_bounded = decimals_in(
-                places, types, asserts_format=context.asserts_format, limits=self._limits
-            )
+            decimals, is_bounded = decimals_in(places, types, self._limits)
             context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
         if not types.isdisjoint(_NESTED):
             context.note_spellings(_SPACES[context.syntax])
@@ -675,18 +662,17 @@ class _Level:
             context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
 
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
-        make = partial(number_node, asserts_format=self._context.asserts_format, limits=self._limits)
         try:
-            return make(places, types)
+            return number_node(places, types, limits=self._limits)
         except NotRegular:
             for found in (values_of, negated_values_of):
                 for place, _ in found(places, "multipleOf"):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
-            return make(places, types, loosely=True)
+            return number_node(places, types, limits=self._limits, loosely=True)
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
-        node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
+        node = string_node(places, limits=self._limits, left_out=left_out)
         self._context.leave_all_out(left_out, matching.NOTE)
         self._context.note_strings(node)
         return node

@@ -31,6 +31,8 @@ class Context:
         limits: bounds of compiling.
         key_order: `schema` or `any`.
         is_strict: whether to refuse what is not exact.
+        is_coarse: whether to leave more to checks, where everything together was too much.
+        can_be_coarser: whether something was met that costs less then.
         left_out: the keywords that the automaton does not hold, of the value that is being built.
         checked: the pointers of all such keywords, and why the automaton cannot hold them.
         key_kinds: into what languages divide all keys, by the languages.
@@ -46,6 +48,8 @@ class Context:
     limits: Limits
     key_order: KeyOrder = "schema"
     is_strict: bool = False
+    is_coarse: bool = False
+    can_be_coarser: bool = False
     left_out: list[str] = field(default_factory=list)
     endless: list[str] = field(default_factory=list)
     checked: dict[str, str] = field(default_factory=dict)
@@ -57,11 +61,6 @@ class Context:
     _without_bound: dict[object, list[str]] = field(default_factory=dict)
     _endless_terms: dict[Node, bool] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
-
-    @property
-    def asserts_format(self) -> bool:
-        """Whether `format` can reject a value."""
-        return self.document.asserts_format
 
     def leave_out(self, place: Place, keyword: str, reason: str = "") -> None:
         """Note that the automaton allows more than `keyword` of `place` does, so that the value must be checked.

@@ -44,13 +44,11 @@ def _needed(document: SchemaDocument, place: Place) -> Iterator[Place]:
     """Yield the places below one, or beside it, without which no value satisfies it."""
     if isinstance(place.schema, bool):
         return
-    for keyword in KEYWORDS.references:
-        if place.has(keyword):
-            yield document.resolve(place, keyword)._replace(via=None)
-    for keyword in KEYWORDS.combining:
-        branches = place.get(keyword) or ()
-        if KEYWORDS[keyword].role is Role.ALL or len(branches) == 1:
-            yield from (place.below(schema, keyword, number) for number, schema in enumerate(branches))
+    yield from (referred._replace(via=None) for referred in document.referred(place))
+    for keyword in KEYWORDS.with_roles(place, Role.BRANCHES, Role.ALL):
+        branches = place.get(keyword.name)
+        if keyword.role is Role.ALL or len(branches) == 1:
+            yield from (place.below(schema, keyword.name, number) for number, schema in enumerate(branches))
     properties = place.get("properties") or {}
     for name in place.get("required") or ():
         if name in properties:

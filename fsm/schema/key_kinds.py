@@ -6,10 +6,14 @@ states again and again. Declared names are not left out of the sets; few texts a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from fsm.automaton.transition_rows import bytes_of
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, EMPTY, Node
 
+State = TypeVar("State")
 _MAX_STATES = 1_000
 _MAX_LENGTH = 200
 
@@ -57,10 +61,9 @@ class KeyKinds:
 
     def is_endless(self, kind: int) -> bool:
         """True where a set has endlessly many texts: a circle leads to one of its states."""
-        known = self._endless.get(kind)
-        if known is None:
-            known = self._endless[kind] = self._has_circle(self._leading_to(kind))
-        return known
+        if kind not in self._endless:
+            self._endless[kind] = self._has_circle(self._leading_to(kind))
+        return self._endless[kind]
 
     def _has_circle(self, alive: set[int]) -> bool:
         before = dict.fromkeys(alive, 0)
@@ -69,9 +72,8 @@ class KeyKinds:
                 if target in alive:
                     before[target] += 1
         first = [state for state, count in before.items() if count == 0]
-        for (
-            state
-        ) in first:  # what is left when states with nothing before them are taken away stands on circles, or behind one
+        # What is left when states with nothing before them are taken away stands on circles, or behind one.
+        for state in first:
             for _, target in self._arcs[state]:
                 if target in alive:
                     before[target] -= 1
@@ -81,26 +83,15 @@ class KeyKinds:
 
     def few_texts(self, kind: int, most: int) -> list[bytes] | None:
         """The texts of a set, ascending, or None where they are more than `most`, or some are long."""
-        known = self._few.get((kind, most), ())
-        if known == ():
-            known = self._few[kind, most] = self._find_few(kind, most)
-        return known  # type: ignore[return-value]
-
-    def _find_few(self, kind: int, most: int) -> list[bytes] | None:
-        alive = self._leading_to(kind)
-        found, stack = list[bytes](), [(0, b"")]
-        while stack:
-            state, text = stack.pop()
-            if self._kinds.get(state) == kind:
-                found.append(text)
-            if len(found) > most or len(text) > _MAX_LENGTH or len(stack) > most * most:
-                return None
-            for mask, target in self._arcs[state]:
-                if target in alive:
-                    if mask.bit_count() > most:
-                        return None
-                    stack += [(target, text + bytes((byte,))) for byte in bytes_of(mask).tolist()]
-        return sorted(found)
+        if (kind, most) not in self._few:
+            alive = self._leading_to(kind)
+            self._few[kind, most] = few_texts(
+                0,
+                lambda state: self._kinds.get(state) == kind,
+                lambda state: [(mask, target) for mask, target in self._arcs[state] if target in alive],
+                most,
+            )
+        return self._few[kind, most]
 
     def _leading_to(self, kind: int) -> set[int]:
         """The states from which a text of a set can be completed."""
@@ -116,6 +107,31 @@ class KeyKinds:
                     alive.add(state)
                     stack.append(state)
         return alive
+
+
+def few_texts(
+    start: State, ends: Callable[[State], bool], live_arcs: Callable[[State], Iterable[tuple[int, State]]], most: int
+) -> list[bytes] | None:
+    """The texts that lead from `start` to a state that `ends`, ascending, or None where they are more than `most`, or some are long.
+
+    Args:
+        start: a state.
+        ends: whether a text may end in a state.
+        live_arcs: masks of bytes, each with the state that they lead to, from which a text can be completed.
+        most: texts at most.
+    """
+    found, stack = list[bytes](), [(start, b"")]
+    while stack:
+        state, text = stack.pop()
+        if ends(state):
+            found.append(text)
+        if len(found) > most or len(text) > _MAX_LENGTH or len(stack) > most * most:
+            return None
+        for mask, target in live_arcs(state):
+            if mask.bit_count() > most:
+                return None
+            stack += [(target, text + bytes((byte,))) for byte in bytes_of(mask).tolist()]
+    return sorted(found)
 
 
 _State = tuple[Node, ...]

@@ -19,7 +19,7 @@ from fsm.terms.characters import Speller, utf8
 from fsm.terms.node import Node
 
 MAX_BACKTRACKS = 50_000_000
-"""Steps of a match, some seconds."""
+"""Builder of a match, some seconds."""
 NOTE = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_BACKTRACKS:,} steps"
 """What a report says of such a pattern."""
 MAX_STATES = 50_000
@@ -63,14 +63,9 @@ def is_valid(validator: Any, value: Any) -> bool:
     return answer
 
 
-def pattern_keyword(search: Search) -> type:
-    """The keyword `pattern`, as the validator makes and calls it; `search` makes the terms of patterns."""
-
-    class Keyword(_Pattern):
-        def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
-            super().__init__(pattern, search)
-
-    return Keyword
+def pattern_keyword(search: Search) -> Any:
+    """What the validator calls to make the keyword `pattern`; `search` makes the terms of patterns."""
+    return lambda parent, pattern, path: _Pattern(pattern, search)
 
 
 class _Pattern:
@@ -94,9 +89,7 @@ class _Pattern:
 
     def validate(self, instance: Any) -> None:
         """Raise `ValueError` where a text does not match."""
-        if not isinstance(instance, str):
-            return
-        if not self._matches(instance):
+        if isinstance(instance, str) and not self._matches(instance):
             raise ValueError(f"{instance!r} does not match {self._pattern!r}")
 
     def _matches(self, text: str) -> bool:

@@ -44,16 +44,18 @@ from fsm.schema.formats.uri import MAX_URL_BYTES, url
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
 from fsm.schema.places.shape import Inside, shorten, to_decimal
-from fsm.schema.scalars.decimal_text import DecimalText
+from fsm.schema.scalars.decimal_text import decimal_text
 from fsm.schema.scalars.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.value_check import TypeCheck
 from fsm.terms.node import Check
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
+_COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string will do
-_URL_KEYS = ("preserve_empty_path", "cls")
+_URL_KEYS = ("max_length", "allowed_schemes", "host_required", "preserve_empty_path", "cls")
+_URL_DEFAULTS = ("default_host", "default_port", "default_path")
 _KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # any text; `format` tells the rest
 _OURS = {
     "email": "x-mailbox",
@@ -67,11 +69,7 @@ _EITHER = {"ipvanyaddress": ("ipv4", "ipv6"), "ipvanyinterface": ("x-ipv4-interf
 
 # What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not; a character
 # that this Python does not know yet (Cn) may be anything there.
-_WIDER = {
-    "d": r"\p{Nd}\p{Cn}",
-    "s": r"\s\x85\x1c-\x1f",
-    "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\p{Cn}\u200c\u200d",
-}
+_WIDER = {"d": r"\p{Nd}\p{Cn}", "s": r"\s\x85\x1c-\x1f", "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\p{Cn}\u200c\u200d"}
 
 
 def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
@@ -155,9 +153,8 @@ def _refuse(what: str, advice: str = _ESCAPE) -> SchemaError:
 
 
 def _check_keys(schema: Any, *allowed: str) -> None:
-    known = {"type", "ref", "metadata", "serialization", "strict", *allowed}
     for key in schema:
-        if key not in known:
+        if key not in _COMMON_KEYS and key not in allowed:
             raise _refuse(f"`{key}` of a `{schema['type']}`")
 
 
@@ -211,50 +208,28 @@ class _Reader(GenerateJsonSchema):
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
         return {"additionalProperties": False} | schema if schema.get("type") == "object" else schema
 
+    def _class_schema(self, schema: Any, found: dict[str, Any], config: Any) -> dict[str, Any]:
+        """A class with fields: closed, and asked where its code runs after them or changes their strings."""
+        is_changed = any(config.get(key) for key in ("str_strip_whitespace", "str_to_lower", "str_to_upper"))
+        is_asked = schema.get("post_init") or is_changed
+        return self._asked(schema, schema["cls"].__name__, self._closed(found)) if is_asked else self._closed(found)
+
     def model_schema(self, schema: Any) -> dict[str, Any]:
         """A model: closed unless it allows extra fields."""
         if schema.get("custom_init"):
             raise _refuse(f"`__init__` of {schema['cls'].__name__}")
         if schema["cls"].model_config.get("validate_by_alias") is False:
             raise _refuse("validate_by_alias=False")
-        found = self._closed(super().model_schema(schema))
-        if schema.get("post_init") or _changes_strings(schema["cls"].model_config):
-            return self._asked(schema, schema["cls"].__name__, found)
-        return found
+        return self._class_schema(schema, super().model_schema(schema), schema["cls"].model_config)
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """A dataclass: closed."""
-        found = self._closed(super().dataclass_schema(schema))
         config = getattr(schema["cls"], "__pydantic_config__", None) or {}
-        if schema.get("post_init") or _changes_strings(config):
-            return self._asked(schema, schema["cls"].__name__, found)
-        return found
+        return self._class_schema(schema, super().dataclass_schema(schema), config)
 
     def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
         """A TypedDict: closed."""
         return self._closed(super().typed_dict_schema(schema))
-
-    def _check_alias(self, field: Any) -> None:
-        alias = field.get("validation_alias")
-        if isinstance(alias, list):
-            choices = alias if all(isinstance(path, list) for path in alias) else [alias]
-            if not any(len(path) == 1 and isinstance(path[0], str) for path in choices):
-                raise _refuse("an alias that is a path", "Give the field a plain alias")
-
-    def model_field_schema(self, schema: Any) -> dict[str, Any]:
-        """A field, by an alias that is one name."""
-        self._check_alias(schema)
-        return super().model_field_schema(schema)
-
-    def dataclass_field_schema(self, schema: Any) -> dict[str, Any]:
-        """A field, by an alias that is one name."""
-        self._check_alias(schema)
-        return super().dataclass_field_schema(schema)
-
-    def typed_dict_field_schema(self, schema: Any) -> dict[str, Any]:
-        """A field, by an alias that is one name."""
-        self._check_alias(schema)
-        return super().typed_dict_field_schema(schema)
 
     def str_schema(self, schema: Any) -> dict[str, Any]:
         """A string whose bounds hold for the text itself."""
@@ -316,24 +291,16 @@ class _Reader(GenerateJsonSchema):
             found |= {"minLength": -(-(least or 0) // 4)} | ({} if most is None else {"maxLength": most})
         return found if least is most is None else self._asked(schema, "bytes with bounds", found)
 
-    def set_schema(self, schema: Any) -> dict[str, Any]:
-        """A list without equal items."""
-        return super().set_schema(schema)
-
-    def frozenset_schema(self, schema: Any) -> dict[str, Any]:
-        """A list without equal items."""
-        return super().frozenset_schema(schema)
-
     def _bounded(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
-        known = {"type", "ref", "metadata", "serialization", "strict", "microseconds_precision", "tz_constraint"}
-        return found if known.issuperset(schema) else self._asked(schema, f"a {schema['type']} with bounds", found)
+        is_plain = schema.keys() <= _COMMON_KEYS | {"microseconds_precision", "tz_constraint"}
+        return found if is_plain else self._asked(schema, f"a {schema['type']} with bounds", found)
 
     def date_schema(self, schema: Any) -> dict[str, Any]:
-        """A date."""
+        """A date; what is asked of it beside that is checked."""
         return self._bounded(schema, super().date_schema(schema))
 
     def time_schema(self, schema: Any) -> dict[str, Any]:
-        """A time."""
+        """A time, likewise."""
         return self._bounded(schema, super().time_schema(schema))
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:
@@ -358,32 +325,21 @@ class _Reader(GenerateJsonSchema):
         lows = [Bound(to_decimal(schema[key]), key == "ge") for key in ("ge", "gt") if schema.get(key) is not None]
         highs = [Bound(to_decimal(schema[key]), key == "le") for key in ("le", "lt") if schema.get(key) is not None]
         step = schema.get("multiple_of")
-        text = DecimalText(
+        node = decimal_text(
             reduce(higher, lows) if lows else None,
             reduce(lower, highs) if highs else None,
             None if step is None else abs(to_decimal(step)),
             schema.get("max_digits"),
             schema.get("decimal_places"),
         )
-        return {"type": "string", TEXT: Text(text.node(), DECIMAL)}
+        return {"type": "string", TEXT: Text(node, DECIMAL)}
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
         """A URL, see `uri.py`."""
-        _check_keys(
-            schema,
-            "max_length",
-            "allowed_schemes",
-            "host_required",
-            "default_host",
-            "default_port",
-            "default_path",
-            *_URL_KEYS,
-        )
+        _check_keys(schema, *_URL_KEYS, *_URL_DEFAULTS)
         schemes = schema.get("allowed_schemes")
-        found: dict[str, Any] = {
-            "type": "string",
-            TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
-        }
+        text = Text(url(None if schemes is None else tuple(schemes)), URL)
+        found: dict[str, Any] = {"type": "string", TEXT: text}
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
             return self._asked(schema, "a URL with a length of its own", found)
         return found
@@ -405,8 +361,20 @@ class _Reader(GenerateJsonSchema):
         return {"anyOf": [self.generate_inner(schema["schema"]), {"type": "null"}]}
 
 
-def _changes_strings(config: Any) -> bool:
-    return any(config.get(key) for key in ("str_strip_whitespace", "str_to_lower", "str_to_upper"))
+def _by_plain_alias(method: str) -> Any:
+    def read(self: _Reader, schema: Any) -> Any:
+        alias = schema.get("validation_alias")
+        if isinstance(alias, list):
+            choices = alias if all(isinstance(path, list) for path in alias) else [alias]
+            if not any(len(path) == 1 and isinstance(path[0], str) for path in choices):
+                raise _refuse("an alias that is a path", "Give the field a plain alias")
+        return getattr(GenerateJsonSchema, method)(self, schema)
+
+    return read
+
+
+for _name in ("model_field_schema", "dataclass_field_schema", "typed_dict_field_schema"):
+    setattr(_Reader, _name, _by_plain_alias(_name))
 
 
 def _asking(kind: str) -> Any:

@@ -10,18 +10,17 @@ pattern allows, by the automaton, another one by a check.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Container, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.transition_rows import bytes_of
-from fsm.errors import BudgetExceeded, NotRegular
+from fsm.errors import NotRegular
 from fsm.schema.context import Context
-from fsm.schema.key_kinds import KeyKinds
+from fsm.schema.key_kinds import KeyKinds, few_texts
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, values_of
+from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, values_of
 from fsm.schema.places.shape import Schema, escape
 from fsm.schema.scalars.quoted import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
@@ -39,11 +38,9 @@ _MAX_PATTERNS = 16  # patterns of keys whose languages are told from one another
 _MAX_COARSE_PATTERNS = 2  # the same, where everything together was too much
 _OBJECT_WORK, _PROPERTY_WORK = 20, 6
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
-_MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
 _OF_KEYS = frozenset({"patternProperties", "propertyNames"})
 _OF_OTHER_KEYS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
-_NONE: frozenset[str] = frozenset()
 _NAMES_ONLY = {"type": "string"}
 
 
@@ -66,27 +63,24 @@ class _Duty:
     value: Place
 
 
-def object_node(places: Conjunction, context: Context) -> Steps:
+_Member = tuple[str, Node, bool]
+"""A member with its name, its value, and whether it is required."""
+
+
+def object_node(places: Conjunction, context: Context) -> Builder:
     """The objects that satisfy all places."""
     declared = dict.fromkeys(name for _, value in values_of(places, "properties") for name in value)
     required = dict.fromkeys(name for _, value in values_of(places, "required") for name in value)
     names = declared | required
-    pointer = places[0].pointer if places else ""
-    context.limits.check("max_properties", len(names), "properties of an object", pointer)
+    context.limits.check("max_properties", len(names), "properties of an object", places[0].pointer if places else "")
     work.add(_OBJECT_WORK + _PROPERTY_WORK * len(names))
     work.check()
     keys = _Keys(places, context)
     if any(place.says(_OF_KEYS) or isinstance(place.schema, NegatedKeyword) for place in places):
         yield from keys.read()
-    members: list[tuple[str, Node, bool]] = []
-    for name in names:
-        value = EMPTY if keys.forbids(name) else (yield keys.value_places(name))
-        if value is not EMPTY:
-            members.append((name, value, name in required))
-        elif name in required:
-            return EMPTY
-        if context.is_outermost and name not in required and not context.is_possible(value):
-            yield from _note_impossible(places, name, context)
+    members = yield from _declared(places, names, required, keys, context)
+    if members is None:
+        return EMPTY
     others: list[tuple[_Kind, Node]] = []
     for kind in keys.kinds(names):
         value = yield keys.places_of(kind)
@@ -95,10 +89,7 @@ def object_node(places: Conjunction, context: Context) -> Steps:
         elif value is not EMPTY:
             others.append((kind, value))
     lo, hi = KEYWORDS["minProperties"].merged(places, 0), KEYWORDS["maxProperties"].merged(places)
-    if hi is None and any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
-        context.endless.append("maxProperties")
-    for kind, _ in others if hi is not None else ():
-        context.note_strings(kind.keys, "propertyNames")
+    _note_endless(others, hi, context)
     hi = None if hi is not None and not others and hi >= len(members) else hi
     lo = 0 if lo <= sum(member[2] for member in members) else lo
     if lo and others and context.is_strict:
@@ -106,22 +97,47 @@ def object_node(places: Conjunction, context: Context) -> Steps:
         context.leave_out(place, "minProperties", "keys that are not declared might repeat")
     if (hi is not None and hi < max(len(required), lo)) or (not others and lo > len(members)):
         return EMPTY
-    if context.key_order == "schema" and lo == 0 and hi is None and not keys.duties:
-        first, later = _additional(others, context.syntax)
-        node = nodes.concat(_OPEN, _members(members, first, later, context.syntax))
+    is_ordered, syntax = context.key_order == "schema", context.syntax
+    if is_ordered and lo == 0 and hi is None and not keys.duties:
+        node = _members(members, *_additional(others, syntax), syntax)
     else:
         entries = yield from _entries(members, others, keys, context)
-        table = MemberTable(
+        node = MemberTable(
             tuple(entries),
             lo=lo,
             hi=hi,
             duties=len(keys.duties),
-            is_ordered=context.key_order == "schema",
-            comma=context.syntax.comma,
+            is_ordered=is_ordered,
+            comma=syntax.comma,
             close=_CLOSE,
-        )
-        node = nodes.concat(_OPEN, table.members())
+        ).members()
+    node = nodes.concat(_OPEN, node)
     return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
+
+
+def _declared(
+    places: Conjunction, names: Iterable[str], required: Container[str], keys: _Keys, context: Context
+) -> Generator[Conjunction, Node, list[_Member] | None]:
+    """The declared members that some value satisfies; None where a required one has no value."""
+    members: list[_Member] = []
+    for name in names:
+        value = EMPTY if keys.forbids(name) else (yield keys.value_places(name))
+        if value is not EMPTY:
+            members.append((name, value, name in required))
+        elif name in required:
+            return None
+        if context.is_outermost and name not in required and not context.is_possible(value):
+            yield from _note_impossible(places, name, context)
+    return members
+
+
+def _note_endless(others: list[tuple[_Kind, Node]], most: int | None, context: Context) -> None:
+    """Note whether members that are not declared, of which there may be so many, make the object endless."""
+    if most is not None:
+        for kind, _ in others:
+            context.note_strings(kind.keys, "propertyNames")
+    elif any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
+        context.endless.append("maxProperties")
 
 
 _MEANT: tuple[Schema, ...] = (True, False, {"not": {}}, {"not": True})
@@ -132,7 +148,7 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
     """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
     for place, properties in values_of(places, "properties"):
         below = place.below(properties.get(name, True), "properties", name)
-        (meant,) = context.document.behind((below,))
+        meant = context.document.behind(below)
         if isinstance(meant.schema, dict) and [*meant.schema] == ["$dynamicRef"]:
             meant = context.document.resolve(meant, "$dynamicRef")
         if meant.schema not in _MEANT:
@@ -142,23 +158,21 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
 
 
 def _entries(
-    members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
+    members: list[_Member], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[MemberEntry]]:
     """The entries of a table: every member once for each set of duties that its value may do."""
-    colon, found = context.syntax.colon, list[MemberEntry]()
-    for slot, (name, _, is_required) in enumerate(members):
-        places = keys.value_places(name)
-        for done in keys.sets_of_duties(n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)):
+    found = list[MemberEntry]()
+    asked: list[tuple[Node, Conjunction, Iterable[int], int | None, bool]] = []
+    for number, (name, _, needed) in enumerate(members):
+        able_to = [n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)]
+        asked.append((nodes.literal(spelled(name)), keys.value_places(name), able_to, number, needed))
+    asked += ((kind.keys, keys.places_of(kind), kind.duties, None, False) for kind, _ in others)
+    for key, places, able, slot, is_required in asked:
+        for done in keys.sets_of_duties(able):
             value = yield (*places, *(keys.duties[number].value for number in done))
             if value is not EMPTY:
-                key = nodes.literal(spelled(name))
-                found.append(MemberEntry(key, nodes.concat(colon, value), slot, is_required, sum(1 << n for n in done)))
-    for kind, _ in others:
-        places = keys.places_of(kind)
-        for done in keys.sets_of_duties(kind.duties):
-            value = yield (*places, *(keys.duties[number].value for number in done))
-            if value is not EMPTY:
-                found.append(MemberEntry(kind.keys, nodes.concat(colon, value), duties=sum(1 << n for n in done)))
+                value = nodes.concat(context.syntax.colon, value)
+                found.append(MemberEntry(key, value, slot, is_required, sum(1 << number for number in done)))
     return found
 
 
@@ -171,15 +185,15 @@ class _Keys:
         self._names: list[Node] = []
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
-        self._loose: set[int] = set()
+        self._loose: set[int] = set()  # schemas of which some patterns are left out, so that other keys are not known
         self._declaring: dict[str, list[int]] | None = None
         self._watching: list[int] = []
 
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
         found = list(values_of(self._places, "patternProperties"))
-        self._context.document.can_be_coarser |= bool(found)
-        most = _MAX_COARSE_PATTERNS if self._context.document.is_coarse else _MAX_PATTERNS
+        self._context.can_be_coarser |= bool(found)
+        most = _MAX_COARSE_PATTERNS if self._context.is_coarse else _MAX_PATTERNS
         if len({pattern for _, schemas in found for pattern in schemas}) > most:
             for place, _ in found:
                 self._context.leave_out(place, "patternProperties", "too many patterns")
@@ -209,6 +223,7 @@ class _Keys:
                 found = in_quotes(KEYWORDS.strings_with(pattern, pointer, self._context.limits))
             except NotRegular:
                 self._context.leave_out(place, "patternProperties", "the pattern is not regular")
+                self._loose.add(id(place.schema))
                 return None
             self._patterns[pattern] = found
         return self._patterns[pattern]
@@ -258,11 +273,17 @@ class _Keys:
 
     def value_places(self, name: str) -> Conjunction:
         """The schemas that hold for the property `name`."""
-        matched = (
-            frozenset(p for p, node in self._patterns.items() if self.is_in(name, node)) if self._patterns else _NONE
-        )
+        matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
+        return self._schemas(name, matched, self._speakers(name))
+
+    def places_of(self, kind: _Kind) -> Conjunction:
+        """The schemas that hold for members of one kind."""
+        return self._schemas(None, kind.patterns, self._places)
+
+    def _schemas(self, name: str | None, matched: frozenset[str], speakers: Iterable[Place]) -> Conjunction:
+        """What some places say of a member with a declared name, or with another key (None), in which patterns are found."""
         found: list[Place] = []
-        for place in self._speakers(name):
+        for place in speakers:
             found += self._at(place, name, matched)
             if place.has("unevaluatedProperties") and not self._is_evaluated(place, name, matched):
                 found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
@@ -282,30 +303,10 @@ class _Keys:
                         self._declaring.setdefault(known, []).append(number)
         return [self._places[number] for number in sorted((*self._declaring.get(name, ()), *self._watching))]
 
-    def places_of(self, kind: _Kind) -> Conjunction:
-        """The schemas that hold for members of one kind."""
-        found: list[Place] = []
-        matched = kind.patterns
-        for place in self._places:
-            found += self._at(place, None, matched)
-            if place.has("unevaluatedProperties") and not self._is_evaluated(place, None, matched):
-                found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
-        return tuple(found)
-
     def _at(self, place: Place, name: str | None, matched: frozenset[str]) -> list[Place]:
         """What the keywords of one place say of a member."""
-        found: list[Place] = []
-        properties = place.get("properties") or {}
-        if name is not None and name in properties:
-            found.append(place.below(properties[name], "properties", name))
-        if matched and place.has("patternProperties"):
-            patterns = place.get("patternProperties")
-            found += [place.below(patterns[p], "patternProperties", p) for p in patterns if p in matched]
-        if id(place.schema) in self._loose:
-            return found
-        if not found and place.has("additionalProperties"):
-            found.append(place.below(place.get("additionalProperties"), "additionalProperties"))
-        return found
+        otherwise = None if id(place.schema) in self._loose else False
+        return list(KEYWORDS.parts(place, name, lambda pattern, _: True if pattern in matched else otherwise))
 
     def _is_evaluated(self, watcher: Place, name: str | None, matched: frozenset[str]) -> bool:
         return any(
@@ -330,18 +331,18 @@ class _Keys:
         base = nodes.intersection((keys, *self._names))
         divided = self._divided()
         if not divided.is_complete:
-            return self._searched(_Kind(base))
+            return self._searched(base)
         kinds = sorted(divided.found, key=lambda kind: [not kind >> n & 1 for n in range(len(self._languages))])
         found = []
         for number in kinds:
             few = divided.few_texts(number, 2 * _MAX_FEW)
-            left = None if few is None else tuple(word for word in few if json.loads(word) not in declared)
+            left = None if few is None else [word for word in few if json.loads(word) not in declared]
             kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
             if left is None and (not declared or divided.is_endless(number)):
                 kind.keys.is_inhabited = True  # endlessly many texts minus finitely many: some text is left
-            if left or (left is None and self._is_inhabited(kind.keys)):
+            if left or (left is None and self._context.is_possible(kind.keys)):
                 found.append(kind)
-        self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
+        self._limit_kinds(len(found))
         return found
 
     @property
@@ -358,53 +359,26 @@ class _Keys:
             self._context.key_kinds[base, languages] = known
         return known
 
-    def _kind(self, base: Node, number: int, few: tuple[bytes, ...] | None) -> _Kind:
+    def _kind(self, base: Node, number: int, few: list[bytes] | None) -> _Kind:
         parts = [node if number >> n & 1 else nodes.complement(node) for n, node in enumerate(self._languages)]
         patterns = frozenset(pattern for n, pattern in enumerate(self._patterns) if number >> n & 1)
         duties = frozenset(n for n in range(len(self.duties)) if number >> len(self._patterns) + n & 1)
-        return _Kind(nodes.intersection((base, *parts)), patterns, duties, few)
+        return _Kind(nodes.intersection((base, *parts)), patterns, duties, None if few is None else tuple(few))
 
-    def _searched(self, base: _Kind) -> list[_Kind]:
+    def _searched(self, base: Node) -> list[_Kind]:
         """The kinds, looked for one by one where there are too many states to look at all together."""
-        found = [base]
-        for pattern, node in self._patterns.items():
-            found = [part for kind in found for part in self._divide(kind, node, pattern=pattern)]
-        for number, duty in enumerate(self.duties):
-            found = [part for kind in found for part in self._divide(kind, duty.keys, duty=number)]
-        return [replace(kind, few=_few_texts(kind.keys)) for kind in found if self._is_inhabited(kind.keys)]
+        found = [(base, 0)]
+        for n, node in enumerate(self._languages):
+            sides = ((node, 1 << n), (nodes.complement(node), 0))
+            parts = ((nodes.intersection((keys, side)), kind | bit) for keys, kind in found for side, bit in sides)
+            found = [(keys, kind) for keys, kind in parts if self._context.is_possible(keys)]
+            self._limit_kinds(len(found))
+        derivatives = Derivatives()
+        few = (few_texts(keys, lambda node: node.nullable, derivatives.live_arcs, _MAX_FEW) for keys, _ in found)
+        return [self._kind(base, kind, texts) for (_, kind), texts in zip(found, few, strict=True)]
 
-    def _divide(self, kind: _Kind, node: Node, *, pattern: str | None = None, duty: int | None = None) -> list[_Kind]:
-        inside = replace(kind, keys=nodes.intersection((kind.keys, node)))
-        if pattern is not None:
-            inside = replace(inside, patterns=kind.patterns | {pattern})
-        if duty is not None:
-            inside = replace(inside, duties=kind.duties | {duty})
-        outside = replace(kind, keys=nodes.intersection((kind.keys, nodes.complement(node))))
-        found = [part for part in (inside, outside) if self._is_inhabited(part.keys)]
-        self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
-        return found
-
-    def _is_inhabited(self, keys: Node) -> bool:
-        try:
-            return self._context.derivatives.is_inhabited(keys)
-        except BudgetExceeded:
-            return True
-
-
-def _few_texts(keys: Node) -> tuple[bytes, ...] | None:
-    """The texts of a language, ascending, if they are few: then no key of it needs a check to come only once."""
-    derivatives, found, stack = Derivatives(), list[bytes](), [(keys, b"")]
-    while stack:
-        node, text = stack.pop()
-        if node.nullable:
-            found.append(text)
-        arcs = derivatives.live_arcs(node)
-        if len(found) > _MAX_FEW or len(text) > _MAX_LENGTH or sum(mask.bit_count() for mask, _ in arcs) > _MAX_FEW:
-            return None
-        stack += [(target, text + bytes((byte,))) for mask, target in arcs for byte in bytes_of(mask).tolist()]
-        if len(stack) > _MAX_FEW * _MAX_FEW:
-            return None
-    return tuple(sorted(found))
+    def _limit_kinds(self, count: int) -> None:
+        self._context.limits.check("max_key_kinds", count, "kinds of keys", self._places[0].pointer)
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:
@@ -414,30 +388,30 @@ def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node,
     return syntax.members(nodes.alternation(nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others))
 
 
-def _members(members: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> Node:
+def _members(members: list[_Member], first: Node, later: Node, syntax: Syntax) -> Node:
     """Build from the end. `first` is what may come if no member came yet, `later` if some did.
 
-    Members fall into runs of optional ones, each closed by a required one, the last run by the end of the object.
+    Members fall into groups of optional ones, each closed by a required one, the last group by the end of the object.
     """
-    runs: list[list[tuple[str, Node, bool]]] = [[]]
+    groups: list[list[_Member]] = [[]]
     for member in members:
-        runs[-1].append(member)
+        groups[-1].append(member)
         if member[2]:
-            runs.append([])
-    for run in reversed(runs):
-        if run:
-            first, later = _run(run, first, later, syntax)
+            groups.append([])
+    for group in reversed(groups):
+        if group:
+            first, later = _group(group, first, later, syntax)
     return first
 
 
-def _run(run: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> tuple[Node, Node]:
-    """Put a run before what follows it; both are given as the first in the object and after other members."""
-    words = tuple(spelled(name) for name, _, _ in run)
-    if len(run) == 1 and run[0][2]:
-        member = nodes.sequence((nodes.literal(words[0]), syntax.colon, run[0][1], later))
+def _group(group: list[_Member], first: Node, later: Node, syntax: Syntax) -> tuple[Node, Node]:
+    """Put a group before what follows it; both are given as the first in the object and after other members."""
+    words = tuple(spelled(name) for name, _, _ in group)
+    if len(group) == 1 and group[0][2]:
+        member = nodes.sequence((nodes.literal(words[0]), syntax.colon, group[0][1], later))
         return member, nodes.concat(syntax.comma, member)
-    values = tuple(nodes.concat(syntax.colon, value) for _, value, _ in run)
-    if run[-1][2]:
+    values = tuple(nodes.concat(syntax.colon, value) for _, value, _ in group)
+    if group[-1][2]:
         members = fields(FieldList(words, values, syntax.comma, EMPTY, later))
         return members, nodes.concat(syntax.comma, members)
     members = fields(FieldList(words, values, syntax.comma, later, later))

@@ -56,10 +56,10 @@ def of_listed(places: Conjunction, types: frozenset[str]) -> list[str]:
     return [*strings, LISTED if "number" in types else INTEGERS]
 
 
-def of_strings(places: Conjunction, *, asserts_format: bool) -> list[str]:
+def of_strings(places: Conjunction) -> list[str]:
     """What is written of strings."""
     found = [STRINGS]
     for keyword in KEYWORDS.with_language:
-        if keyword.spelling is not None and (asserts_format or not keyword.is_optional):
+        if keyword.spelling is not None:
             found += filter(None, (keyword.spelling(value) for _, value in values_of(places, keyword.name)))
     return found

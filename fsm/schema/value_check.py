@@ -14,7 +14,7 @@ _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\
 """What JSON text is made of; an unfinished string is left out, an unfinished number is found as it is."""
 
 
-def _scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield (depth, position, part) for the parts of the beginning of a JSON text; the depth is that inside of brackets."""
     depth = 0
     for found in _PARTS.finditer(data):
@@ -41,7 +41,7 @@ class DistinctKeys:
     def fault(self, data: bytes) -> int | None:
         """Where the first key begins that was there before. Cost: some 50 us per kB."""
         keys, before = set[str](), (0, b"")
-        for depth, position, part in _scan(data):
+        for depth, position, part in scan(data):
             if depth == 1 and part == b":":
                 key = json.loads(before[1])
                 if key in keys:
@@ -71,7 +71,7 @@ class DistinctItems:
     def fault(self, data: bytes) -> int | None:
         """Where the first item begins that was there before. Cost: some 50 us per kB, and one parse of each item."""
         seen, start = set[Any](), 1
-        for depth, position, part in _scan(data):
+        for depth, position, part in scan(data):
             if (depth == 1 and part == b",") or (depth == 0 and part == b"]"):
                 text = data[start:position]
                 item = comparable(json.loads(text)) if text.strip() else None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fsm import EmptyLanguage, SchemaError, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded
-from fsm.schema.documents import document
+from fsm.schema.documents import cases
 from tests.property.test_json_schema_keywords import DOCUMENTS, is_valid, relaxed, texts_of, values
 
 BOUNDS = {
@@ -44,7 +44,7 @@ def test_texts_are_accepted_exactly_if_valid_whatever_is_left_to_checks(
     schema: Any, bounds: dict[str, int], found: list[Any], strict: bool
 ) -> None:
     try:
-        with patch.multiple(document, **{"MAX_EXACT": document.MAX_EXACT} | bounds):
+        with patch.multiple(cases, **{"MAX_EXACT": cases.MAX_EXACT} | bounds):
             expression = json_schema(schema, key_order="any", strict=strict)
     except EmptyLanguage:
         assert not any(is_valid(schema, value) for value in found)

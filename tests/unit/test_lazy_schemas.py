@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 import fsm
-from fsm.schema.documents import document
+from fsm.schema.documents import cases
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
@@ -82,7 +82,7 @@ def test_small_negations_stay_exact_where_large_ones_are_checked(monkeypatch: py
     small = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
     schema = {"properties": {"small": small, "large": {"$ref": "#/$defs/large"}}, "$defs": {"large": tangled(3)}}
     schema["$defs"]["large"]["oneOf"][1]["properties"]["k0"] = {"$ref": "#/$defs/large"}  # type: ignore[index]
-    monkeypatch.setattr(document, "MAX_SPENT", 150)
+    monkeypatch.setattr(cases, "MAX_SPENT", 150)
     levels = {line.pointer: line.level for line in fsm.json_schema(schema).report}
     assert levels["#/properties/small/oneOf"] == "exact"
     assert levels["#/$defs/large/oneOf"] == "checked"

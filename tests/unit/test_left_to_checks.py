@@ -37,6 +37,10 @@ CASES: list[tuple[dict[str, Any], str, str, list[Any], list[Any]]] = [
         "/patternProperties", "the pattern is not regular", [{"aba": 1}, {"ab": 2}], [{"aba": 2}],
     ),
     (
+        {"patternProperties": {_TWICE: {"const": 1}}, "additionalProperties": False},
+        "/patternProperties", "the pattern is not regular", [{"aba": 1}, {}], [{"aba": 2}, {"ab": 1}],
+    ),
+    (
         {"not": {"patternProperties": {_TWICE: {"const": 1}}}, "type": "object"},
         "/not/patternProperties", "the pattern is not regular", [{"aba": 2}], [{"aba": 1}, {"ab": 2}],
     ),

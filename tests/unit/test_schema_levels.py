@@ -10,7 +10,7 @@ import pytest
 
 from fsm import SchemaError, SchemaWarning, json_schema
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.schema.documents import document
+from fsm.schema.documents import cases
 
 INTEGERS, SHORT = {"type": "integer", "minimum": 2}, {"type": "string", "maxLength": 2}
 NESTED = {
@@ -103,7 +103,7 @@ def test_a_check_is_told(name: str) -> None:
 
 
 def test_alternatives_around_others_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "MAX_JOINED", 0)
+    monkeypatch.setattr(cases, "MAX_JOINED", 0)
     for schema in (NESTED, AROUND, {"allOf": [AROUND]}):
         assert {"exact"} == {line.level for line in json_schema(schema, strict=True).report}
     with pytest.raises(SchemaError, match="too many combinations"):

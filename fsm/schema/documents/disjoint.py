@@ -10,36 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Any
 
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import NotRegular
-from fsm.limits import Limits
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
+from fsm.schema.places.schema_document import SchemaDocument
 from fsm.terms import work_budget as work
-from fsm.terms.characters import json_text
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1
 _MAX_DEPTH = 4  # of schemas for the same value, one in the other
 _MAX_BRANCHES = 50
 _MAX_LEVELS = 2  # of members that are looked into for a difference
-
-
-class Reader(Protocol):
-    """What is needed of a document."""
-
-    @property
-    def limits(self) -> Limits:
-        """Bounds of compiling."""
-
-    def normalize_draft(self, place: Place) -> Place:
-        """The place with the keywords of draft 2020-12."""
-
-    def follow(self, place: Place) -> Place:
-        """The normalized place that `$ref` of `place` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +67,9 @@ class _Signature:
 class _Comparison:
     """Signatures of the branches of one `oneOf` and of their members, each read once."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, document: SchemaDocument) -> None:
+        self._document = document
         self._known: dict[tuple[object, ...], _Signature] = {}
-        self._matches: dict[tuple[str, str], bool | None] = {}
 
     def signature(self, place: Place, depth: int = 0) -> _Signature:
         """What a normalized place says by itself, and by other schemas for the same value."""
@@ -97,22 +79,24 @@ class _Comparison:
         return self._known[key]
 
     def _read(self, place: Place, depth: int) -> _Signature:
-        found = _own_signature(place, self._reader)
+        found = _own_signature(place, self._document)
         if depth >= _MAX_DEPTH:
             return found
 
         def below(schemas: Any, keyword: str) -> Iterable[_Signature]:
             for number, schema in enumerate(schemas if isinstance(schemas, list) else ()):
-                yield self.signature(self._reader.normalize_draft(place.beside(schema, keyword, number)), depth + 1)
+                yield self.signature(self._document.normalize_draft(place.beside(schema, keyword, number)), depth + 1)
 
         if place.has("$ref"):
-            found = found.meet(self.signature(self._reader.follow(place), depth + 1))
-        for keyword in KEYWORDS.combining:
-            schemas = place.get(keyword)
-            if KEYWORDS[keyword].role is Role.ALL:
-                found = reduce(_Signature.meet, below(schemas, keyword), found)
+            found = found.meet(
+                self.signature(self._document.normalize_draft(self._document.resolve(place, "$ref")), depth + 1)
+            )
+        for keyword in KEYWORDS.with_roles(place, Role.BRANCHES, Role.ALL):
+            schemas = place.get(keyword.name)
+            if keyword.role is Role.ALL:
+                found = reduce(_Signature.meet, below(schemas, keyword.name), found)
             elif isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
-                found = found.meet(reduce(_Signature.join, below(schemas, keyword)))
+                found = found.meet(reduce(_Signature.join, below(schemas, keyword.name)))
         return found
 
     def are_apart(self, one: _Signature, other: _Signature, depth: int = 0) -> bool:
@@ -138,41 +122,20 @@ class _Comparison:
     def _member(self, owner: _Signature, name: str) -> _Signature:
         found = _Signature()
         for place in owner.speakers:
-            for below in self._schemas_of(place, name):
-                found = found.meet(self.signature(self._reader.normalize_draft(below)))
+            for below in KEYWORDS.parts(place, name, partial(self._document.is_found, place)):
+                found = found.meet(self.signature(self._document.normalize_draft(below)))
         return found
 
-    def _schemas_of(self, place: Place, name: str) -> Iterable[Place]:
-        """The places that are sure to hold for the key `name` of an object of `place`."""
-        assert isinstance(place.schema, dict)
-        for keyword, value in place.schema.items():
-            parts = KEYWORDS[keyword].parts if keyword in KEYWORDS.of_members else None
-            if parts is not None:
-                yield from parts(place, value, name, partial(self._does_match, place))
 
-    def _does_match(self, place: Place, pattern: str, name: str) -> bool | None:
-        """Whether a pattern is found in a name; None: unknown."""
-        if (pattern, name) not in self._matches:
-            try:
-                node = KEYWORDS.strings_with(pattern, place.at("patternProperties"), self._reader.limits)
-                self._matches[pattern, name] = Automaton(node).accepts(json_text(name))
-            except NotRegular:
-                self._matches[pattern, name] = None
-        return self._matches[pattern, name]
-
-
-def _own_signature(place: Place, reader: Reader) -> _Signature:
+def _own_signature(place: Place, document: SchemaDocument) -> _Signature:
     if isinstance(place.schema, bool):
         return _Signature() if place.schema else _Signature(frozenset())
     names, properties = place.get("required"), place.get("properties")
     required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
     tags = dict[str, frozenset[Any]]()
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        listed = (
-            _scalars(reader.normalize_draft(place.below(schema, "properties", name)))
-            if isinstance(schema, dict)
-            else None
-        )
+        below = place.below(schema, "properties", name)
+        listed = _scalars(document.normalize_draft(below)) if isinstance(schema, dict) else None
         if listed is not None:
             tags[name] = listed
     types, values = types_at(place), _scalars(place)
@@ -188,23 +151,15 @@ def _scalars(place: Place) -> frozenset[Any] | None:
     return frozenset(identity(value) for value in values)
 
 
-def around(owner: Place) -> Iterable[Place]:
-    """A place, and those that apply it to the same value and hold for it themselves."""
-    place: Place | None = owner
-    while place is not None and not place.negated:
-        yield place
-        place = place.via
-
-
-def are_disjoint(owner: Place, branches: list[Place], reader: Reader) -> bool:
+def are_disjoint(owner: Place, branches: list[Place], document: SchemaDocument) -> bool:
     """True when it is sure that no value of `owner`, and of the places that led to it, satisfies two of its branches.
 
     False may mean that it was not found out.
     """
     if len(branches) * (len(branches) - 1) > 2 * _MAX_PAIRS:
         return False
-    comparison = _Comparison(reader)
-    own = reduce(_Signature.meet, (_own_signature(place, reader) for place in around(owner)))
+    comparison = _Comparison(document)
+    own = reduce(_Signature.meet, (_own_signature(place, document) for place in owner.holding()))
     signatures = [own.meet(comparison.signature(branch)) for branch in branches if branch.schema is not False]
     for one, other in combinations(signatures, 2):
         work.add(_PAIR_WORK)

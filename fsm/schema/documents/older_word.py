@@ -123,7 +123,9 @@ def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
         return schema
     if dialect.has_lonely_references and "$ref" in schema:
         found: Words = {"$ref": schema["$ref"]}
-        return found if dialect.has_nullable else read_nullable(found | _only(schema, "nullable"), to_the_letter=False)
+        if "nullable" in schema and not dialect.has_nullable:
+            return read_nullable({**found, "nullable": schema["nullable"]}, to_the_letter=False)
+        return found
     unknown = KEYWORDS.unknown_to(dialect.name)
     found = {key: value for key, value in schema.items() if key not in unknown}
     if dialect is DRAFT_3:
@@ -134,10 +136,6 @@ def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
     if dialect.identifier == "id":
         found.pop("id", None)
     return read_nullable(found, to_the_letter=dialect.has_nullable)
-
-
-def _only(schema: Mapping[str, Any], word: str) -> Words:
-    return {word: schema[word]} if word in schema else {}
 
 
 def _read_draft_3(schema: Words) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from fsm.schema.documents.older_word import has_older_words, in_latest_words
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.dialect import Dialect
-from fsm.schema.places.shape import Inside, Schema, escape
+from fsm.schema.places.shape import Inside, Schema, escape, part_at
 
 _AS_BEFORE = ("draft-04", "draft-06", "draft-07")
 """The drafts whose own words are among the older ones."""
@@ -46,8 +46,9 @@ class Translation:
             holder, key, value, pointer, is_schema = todo.pop()
             if isinstance(value, list):
                 holder[key] = found = list(value)
-                parts = [(n, part) for n, part in enumerate(value) if isinstance(part, dict)]
-                todo += [(found, n, part, f"{pointer}/{n}", True) for n, part in parts]
+                todo += [
+                    (found, n, part, f"{pointer}/{n}", True) for n, part in enumerate(value) if isinstance(part, dict)
+                ]
             elif isinstance(value, dict):
                 holder[key] = new = self._in_new_words(value, pointer) if is_schema else dict(value)
                 for name, part in list(new.items()):
@@ -79,12 +80,9 @@ class Translation:
         if not reference.startswith("#/"):
             return reference
         for token in unquote(reference[2:]).split("/"):
-            name = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and name in node:
-                node = node[name]
-            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
-                node = node[int(name)]
-            else:
+            try:
+                node = part_at(node, token)
+            except KeyError:
                 return reference
         return f"#{self._pointers[id(node)]}" if id(node) in self._pointers else reference
 

@@ -1,6 +1,6 @@
-"""Formats of hosts and mailboxes.
+"""Formats of hosts, IP addresses and mailboxes, as the grammars of their RFCs.
 
-Exact after their standards, but for this:
+Each accepts what its standard does, but for this:
 
 - email: RFC 5321 `Mailbox`; the bounds of 64 and 255 octets for the two sides are kept by bounds on their parts: a local
   part has at most 3 atoms of 20 characters or 31 quoted ones, a domain at most 8 labels of 31. Address literals other than
@@ -72,7 +72,8 @@ def email() -> Node:
     local = either(joined(atom, times(joined(text("."), atom), 0, 2)), _quoted(31))
     label = _label(one_of(LETTERS_DIGITS), one_of(LETTERS_DIGITS + "-"), 31)
     domain = joined(label, times(joined(text("."), label), 0, 7))
-    return joined(local, text("@"), either(domain, _literal()))
+    literal = joined(text("["), either(ipv4(), joined(text("IPv6:"), ipv6())), text("]"))
+    return joined(local, text("@"), either(domain, literal))
 
 
 _ATOM = LETTERS_DIGITS + "!#$%&'*+-/=?^_`{|}~"
@@ -86,10 +87,6 @@ def _quoted(most: int) -> Node:
     quotable = json_spelling(((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E)))
     escaped = joined(one_of("\\"), json_spelling(((0x20, 0x7E),)))
     return joined(one_of('"'), times(either(quotable, escaped), 0, most), one_of('"'))
-
-
-def _literal() -> Node:
-    return joined(text("["), either(ipv4(), joined(text("IPv6:"), ipv6())), text("]"))
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Formats of days, times and durations, after RFC 3339.
+"""Formats of dates, times and durations: the grammars of RFC 3339.
 
-Exact, but for this: the year 0000 and the leap second 60, which most readers refuse, are left out, and a fraction of a second has
-at most 9 digits.
+Days that a month does not have are refused, leap years included. Left out: the year 0000 and the leap second 60, which most parsers refuse,
+and more than 9 digits of a fraction of a second.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ def date() -> Node:
     """RFC 3339 full-date."""
     pairs = nodes.words(b"%02d" % n for n in range(4, 100, 4))
     leap_year = either(joined(times(DIGIT, 2), pairs), joined(pairs, text("00")))
-    nonzero = one_of("123456789")
-    year = either(*(joined(times(text("0"), n), nonzero, times(DIGIT, 3 - n)) for n in range(4)))
+    year = either(*(joined(times(text("0"), n), one_of("123456789"), times(DIGIT, 3 - n)) for n in range(4)))
     long_months, short_months = "01 03 05 07 08 10 12", "04 06 09 11"
     days = either(
         joined(either(*map(text, long_months.split())), text("-"), two_digits(1, 31)),

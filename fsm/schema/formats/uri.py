@@ -1,8 +1,9 @@
-"""Formats of URIs, of IRIs, of templates for URIs, and the URLs that pydantic reads.
+"""Formats of URIs (RFC 3986), IRIs (RFC 3987) and URI templates (RFC 6570), and the URLs that pydantic accepts.
 
-Of those URLs (`HttpUrl` and its like) left out are: schemes in capital letters, hosts with characters beyond ASCII, or with `--` in the
-third and fourth place of a label, user names beyond ASCII, `"<>\\^`{|}` and blanks, and more than 1,000 characters after the host (100 from
-the first one beyond ASCII on), or 200 after `#` (16 of those): so no URL comes near the 2,083 bytes that pydantic takes.
+Each is the grammar of its RFC, written with the combinators of `parts.py`. Of the URLs of pydantic (`HttpUrl` and the like) these are left
+out: schemes in capital letters; hosts with characters beyond ASCII, or with `--` in the third and fourth place of a label; user names
+beyond ASCII; the characters `"<>\\^`{|}` and blanks; more than 1,000 characters after the host (100 from the first one beyond ASCII on)
+or 200 after `#` (16 of those). So no URL comes near the 2,083 bytes that pydantic accepts at most.
 """
 
 from __future__ import annotations
@@ -121,17 +122,15 @@ def url(schemes: tuple[str, ...] | None) -> Node:
     """
     hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
     if schemes is None:
-        any_scheme = joined(
-            one_of(string.ascii_lowercase), times(one_of(string.ascii_lowercase + string.digits + "+-."), 0, 20)
-        )
+        later = one_of(string.ascii_lowercase + string.digits + "+-.")
+        any_scheme = joined(one_of(string.ascii_lowercase), times(later, 0, 20))
         hosted = nodes.intersection((any_scheme, nodes.complement(text("file"))))
     forms = []
     if hosted:
-        forms.append(
-            joined(hosted, text("://"), _url_authority(), nodes.optional(_url_path(one_of("/?"))), _url_fragment())
-        )
+        fragment = nodes.optional(joined(text("#"), _url_characters(200, 16)))
+        forms.append(joined(hosted, text("://"), _url_authority(), nodes.optional(_url_path("/?")), fragment))
     if schemes is None or "file" in schemes:
-        forms.append(joined(text("file://"), _url_path(text("/"))))
+        forms.append(joined(text("file://"), _url_path("/")))
     return either(*forms)
 
 
@@ -143,14 +142,9 @@ _URL_CHARACTERS = LETTERS_DIGITS + "-._~!$&'()*+,;=:@/?%[]"
 @cache
 def _url_authority() -> Node:
     """A user, if any, a host (a name whose last label begins with a letter, or an address) and a port, if any."""
-    numeric = joined(
-        any_number(one_of(LETTERS_DIGITS + "-_.")),
-        text("."),
-        one_of(string.digits),
-        any_number(one_of(LETTERS_DIGITS + "-")),
-    )
-    only_number = joined(one_of(string.digits), any_number(one_of(LETTERS_DIGITS + "-")))
-    name = nodes.intersection((hostname(), nodes.complement(either(numeric, only_number))))
+    number = joined(one_of(string.digits), any_number(one_of(LETTERS_DIGITS + "-")))
+    before = joined(any_number(one_of(LETTERS_DIGITS + "-_.")), text("."))
+    name = nodes.intersection((hostname(), nodes.complement(joined(nodes.optional(before), number))))
     host = either(name, ipv4(), joined(text("["), ipv6(), text("]")))
     user = joined(times(one_of(_UNRESERVED + _SUB_DELIMS + "%:"), 1, 64), text("@"))
     return joined(nodes.optional(user), host, nodes.optional(joined(text(":"), _port())))
@@ -169,13 +163,9 @@ def _port() -> Node:
     return either(text("0"), joined(nonzero, times(DIGIT, 0, 3)), five)
 
 
-def _url_path(first: Node) -> Node:
-    """A path and a query, beginning with one of two signs."""
-    return joined(first, _url_characters(1_000, 100))
-
-
-def _url_fragment() -> Node:
-    return nodes.optional(joined(text("#"), _url_characters(200, 16)))
+def _url_path(first: str) -> Node:
+    """A path and a query that begin with one of some characters."""
+    return joined(one_of(first), _url_characters(1_000, 100))
 
 
 @cache

@@ -6,15 +6,13 @@ have no lists of names of their own. A new keyword is one more object in the fil
 
 from __future__ import annotations
 
-from fsm.schema.keywords.annotation import ANNOTATIONS
 from fsm.schema.keywords.array import ARRAYS
 from fsm.schema.keywords.combining import COMBINING
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword, Registry
-from fsm.schema.keywords.number import NUMBERS
 from fsm.schema.keywords.object import OBJECTS
 from fsm.schema.keywords.python_type import PYTHON_TYPES
-from fsm.schema.keywords.string import STRINGS
-from fsm.schema.keywords.value import ANY_VALUE
+from fsm.schema.keywords.scalar import NUMBERS, STRINGS
+from fsm.schema.keywords.value import ANNOTATIONS, ANY_VALUE
 
 __all__ = ["KEYWORDS", "Keyword", "Registry"]
 

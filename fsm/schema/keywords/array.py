@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unless_trivial
+from fsm.schema.keywords.keyword import (
+    ARRAY,
+    Failure,
+    Keyword,
+    Matches,
+    Name,
+    count_bounds,
+    no_failures,
+    unless_trivial,
+)
 from fsm.schema.places.place import NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
@@ -20,20 +28,20 @@ class SomeItem:
     schema: Schema
 
 
-def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
     for position, schema in enumerate(schemas):
         if schema is not True:
             first = [*[True] * position, negation_of(schema)]
             yield ({"type": "array", "minItems": position + 1, "prefixItems": first},)
 
 
-def _items_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _items_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     start = len(place.get("prefixItems") or ())
     if schema is not True:
         yield (NegatedKeyword("items", SomeItem(start, negation_of(schema)), ARRAY),)
 
 
-def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     least, most = place.get("minContains"), place.get("maxContains")
     if least is None or least > 0:
         fewer = 0 if least is None else int(least) - 1
@@ -42,14 +50,15 @@ def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterat
         yield ({"type": "array", "contains": schema, "minContains": int(most) + 1},)
 
 
-def _prefix_parts(place: Place, schemas: list[Schema], name: str | int, matches: Matches) -> Iterator[Place]:
+def _prefix_parts(place: Place, schemas: list[Schema], name: Name, matches: Matches) -> Iterable[Place]:
     if isinstance(name, int) and name < len(schemas):
-        yield place.below(schemas[name], "prefixItems", name)
+        return (place.below(schemas[name], "prefixItems", name),)
+    return ()
 
 
-def _items_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
-    if isinstance(name, int) and name >= len(place.get("prefixItems") or ()):
-        yield place.below(schema, "items")
+def _items_parts(place: Place, schema: Schema, name: Name, matches: Matches) -> Iterable[Place]:
+    is_later = isinstance(name, int) and name >= len(place.get("prefixItems") or ())
+    return (place.below(schema, "items"),) if is_later else ()
 
 
 _array = partial(Keyword, types=ARRAY, since="draft-04", is_built=True)

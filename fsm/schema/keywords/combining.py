@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsm.schema.keywords.keyword import Keyword, Make, NoNegation, Role, Way, no_failures
+from fsm.schema.keywords.keyword import Failure, Keyword, Make, NoNegation, Role, no_failures
 from fsm.schema.places.place import Conjunction, Place
 from fsm.schema.places.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 
 _MAX_ONE_OF = 8
 
 
-def _all_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+def _all_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
     for position, schema in enumerate(schemas):
         yield (place.beside(schema, keyword.name, position, negated=True),)
 
 
-def _any_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+def _any_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
     yield tuple(place.beside(schema, keyword.name, n, negated=True) for n, schema in enumerate(schemas))
 
 
-def _one_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+def _one_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
     if len(schemas) > _MAX_ONE_OF:
         raise NoNegation(keyword.name)
     yield from _any_of_failures(keyword, place, schemas)
@@ -30,11 +30,11 @@ def _one_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> I
             yield tuple(place.beside(schemas[n], keyword.name, n) for n in (first, second))
 
 
-def _not_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _not_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     yield (place.beside(schema, keyword.name),)
 
 
-def _if_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _if_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     for name, fails in (("then", False), ("else", True)):
         if place.has(name):
             denied = place.beside(place.get(name), name, negated=True)
@@ -57,7 +57,7 @@ _consequence = partial(Keyword, shape=SCHEMA, role=Role.CONSEQUENCE, failures=no
 
 COMBINING = (
     _schemas("anyOf", failures=_any_of_failures),
-    _schemas("oneOf", failures=_one_of_failures),
+    _schemas("oneOf", failures=_one_of_failures, is_exclusive=True),
     _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
     _reference("$ref", since="draft-04"),
     _reference("$dynamicRef", since="draft/2020-12"),

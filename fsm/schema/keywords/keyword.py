@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from fsm.limits import Limits
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, values_of
-from fsm.schema.places.shape import JSON_TYPES, Inside, Schema, Shape, is_number
+from fsm.schema.places.shape import COUNT, JSON_TYPES, Inside, Schema, Shape, is_number
 from fsm.terms.node import Node
 
 ALL_TYPES = frozenset(JSON_TYPES)
@@ -32,7 +33,7 @@ PYTHON_TYPE = "python"
 """In the place of a draft, of a keyword that only the schemas of Python types have; their own code is asked where no term holds it."""
 
 Part = Schema | NegatedKeyword | Place
-Way = tuple[Part, ...]
+Failure = tuple[Part, ...]
 """Schemas that hold together when a value fails in this way; a `Place` where it is a part of the schema itself."""
 
 
@@ -63,23 +64,20 @@ class Role(Enum):
     """A part of a condition, which has no meaning alone."""
 
 
-Matches = Callable[[str, str], bool | None]
+Name = str | int | None
+"""The key of a member, None for one that no keyword names, or the number of an item."""
+Matches = Callable[[str, str | None], bool | None]
 """Whether a pattern is found in a key; None: that is unknown."""
 Make = Callable[..., Schema]
 """Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
 
 
-def no_patterns(value: Any) -> Iterable[str]:
-    """No regular expressions."""
-    return ()
-
-
-def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     """One way to fail: a value of the keyword's types that it does not accept."""
     yield (NegatedKeyword(keyword.name, value, keyword.types),)
 
 
-def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     """The same, where terms or checks are sure to hold it.
 
     Raises:
@@ -90,7 +88,7 @@ def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way
     return negated(keyword, place, value)
 
 
-def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     """None: the keyword beside which it counts tells them."""
     return iter(())
 
@@ -98,7 +96,7 @@ def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
 def unless_trivial(trivial: Any) -> Any:
     """The default, but for the one value of a keyword that rejects nothing."""
 
-    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         return iter(()) if value is trivial else default_failures(keyword, place, value)
 
     return failures
@@ -121,12 +119,12 @@ class Keyword:
         accepts: whether it accepts a value of its types, given its own value; for `enum` and `const`, and for checks.
         is_built: whether what builds the terms of its types holds it, or says what it leaves out.
         is_heavy: whether its term costs more than others where it is joined to them.
-        is_optional: whether the option `formats` can make it an annotation.
-        parts: yields the places for a member or an item, given a place, the value there, the key or number, and what tells whether a
-            pattern is found in a key.
-        patterns: the regular expressions in its value.
+        parts: gives the places for a member or an item, given a place, the value there, the name, and what tells whether a pattern is
+            found in a key.
+        patterns: gives the regular expressions in its value; None: there are none.
         cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
         is_negating: whether the cases deny a schema in it.
+        is_exclusive: of branches, whether only one of them holds.
         is_blamed: whether it is to blame where no value that satisfies it, and `type` beside it, begins with a text; False: it counts
             with another keyword, or where no other explains it.
         companions: keywords that count with it.
@@ -139,16 +137,16 @@ class Keyword:
     role: Role = Role.ASSERTION
     since: str | None = None
     merge: Callable[[Iterable[Any]], Any] | None = None
-    failures: Callable[[Keyword, Place, Any], Iterator[Way]] = default_failures
+    failures: Callable[[Keyword, Place, Any], Iterator[Failure]] = default_failures
     language: Callable[[Any, str, Limits], Node | None] | None = None
     accepts: Callable[[Any, Any], bool] | None = None
     is_built: bool = False
     is_heavy: bool = False
-    is_optional: bool = False
-    parts: Callable[[Place, Any, str | int, Matches], Iterator[Place]] | None = None
-    patterns: Callable[[Any], Iterable[str]] = no_patterns
+    parts: Callable[[Place, Any, Name, Matches], Iterable[Place]] | None = None
+    patterns: Callable[[Any], Iterable[str]] | None = None
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
     is_negating: bool = False
+    is_exclusive: bool = False
     is_blamed: bool = True
     companions: tuple[str, ...] = ()
     spelling: Callable[[Any], str | None] | None = None
@@ -181,6 +179,20 @@ class Keyword:
         return self.merge(values) if values else default
 
 
+def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword, Keyword]:
+    """The two bounds of a count, of characters, items or members. The tightest holds; one fails where the opposite bound holds."""
+
+    def below(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
+        if value > 0:
+            yield ({"type": [*types], most: int(value) - 1},)
+
+    def above(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
+        yield ({"type": [*types], least: int(value) + 1},)
+
+    bound = partial(Keyword, shape=COUNT, types=types, since="draft-04", is_built=True)
+    return bound(least, merge=max, failures=below), bound(most, merge=min, failures=above)
+
+
 def type_of(instance: Any) -> str:
     """The JSON type of a value; a number without a fraction is an integer."""
     if isinstance(instance, bool):
@@ -202,9 +214,6 @@ class Registry(dict[str, Keyword]):
         apart: those that apply other schemas to the value, or list values.
         always: those whose schemas hold, or do not hold, in every case.
         splitting: those that make several cases.
-        conditions: those that make cases by what the value is, in the order in which they do.
-        references: those that name a schema.
-        combining: those that hold schemas for the same value, of which all or some hold.
         heavy: those whose terms cost much.
         of_members: those that give schemas to members of objects.
         only_checked: those that no term holds, for some types of values.
@@ -212,11 +221,10 @@ class Registry(dict[str, Keyword]):
         of_any_type: those that may reject a value of any type, but for `type` and `enum`.
         of_python_types: those that only the schemas of Python types have.
         listing: those that list values.
-        alone: for some, the keywords of a schema that says nothing else: itself, and annotations.
         besides_type: those that reject values, but for `type`.
         with_accepts: those that the validator must be told.
         with_language: those that are a language of strings.
-        with_patterns: those that hold regular expressions.
+        with_patterns: those that hold regular expressions, each with what finds them in its value.
     """
 
     def add(self, keywords: Iterable[Keyword]) -> None:
@@ -242,24 +250,25 @@ class Registry(dict[str, Keyword]):
         self.own = self._with_role(Role.ASSERTION) | self.listing
         self.apart = self.enforced - self._with_role(Role.ASSERTION)
         self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
-        self.conditions = tuple(one for one in self.values() if one.role is Role.CONDITION)
         self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
-        self.references = tuple(name for name, one in self.items() if one.role is Role.REFERENCE)
-        self.combining = tuple(name for name, one in self.items() if one.role in (Role.ALL, Role.BRANCHES))
+        self._by_role = {role: [one for one in self.values() if one.role is role] for role in Role}
         self.heavy = self._those(lambda one: one.is_heavy)
         self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
+        self._parts = tuple((name, one.parts) for name, one in self.items() if one.parts is not None)
         self.only_checked = self._those(lambda one: bool(one.checked_types))
         self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)
         any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
         self.of_any_type = any_type - {"type", "enum"}
         self.of_python_types = self._those(lambda one: one.since == PYTHON_TYPE)
-        self.alone = {name: self.annotations | {name} for name in self.apart}
         self.besides_type = self.enforced - {"type"}
         self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
-        self.with_patterns = tuple(one for one in self.values() if one.patterns is not no_patterns)
+        self.with_patterns = tuple((name, one.patterns) for name, one in self.items() if one.patterns is not None)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
-        late = [frozenset(DRAFTS[number + 1 :]) for number in range(len(DRAFTS))]
-        self._unknown = {draft: self._since(later) for draft, later in zip(DRAFTS, late, strict=True)}
+        self._unknown = {draft: self._since(DRAFTS[number + 1 :]) for number, draft in enumerate(DRAFTS)}
+
+    def with_roles(self, place: Place, *roles: Role) -> list[Keyword]:
+        """The keywords of a place with these roles, those with the first role first."""
+        return [keyword for role in roles for keyword in self._by_role[role] if place.has(keyword.name)]
 
     def _those(self, test: Callable[[Keyword], bool]) -> frozenset[str]:
         return frozenset(name for name, keyword in self.items() if test(keyword))
@@ -267,7 +276,7 @@ class Registry(dict[str, Keyword]):
     def _with_role(self, *roles: Role) -> frozenset[str]:
         return self._those(lambda one: one.role in roles)
 
-    def _since(self, drafts: frozenset[str]) -> frozenset[str]:
+    def _since(self, drafts: tuple[str, ...]) -> frozenset[str]:
         return self._those(lambda one: one.since in drafts)
 
     def unknown_to(self, draft: str) -> frozenset[str]:
@@ -277,6 +286,14 @@ class Registry(dict[str, Keyword]):
     def inside(self, name: str) -> Inside:
         """What the value of a keyword holds."""
         return self[name].shape.inside if name in self else Inside.DATA
+
+    def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:
+        """The places that the keywords of one give to a member, or to an item; see `Keyword.parts`."""
+        schema = place.schema
+        if isinstance(schema, dict):
+            for keyword, parts in self._parts:
+                if keyword in schema:
+                    yield from parts(place, schema[keyword], name, matches)
 
     def strings_with(self, pattern: str, pointer: str, limits: Limits) -> Node:
         """The inside of the strings in which a pattern is found: the language of `pattern`, with its errors."""

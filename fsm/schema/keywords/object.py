@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way, unless_trivial
+from fsm.schema.keywords.keyword import (
+    OBJECT,
+    Failure,
+    Keyword,
+    Make,
+    Matches,
+    Name,
+    Role,
+    count_bounds,
+    unless_trivial,
+)
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 
@@ -32,65 +41,63 @@ class SomeMember:
     known_patterns: tuple[str, ...] = ()
 
 
-def _required_failures(keyword: Keyword, place: Place, names: list[str]) -> Iterator[Way]:
+def _required_failures(keyword: Keyword, place: Place, names: list[str]) -> Iterator[Failure]:
     for name in names:
         yield ({"type": "object", "properties": {name: False}},)
 
 
-def _properties_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+def _properties_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
     for name, schema in schemas.items():
         if schema is not True:
             yield ({"type": "object", "required": [name], "properties": {name: negation_of(schema)}},)
 
 
-def _pattern_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+def _pattern_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
     for pattern, schema in schemas.items():
         if schema is not True:
             yield (NegatedKeyword(keyword.name, SomeMember(negation_of(schema), pattern=pattern), OBJECT),)
 
 
-def _additional_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _additional_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     if schema is not True:
         known = tuple(place.get("properties") or ()), tuple(place.get("patternProperties") or ())
         yield (NegatedKeyword(keyword.name, SomeMember(negation_of(schema), None, True, *known), OBJECT),)
 
 
-def _names_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+def _names_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
     if schema is not True:
         yield (NegatedKeyword(keyword.name, SomeMember(key=negation_of(schema)), OBJECT),)
 
 
-def _dependent_required_failures(keyword: Keyword, place: Place, lists: dict[str, list[str]]) -> Iterator[Way]:
+def _dependent_required_failures(keyword: Keyword, place: Place, lists: dict[str, list[str]]) -> Iterator[Failure]:
     for key, names in lists.items():
         for name in names:
             yield ({"type": "object", "required": [key], "properties": {name: False}},)
 
 
-def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
     for key, schema in schemas.items():
-        yield (
-            {"type": "object", "required": [key]},
-            place.beside(schema, keyword.name, key, negated=True),
-        )
+        yield ({"type": "object", "required": [key]}, place.beside(schema, keyword.name, key, negated=True))
 
 
-def _properties_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
+def _properties_parts(place: Place, schemas: Any, name: Name, matches: Matches) -> Iterable[Place]:
     if isinstance(name, str) and isinstance(schemas, dict) and name in schemas:
-        yield place.below(schemas[name], "properties", name)
+        return (place.below(schemas[name], "properties", name),)
+    return ()
 
 
-def _pattern_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
-    if isinstance(name, str) and isinstance(schemas, dict):
-        matched = (pattern for pattern in schemas if matches(pattern, name))
-        yield from (place.below(schemas[pattern], "patternProperties", pattern) for pattern in matched)
+def _pattern_parts(place: Place, schemas: Any, name: Name, matches: Matches) -> Iterable[Place]:
+    if isinstance(name, int) or not isinstance(schemas, dict):
+        return ()
+    return [place.below(schemas[p], "patternProperties", p) for p in schemas if matches(p, name)]
 
 
-def _additional_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
+def _additional_parts(place: Place, schema: Schema, name: Name, matches: Matches) -> Iterable[Place]:
     declared, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
-    if not isinstance(name, str) or not isinstance(declared, dict) or not isinstance(patterns, dict):
-        return
-    if name not in declared and all(matches(pattern, name) is False for pattern in patterns):
-        yield place.below(schema, "additionalProperties")
+    if isinstance(name, int) or not isinstance(declared, dict) or not isinstance(patterns, dict) or name in declared:
+        return ()
+    is_other = all(matches(pattern, name) is False for pattern in patterns)
+    return (place.below(schema, "additionalProperties"),) if is_other else ()
 
 
 def _required_cases(place: Place, lists: dict[str, list[str]], make: Make) -> Iterator[list[Conjunction]]:

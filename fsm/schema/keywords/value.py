@@ -1,13 +1,24 @@
-"""Keywords of any value: `type`, `enum`, `const`; what each of them leaves of a value, and a schema for each list and object."""
+"""Keywords of any value: `type`, `enum`, `const`, and those that reject nothing; what a place says of types and of listed values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Part, Role, Way
+from fsm.schema.keywords.keyword import ALL_TYPES, Failure, Keyword, Part, Role
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import TYPES, VALUE, VALUES, check_text, is_number, to_decimal
+from fsm.schema.places.shape import (
+    ANY_SCHEMA_MAP,
+    ANY_VALUES,
+    ANYTHING,
+    TYPES,
+    VALUE,
+    VALUES,
+    Shape,
+    check_text,
+    is_number,
+    to_decimal,
+)
 
 
 def types_named(value: Any) -> frozenset[str]:
@@ -59,11 +70,11 @@ def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]
     }
 
 
-def _type_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def _type_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     yield (NegatedKeyword(keyword.name, value, ALL_TYPES - types_named(value)),)
 
 
-def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Iterator[Way]:
+def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Iterator[Failure]:
     scalars = tuple(value for value in values if not isinstance(value, list | dict))
     parts: list[Part] = [NegatedKeyword("enum", scalars, ALL_TYPES)]
     for value in values:
@@ -72,7 +83,7 @@ def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Itera
     yield tuple(parts)
 
 
-def _const_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+def _const_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
     yield from _listed_failures(keyword, place, [value])
 
 
@@ -80,4 +91,22 @@ ANY_VALUE = (
     Keyword("type", TYPES, since="draft-04", failures=_type_failures, is_built=True),
     Keyword("enum", VALUES, role=Role.VALUES, since="draft-04", failures=_listed_failures),
     Keyword("const", VALUE, role=Role.VALUES, since="draft-06", failures=_const_failures),
+)
+
+
+def _note(name: str, shape: Shape = ANYTHING, since: str | None = None) -> Keyword:
+    return Keyword(name, shape, frozenset(), Role.ANNOTATION, since)
+
+
+_NOTES = (
+    "$comment $id $recursiveAnchor $schema $vocabulary additionalItems contentEncoding contentMediaType contentSchema deprecated "
+    "description discriminator nullable readOnly title writeOnly"
+)
+
+ANNOTATIONS = (
+    *map(_note, _NOTES.split()),
+    _note("$anchor", since="draft/2019-09"),
+    _note("$dynamicAnchor", since="draft/2020-12"),
+    *(_note(name, ANY_VALUES) for name in ("default", "example", "examples")),
+    *(_note(name, ANY_SCHEMA_MAP) for name in ("$defs", "definitions")),
 )

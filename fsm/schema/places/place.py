@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from fsm.schema.places.dialect import Dialect
@@ -116,29 +117,30 @@ class Place(NamedTuple):
         """A place for the same value that a reference leads to, negated as this one is."""
         return self.beside(schema, negated=self.negated)._replace(pointer=pointer, scope=scope)
 
-    def leads_back_to(self, schema: Schema | NegatedKeyword, scope: Scope | None) -> bool:
-        """True when `schema` is this one or one that applied it to the same value."""
+    def lineage(self) -> Iterator[Place]:
+        """Yield this place, the one that applied it to the same value, and so on to the outermost."""
         place: Place | None = self
         while place is not None:
-            if place.schema is schema and place.scope == scope:
-                return True
+            yield place
             place = place.via
-        return False
+
+    def holding(self) -> Iterator[Place]:
+        """Yield those of the same that are sure to hold where this one does: until one is negated."""
+        return takewhile(lambda place: not place.negated, self.lineage())
+
+    def leads_back_to(self, schema: Schema | NegatedKeyword, scope: Scope | None) -> bool:
+        """True when `schema` is this one or one that applied it to the same value."""
+        return any(place.schema is schema and place.scope == scope for place in self.lineage())
 
     def counts_for(self, watcher: Place) -> bool:
         """True when what this place evaluates counts for the `unevaluated...` keyword of `watcher`."""
         wanted = watcher.schema if watcher.origin is None else watcher.origin
-        place: Place | None = self
-        while place is not None and not place.negated:
-            if (place.schema if place.origin is None else place.origin) is wanted:
-                return True
-            place = place.via
-        return False
+        return any((place.schema if place.origin is None else place.origin) is wanted for place in self.holding())
 
 
 Conjunction = tuple[Place, ...]
 """Schemas that hold together for one value; none: any value."""
-Steps = Generator[Conjunction, Node, Node]
+Builder = Generator[Conjunction, Node, Node]
 """A builder that yields the schemas whose terms it needs, receives each, and returns its own term."""
 
 

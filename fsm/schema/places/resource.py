@@ -18,7 +18,7 @@ from referencing.jsonschema import DynamicAnchor
 from fsm.errors import SchemaError
 from fsm.schema.places.dialect import Dialect, dialect_named, dialect_of, metaschema_of
 from fsm.schema.places.place import Scope
-from fsm.schema.places.shape import Schema, shorten
+from fsm.schema.places.shape import Schema, part_at, shorten
 
 ROOT_URI = "urn:schema:root"
 """The URI of a root that names none."""
@@ -90,14 +90,14 @@ class Resources:
             raise SchemaError(f"reference {shorten(reference)} is no URI: {error}. Correct it", pointer) from None
         try:
             if not fragment or fragment.startswith("/"):
-                return self._walk(uri, fragment, scope, reference, pointer)
+                return self._walk(uri, fragment, scope, reference)
             return self._anchor(uri, fragment, scope, is_dynamic=is_dynamic)
         except (Unresolvable, NoSuchAnchor, LookupError, NoSuchPlace) as problem:
             found = None if is_dynamic or self._is_last else self._loosely(reference, scope, pointer)
             if found is not None:
                 return found
             if isinstance(problem, NoSuchPlace):
-                raise SchemaError(problem.reason, pointer) from None
+                raise SchemaError(problem.args[0], pointer) from None
             raise SchemaError(
                 f"reference {shorten(reference)} leads to {shorten(uri if uri != ROOT_URI else '#' + fragment)}, which is not "
                 "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
@@ -127,7 +127,7 @@ class Resources:
             if reference.startswith("#/"):
                 if scope.uri in self._apart:
                     return None
-                return self._walk(self.uri, unquote(reference[1:]), self.scope(), reference, pointer)
+                return self._walk(self.uri, unquote(reference[1:]), self.scope(), reference)
             if self._other is None:
                 other = dialect_named("draft-07" if self.dialect.identifier == "id" else "draft-04")
                 other = replace(self.dialect, identifier=other.identifier, specification=other.specification)
@@ -136,17 +136,14 @@ class Resources:
         except (SchemaError, NoSuchPlace):
             return None
 
-    def _walk(self, uri: str, fragment: str, scope: Scope, reference: str, pointer: str) -> tuple[Schema, Scope]:
+    def _walk(self, uri: str, fragment: str, scope: Scope, reference: str) -> tuple[Schema, Scope]:
         node: Any = self._registry[uri].contents
         scope = self._entered(node, uri, scope)
         for token in fragment.split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and name in node:
-                node = node[name]
-            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
-                node = node[int(name)]
-            else:
-                raise NoSuchPlace(_dead_end(reference, name, node))
+            try:
+                node = part_at(node, token)
+            except KeyError as missing:
+                raise NoSuchPlace(_dead_end(reference, missing.args[0], node)) from None
             scope = self.inside(node, scope)
         return node, scope
 
@@ -163,12 +160,14 @@ class Resources:
                     break
         schema = anchor.resource.contents
         root = self._registry[uri].contents
-        dialect = self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
-        return schema, self.inside(schema, self._into(scope, uri, dialect, id(root)))
+        return schema, self.inside(schema, self._into(scope, uri, self._dialect_of(root, uri), id(root)))
+
+    def _dialect_of(self, root: Any, uri: str) -> Dialect:
+        return self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
 
     def _entered(self, root: Any, uri: str, scope: Scope) -> Scope:
         """The scope of a resource that was found under `uri`, which may be a name of its own or where it was put."""
-        dialect = self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
+        dialect = self._dialect_of(root, uri)
         own = root.get(dialect.identifier) if isinstance(root, dict) else None
         named = urldefrag(urljoin(uri, own))[0] if isinstance(own, str) else uri
         is_known = named in self._registry and self._registry[named].contents is root
@@ -188,11 +187,7 @@ class Resources:
 
 
 class NoSuchPlace(Exception):
-    """A pointer leads nowhere; `reason` tells users so."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A pointer leads nowhere; `args[0]` tells users so."""
 
 
 def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:

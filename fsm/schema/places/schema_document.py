@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from fsm.limits import Limits
 from fsm.schema.places.dialect import Dialect
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.resource import Resources
 from fsm.schema.places.shape import Schema
 
@@ -25,12 +25,8 @@ class SchemaDocument(Protocol):
     limits: Limits
     dialect: Dialect
     asserts_format: bool
-    is_coarse: bool
-    can_be_coarser: bool
 
-    @property
-    def registry(self) -> Mapping[str, Any]:
-        """Other schemas by URI."""
+    registry: Mapping[str, Any]
 
     @property
     def resources(self) -> Resources:
@@ -39,11 +35,20 @@ class SchemaDocument(Protocol):
     def normalize_draft(self, place: Place) -> Place:
         """The place with the keywords of draft 2020-12, in the scope of its own resource if it begins one."""
 
-    def behind(self, places: Conjunction) -> Conjunction:
-        """Replace the places that are only a reference by what they refer to."""
+    def check_keywords(self, place: Place) -> None:
+        """Check the keywords of a normalized place and note them for the report, once."""
+
+    def behind(self, place: Place) -> Place:
+        """The place itself, or what it refers to where it is only a reference."""
 
     def resolve(self, place: Place, keyword: str) -> Place:
         """The place that a reference of `place` names."""
+
+    def referred(self, place: Place) -> list[Place]:
+        """The places that the references of a normalized place name."""
+
+    def is_found(self, place: Place, pattern: str, name: str) -> bool | None:
+        """Whether a pattern of `patternProperties` is found in a key; None: the pattern is not regular."""
 
     def make(self, schema: AnySchema, *key: object) -> AnySchema:
         """A schema of our own that stays the same object each time it is asked for."""

@@ -15,6 +15,8 @@ from fsm.errors import SchemaError
 
 Schema = dict[str, Any] | bool
 JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+Check = Callable[[Any, str], None]
+"""Raises `SchemaError` for a value that is malformed, given the pointer to it."""
 
 _SHORT = Repr()
 _SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 2, 3, 4
@@ -32,6 +34,20 @@ def shorten(value: object) -> str:
 def escape(token: str) -> str:
     """Escape a key for use in a JSON pointer (RFC 6901)."""
     return token.replace("~", "~0").replace("/", "~1")
+
+
+def part_at(value: Any, token: str) -> Any:
+    """The part of a value that one token of a JSON pointer names.
+
+    Raises:
+        KeyError: there is none; its argument is the name that the token spells.
+    """
+    name = token.replace("~1", "/").replace("~0", "~")
+    if isinstance(value, dict):
+        return value[name]
+    if isinstance(value, list) and name.isascii() and name.isdigit() and len(name) < 10 and int(name) < len(value):
+        return value[int(name)]
+    raise KeyError(name)
 
 
 def is_number(value: object) -> bool:
@@ -63,11 +79,11 @@ class Shape:
     """The well-formed values of a keyword.
 
     Attributes:
-        check: raises `SchemaError` for a value that is malformed, given the pointer to it.
+        check: refuses all others.
         inside: what such a value holds.
     """
 
-    check: Callable[[Any, str], None]
+    check: Check
     inside: Inside = Inside.DATA
 
     def fits(self, value: Any) -> bool:
@@ -101,21 +117,6 @@ def check_schema(value: object, pointer: str) -> None:
         raise expected("a schema (an object, true or false)", value, pointer)
 
 
-def _check_schema_list(value: object, pointer: str) -> None:
-    if not isinstance(value, list) or not value:
-        raise expected("a list of at least one schema", value, pointer)
-    for position, item in enumerate(value):
-        check_schema(item, f"{pointer}/{position}")
-
-
-def _check_schema_map(value: object, pointer: str) -> None:
-    if not isinstance(value, dict):
-        raise expected("an object whose values are schemas", value, pointer)
-    for key, item in value.items():
-        check_text(key, pointer)
-        check_schema(item, f"{pointer}/{escape(key)}")
-
-
 def check_text(value: object, pointer: str) -> None:
     """A string that has UTF-8."""
     if not isinstance(value, str):
@@ -124,11 +125,35 @@ def check_text(value: object, pointer: str) -> None:
         raise SchemaError(f"{shorten(value)} holds a lone surrogate, which has no UTF-8. Remove it", pointer)
 
 
-def _check_texts(value: object, pointer: str) -> None:
-    if not isinstance(value, list):
-        raise expected("a list of strings", value, pointer)
-    for position, item in enumerate(value):
-        check_text(item, f"{pointer}/{position}")
+def _plain(what: str, test: Callable[[Any], bool]) -> Shape:
+    """Values that pass a test, described for people."""
+
+    def check(value: Any, pointer: str) -> None:
+        if not test(value):
+            raise expected(what, value, pointer)
+
+    return Shape(check)
+
+
+def _list_of(what: str, check_item: Check, least: int = 0) -> Check:
+    def check(value: Any, pointer: str) -> None:
+        if not isinstance(value, list) or len(value) < least:
+            raise expected(what, value, pointer)
+        for position, item in enumerate(value):
+            check_item(item, f"{pointer}/{position}")
+
+    return check
+
+
+def _map_of(what: str, check_item: Check) -> Check:
+    def check(value: Any, pointer: str) -> None:
+        if not isinstance(value, dict):
+            raise expected(what, value, pointer)
+        for key, item in value.items():
+            check_text(key, pointer)
+            check_item(item, f"{pointer}/{escape(key)}")
+
+    return check
 
 
 def _check_types(value: object, pointer: str) -> None:
@@ -144,44 +169,10 @@ def _check_types(value: object, pointer: str) -> None:
             )
 
 
-def _check_number(value: object, pointer: str) -> None:
-    if not is_number(value):
-        raise expected("a finite number", value, pointer)
-
-
-def _check_divisor(value: Any, pointer: str) -> None:
-    if not is_number(value) or value <= 0:
-        raise expected("a number above zero", value, pointer)
-
-
-def _check_count(value: Any, pointer: str) -> None:
-    if not is_number(value) or value < 0 or value != int(value):
-        raise expected("a whole number of at least zero", value, pointer)
-
-
-def _check_values(value: object, pointer: str) -> None:
-    if not isinstance(value, list):
-        raise expected("a list of values", value, pointer)
-    for position, item in enumerate(value):
-        if not isinstance(item, str) or not item.isascii():
-            _check_value(item, f"{pointer}/{position}")
-
-
-def _check_flag(value: object, pointer: str) -> None:
-    if not isinstance(value, bool):
-        raise expected("true or false", value, pointer)
-
-
-def _check_name_lists(value: object, pointer: str) -> None:
-    if not isinstance(value, dict):
-        raise expected("an object whose values are lists of names", value, pointer)
-    for key, names in value.items():
-        check_text(key, pointer)
-        _check_texts(names, f"{pointer}/{escape(key)}")
-
-
 def _check_value(value: object, pointer: str) -> None:
     """Every text inside a value has UTF-8, so that the value can be written, or left out."""
+    if isinstance(value, str) and value.isascii():
+        return
     stack = [value]
     while stack:
         part = stack.pop()
@@ -197,19 +188,21 @@ def _check_nothing(value: object, pointer: str) -> None:
     """Whatever stands there."""
 
 
+_check_texts = _list_of("a list of strings", check_text)
+
 SCHEMA = Shape(check_schema, Inside.SCHEMA)
-SCHEMA_LIST = Shape(_check_schema_list, Inside.SCHEMA_LIST)
-SCHEMA_MAP = Shape(_check_schema_map, Inside.SCHEMA_MAP)
+SCHEMA_LIST = Shape(_list_of("a list of at least one schema", check_schema, 1), Inside.SCHEMA_LIST)
+SCHEMA_MAP = Shape(_map_of("an object whose values are schemas", check_schema), Inside.SCHEMA_MAP)
 TEXT = Shape(check_text)
 TEXTS = Shape(_check_texts)
 TYPES = Shape(_check_types)
-NUMBER = Shape(_check_number)
-DIVISOR = Shape(_check_divisor)
-COUNT = Shape(_check_count)
-FLAG = Shape(_check_flag)
-NAME_LISTS = Shape(_check_name_lists)
+NUMBER = _plain("a finite number", is_number)
+DIVISOR = _plain("a number above zero", lambda value: is_number(value) and value > 0)
+COUNT = _plain("a whole number of at least zero", lambda value: is_number(value) and value >= 0 and value == int(value))
+FLAG = _plain("true or false", lambda value: isinstance(value, bool))
+NAME_LISTS = Shape(_map_of("an object whose values are lists of names", _check_texts))
 VALUE = Shape(_check_value, Inside.VALUES)
-VALUES = Shape(_check_values, Inside.VALUES)
+VALUES = Shape(_list_of("a list of values", _check_value), Inside.VALUES)
 ANYTHING = Shape(_check_nothing)
-ANY_VALUE = Shape(_check_nothing, Inside.VALUES)
+ANY_VALUES = Shape(_check_nothing, Inside.VALUES)
 ANY_SCHEMA_MAP = Shape(_check_nothing, Inside.SCHEMA_MAP)

@@ -25,12 +25,7 @@ _OTHERS_PER_WORK = 1  # numbers become decimals
 
 
 def scalar_node(
-    places: Conjunction,
-    types: frozenset[str],
-    *,
-    asserts_format: bool,
-    limits: Limits,
-    left_out: list[tuple[Place, str]],
+    places: Conjunction, types: frozenset[str], *, limits: Limits, left_out: list[tuple[Place, str]]
 ) -> Node | None:
     """The scalars that `enum` and `const` of all places allow and the other keywords too, as one set of words.
 
@@ -55,12 +50,12 @@ def scalar_node(
             for _, said in found(places, keyword.name):
                 strings = [value for value in strings if keyword.takes(said, value) == is_wanted]
                 others = [value for value in others if keyword.takes(said, value) == is_wanted]
-    make = partial(string_node, places, asserts_format=asserts_format, limits=limits, left_out=left_out)
+    make = partial(string_node, places, limits=limits, left_out=left_out)
     texts = _strings(strings, types, places, make)
     texts += [text for value, text in names(places, types) if any(value is other for other in others)]
     numbers = [value for value in others if is_number(value)]
     if numbers and not types.isdisjoint(("integer", "number")):
-        demand = demand_of(places, integers=True, asserts_format=asserts_format, limits=limits)
+        demand = demand_of(places, integers=True, limits=limits)
         texts += _numbers(numbers, types, demand)
     return nodes.words(texts)
 

@@ -1,6 +1,7 @@
 """Multiples of a decimal step, as JSON text: `9.9`, `9.90` and `10` are multiples of 0.05.
 
-A number is read digit by digit; of the digits so far only the remainder counts, by what the digits that are still to come can make of it.
+The automaton is that of divisibility: it reads digit by digit, and its state is the remainder of the digits so far by the divisor. Behind
+the point the divisor shrinks with each decimal, to the part of the step that the decimals to come cannot make up for.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def multiples(step: Fraction, decimals: int, digits: int) -> Node:
 def _whole(divisor: int) -> Node:
     firsts: dict[int, int] = {}
     for digit in range(1, 10):
-        firsts[digit % divisor] = firsts.get(digit % divisor, 0) | 1 << (48 + digit)
+        firsts[digit % divisor] = firsts.get(digit % divisor, 0) | _digit(digit)
     return nodes.alternation(
         nodes.concat(nodes.byte_set(mask), nodes.divisible(divisor, remainder, MAX_DIGITS - 1))
         for remainder, mask in firsts.items()
@@ -60,6 +61,11 @@ def _above_zero(step: Fraction, decimals: int, digits: int) -> Node:
     divisors = tuple(units // gcd(units, 10 ** (exact - read)) for read in range(exact + 1))
     machine, start = _Multiple(divisors, decimals, digits - decimals), (0, -1, 0, True)
     return nodes.machine(machine, start, is_plain=True) if machine.leads_on(start) else EMPTY
+
+
+def _digit(value: int) -> int:
+    """The mask of one digit."""
+    return 1 << (ord("0") + value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class _Multiple:
         return remainder == 0 and not is_zero and read != 0
 
     def parts(self, state: State) -> tuple[Node, ...]:
-        """None: the steps are arithmetic."""
+        """No terms: the steps are arithmetic."""
         return ()
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
@@ -98,19 +104,14 @@ class _Multiple:
                 yield _POINT, (0, 0, remainder, is_zero)
             if count < MAX_DIGITS and not (count and is_zero):
                 for digit in range(10):
-                    yield (
-                        self._digit(digit),
-                        (count + 1, -1, (10 * remainder + digit) % self.divisors[0], digit == count == 0),
-                    )
+                    after = (10 * remainder + digit) % self.divisors[0]
+                    yield _digit(digit), (count + 1, -1, after, digit == count == 0)
         elif read < self.decimals:
             exact = len(self.divisors) - 1
             for digit in range(10 if read < exact else 1):
                 divisor = self.divisors[min(read + 1, exact)]
                 number = 10 * remainder + digit if read < exact else remainder
-                yield self._digit(digit), (0, read + 1, number % divisor, is_zero and digit == 0)
-
-    def _digit(self, digit: int) -> int:
-        return 1 << (48 + digit)
+                yield _digit(digit), (0, read + 1, number % divisor, is_zero and digit == 0)
 
     def leads_on(self, state: State) -> bool:
         """True when some text from this state on is accepted."""
@@ -123,10 +124,8 @@ class _Multiple:
         if not self.decimals:
             return False
         least = 0 if count else 1
-        return any(
-            self._ends_in_fraction(0, remainder, is_zero, n)
-            for n in range(least, max(0 if is_zero and count else self.room - count, least) + 1)
-        )
+        most = max(0 if is_zero and count else self.room - count, least)
+        return any(self._ends_in_fraction(0, remainder, is_zero, n) for n in range(least, most + 1))
 
     def _ends_in_fraction(self, read: int, remainder: int, is_zero: bool, whole: int) -> bool:
         """True when `whole` digits before the point, and then some after it, make a multiple."""

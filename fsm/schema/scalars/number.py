@@ -35,7 +35,20 @@ from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.places.place import Conjunction, Place, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, to_decimal
 from fsm.schema.scalars.multiple import common_multiple, multiples
-from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
+from fsm.schema.scalars.number_range import (
+    DIGIT,
+    MAX_DIGITS,
+    MINUS,
+    NONZERO,
+    POINT,
+    ZERO,
+    Bound,
+    between,
+    higher,
+    lower,
+    plain,
+    scaled,
+)
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
@@ -45,11 +58,6 @@ MAX_EXACT_DIGITS = 15
 """Digits that a double keeps, whichever they are."""
 _SOME_DECIMALS = 6  # of what is left of a negation
 
-_NONZERO = nodes.byte_range(0x31, 0x39)
-_MINUS = nodes.literal(b"-")
-_POINT = nodes.literal(b".")
-_ZERO = nodes.literal(b"0")
-
 
 def _digits(lo: int, hi: int) -> Node:
     return nodes.repeat(DIGIT, lo, hi)
@@ -57,21 +65,20 @@ def _digits(lo: int, hi: int) -> Node:
 
 def _number(most: int, together: int, digits: int) -> Node:
     """Any number; an exponent is at most `most` after one digit, and `together` after up to `digits` of them."""
-    fraction = nodes.optional(nodes.concat(_POINT, _digits(1, MAX_DIGITS)))
-    e, plus, small = nodes.literal(b"e"), nodes.optional(nodes.literal(b"+")), nodes.concat(_MINUS, _digits(1, 3))
+    fraction = nodes.optional(nodes.concat(POINT, _digits(1, MAX_DIGITS)))
+    e, plus, small = nodes.literal(b"e"), nodes.optional(nodes.literal(b"+")), nodes.concat(MINUS, _digits(1, 3))
     long, short = (nodes.concat(plus, _exponent(value)) for value in (most, together))
     long_exponent, short_exponent = (nodes.concat(e, nodes.alternation((small, large))) for large in (long, short))
     after_one = nodes.concat(fraction, nodes.optional(long_exponent))
     after_some = nodes.sequence((_digits(1, digits - 1), fraction, nodes.optional(short_exponent)))
     after_more = nodes.sequence((_digits(digits, MAX_DIGITS - 3), fraction)) if digits < MAX_DIGITS - 3 else nodes.EMPTY
-    nonzero = nodes.concat(_NONZERO, nodes.alternation((after_one, after_some, after_more)))
-    zero = nodes.concat(_ZERO, after_one)
-    some_fraction = nodes.concat(_POINT, _digits(1, MAX_DIGITS))
+    nonzero = nodes.concat(NONZERO, nodes.alternation((after_one, after_some, after_more)))
+    zero = nodes.concat(ZERO, after_one)
+    some_fraction = nodes.concat(POINT, _digits(1, MAX_DIGITS))
     signed_zero = nodes.concat(
-        _ZERO,
-        nodes.alternation((nodes.concat(some_fraction, nodes.optional(long_exponent)), long_exponent)),
+        ZERO, nodes.alternation((nodes.concat(some_fraction, nodes.optional(long_exponent)), long_exponent))
     )
-    return nodes.alternation((nonzero, zero, nodes.concat(_MINUS, nodes.alternation((nonzero, signed_zero)))))
+    return nodes.alternation((nonzero, zero, nodes.concat(MINUS, nodes.alternation((nonzero, signed_zero)))))
 
 
 def _exponent(most: int) -> Node:
@@ -81,7 +88,7 @@ def _exponent(most: int) -> Node:
         return _digits(1, 2)
     if tens < 10:
         two = nodes.concat(nodes.byte_range(0x31, 0x30 + tens - 1), DIGIT) if tens > 1 else nodes.EMPTY
-        small = nodes.concat(nodes.optional(_ZERO), DIGIT)
+        small = nodes.concat(nodes.optional(ZERO), DIGIT)
         return nodes.alternation(
             (small, two, nodes.concat(nodes.literal(b"%d" % tens), nodes.byte_range(0x30, 0x30 + last)))
         )
@@ -90,8 +97,8 @@ def _exponent(most: int) -> Node:
     return nodes.alternation((_digits(1, 2), hundreds, top))
 
 
-_POSITIVE = nodes.concat(_NONZERO, _digits(0, MAX_DIGITS - 1))
-INTEGER = nodes.alternation((_ZERO, _POSITIVE, nodes.concat(_MINUS, _POSITIVE)))
+_POSITIVE = nodes.concat(NONZERO, _digits(0, MAX_DIGITS - 1))
+INTEGER = nodes.alternation((ZERO, _POSITIVE, nodes.concat(MINUS, _POSITIVE)))
 """Any integer."""
 NUMBER = _number(307, 99, MAX_DIGITS)
 """Any number."""
@@ -161,44 +168,36 @@ def decimals_of(value: Decimal) -> int:
     return max(-exponent, 0)
 
 
-def demand_of(places: Conjunction, *, integers: bool, asserts_format: bool, limits: Limits) -> Demand:
+def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
     """Read bounds, divisors and formats of all places together."""
-    lows, highs, divisors, decimals = list[Bound](), list[Bound](), list[Fraction](), 0
-    for keyword, bounds, inclusive in (
-        ("minimum", lows, True),
-        ("exclusiveMinimum", lows, False),
-        ("maximum", highs, True),
-        ("exclusiveMaximum", highs, False),
-    ):
-        for place, value in chain(values_of(places, keyword), _of_formats(places, keyword, asserts_format)):
-            bound, upwards = Bound(check_digits(value, place, keyword, limits), inclusive), bounds is lows
+    low = high = None
+    for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+        for place, value in _said(places, keyword):
+            upwards = keyword in ("minimum", "exclusiveMinimum")
+            bound = Bound(check_digits(value, place, keyword, limits), keyword in ("minimum", "maximum"))
             if not integers:
                 bound = _for_doubles(bound, upwards=upwards)
             elif isinstance(value, float):
                 bound = _for_both_readings(bound, value, upwards=upwards)
-            bounds.append(bound)
-    for place, value in chain(values_of(places, "multipleOf"), _of_formats(places, "multipleOf", asserts_format)):
-        step = check_digits(value, place, "multipleOf", limits)
-        divisors.append(Fraction(step))
-        decimals = max(decimals, decimals_of(step))
-    not_divisors = [
-        Fraction(check_digits(value, place, "multipleOf", limits))
-        for place, value in negated_values_of(places, "multipleOf")
-    ]
+            low, high = (higher(low, bound), high) if upwards else (low, lower(high, bound))
+    steps = [check_digits(value, place, "multipleOf", limits) for place, value in _said(places, "multipleOf")]
+    denied = negated_values_of(places, "multipleOf")
+    not_divisors = [Fraction(check_digits(value, place, "multipleOf", limits)) for place, value in denied]
     excluded = [to_decimal(v) for _, values in negated_values_of(places, "enum") for v in values if is_number(v)]
     return Demand(
-        max(lows, key=lambda b: (b.value, not b.inclusive), default=None),
-        min(highs, key=lambda b: (b.value, b.inclusive), default=None),
-        common_multiple(divisors) if divisors else None,
+        low,
+        high,
+        common_multiple(list(map(Fraction, steps))) if steps else None,
         tuple(not_divisors),
         frozenset(excluded),
-        decimals,
+        max(map(decimals_of, steps), default=0),
     )
 
 
-def _of_formats(places: Conjunction, keyword: str, asserts_format: bool) -> Iterable[tuple[Place, Any]]:
-    """What the formats of some places say of numbers in the words of a keyword."""
-    for place, name in values_of(places, "format") if asserts_format else ():
+def _said(places: Conjunction, keyword: str) -> Iterable[tuple[Place, Any]]:
+    """The values of a keyword of numbers, and those that formats such as `int32` stand for."""
+    yield from values_of(places, keyword)
+    for place, name in values_of(places, "format"):
         said = NUMBER_FORMATS.get(name, {})
         if keyword in said:
             yield place, said[keyword]
@@ -230,15 +229,12 @@ def _for_doubles(bound: Bound, *, upwards: bool) -> Bound:
     return Bound((max if upwards else min)(value, Decimal(nearest)), True)
 
 
-def number_node(
-    places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits, loosely: bool = False
-) -> Node:
+def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, loosely: bool = False) -> Node:
     """The numbers that satisfy all places.
 
     Args:
         places: what holds together.
         types: `integer` for whole numbers, `number` for others, or both.
-        asserts_format: whether `format` can reject a number.
         limits: bounds of compiling.
         loosely: whether to leave divisors out.
 
@@ -247,7 +243,7 @@ def number_node(
         BudgetExceeded: a bound has too many digits.
     """
     integers = "number" not in types
-    demand = demand_of(places, integers=integers, asserts_format=asserts_format, limits=limits)
+    demand = demand_of(places, integers=integers, limits=limits)
     if loosely:
         demand = replace(demand, divisor=None, not_divisors=())
     if len(demand.not_divisors) > MAX_NOT_DIVISORS:
@@ -274,13 +270,11 @@ def number_node(
     return nodes.intersection((node, *map(nodes.complement, (*excluded, *denied)))) if excluded or denied else node
 
 
-def decimals_in(
-    places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits
-) -> tuple[int | None, bool]:
+def decimals_in(places: Conjunction, types: frozenset[str], limits: Limits) -> tuple[int | None, bool]:
     """How many decimals the numbers of some places have at most (None: as many as any), and whether they have bounds."""
     if "number" not in types:
         return 0, False
-    demand = demand_of(places, integers=False, asserts_format=asserts_format, limits=limits)
+    demand = demand_of(places, integers=False, limits=limits)
     if "integer" not in types:
         demand = replace(demand, not_divisors=(*demand.not_divisors, Fraction(1)))
     return _decimals(demand), demand not in (Demand(), _SINGLE_DEMAND)

@@ -1,4 +1,8 @@
-"""Ranges of numbers in plain digits, digit by digit: no exponent, no signed zero, a bounded number of decimals."""
+"""Ranges of numbers in plain digits, as terms: no exponent, no signed zero, a bounded number of decimals.
+
+Numbers with as many digits as a bound are compared with it digit by digit (the digit DP for ranges: equal to the lower bound so far, to
+the upper one, to both or to neither); those with another number of digits are any digits at all.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,10 @@ MAX_DIGITS = 40
 MAX_DOUBLE_DIGITS = 308
 
 DIGIT = nodes.byte_range(0x30, 0x39)
-_NONZERO = nodes.byte_range(0x31, 0x39)
-_MINUS = nodes.literal(b"-")
-_POINT = nodes.literal(b".")
-_ZERO = nodes.literal(b"0")
+NONZERO = nodes.byte_range(0x31, 0x39)
+MINUS = nodes.literal(b"-")
+POINT = nodes.literal(b".")
+ZERO = nodes.literal(b"0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def _between(low: Bound | None, high: Bound | None, decimals: int, room: int | N
     if low is None or low.value < 0:
         least = Bound(high.value.copy_negate(), high.inclusive) if high is not None and high.value < 0 else _ABOVE_ZERO
         most = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
-        parts.append(nodes.concat(_MINUS, _magnitudes(least, most, decimals, room)))
+        parts.append(nodes.concat(MINUS, _magnitudes(least, most, decimals, room)))
     return nodes.alternation(parts)
 
 
@@ -106,7 +110,7 @@ def _magnitudes(low: Bound, high: Bound | None, decimals: int, room: int | None)
     """Unsigned numbers from `low` to `high`; with a point they have at most `room` digits before it."""
     if not decimals or room is None or (high is not None and len(_split(high.value)[0]) <= room):
         return _all_magnitudes(low, high, decimals)
-    shortest, free = len(_split(low.value)[0]), nodes.sequence((_NONZERO, nodes.repeat(DIGIT, room, MAX_DIGITS - 1)))
+    shortest, free = len(_split(low.value)[0]), nodes.sequence((NONZERO, nodes.repeat(DIGIT, room, MAX_DIGITS - 1)))
     if high is not None or shortest > room:
         above = higher(_to_decimals(low, 0, ceil), Bound(scaled(10**room, 0), True))
         free = _all_magnitudes(above, _to_decimals(high, 0, floor), 0)
@@ -114,7 +118,7 @@ def _magnitudes(low: Bound, high: Bound | None, decimals: int, room: int | None)
         return free
     parts = [_same_length(low, None, shortest, decimals)]
     if room > shortest:
-        parts.append(nodes.sequence((_NONZERO, nodes.repeat(DIGIT, shortest, room - 1), fraction(decimals))))
+        parts.append(nodes.sequence((NONZERO, nodes.repeat(DIGIT, shortest, room - 1), fraction(decimals))))
     return nodes.alternation((*parts, free))
 
 
@@ -133,7 +137,7 @@ def _all_magnitudes(low: Bound, high: Bound | None, decimals: int) -> Node:
     parts = [_same_length(low, None, shortest, decimals)]
     free = longest if high is None else longest - 1
     if free > shortest:
-        parts.append(nodes.sequence((_NONZERO, nodes.repeat(DIGIT, shortest, free - 1), fraction(decimals))))
+        parts.append(nodes.sequence((NONZERO, nodes.repeat(DIGIT, shortest, free - 1), fraction(decimals))))
     if high is not None:
         parts.append(_same_length(Bound(scaled(10 ** (longest - 1), 0), True), high, longest, decimals))
     return nodes.alternation(parts)
@@ -143,7 +147,7 @@ def fraction(decimals: int, read: int = 0, digits: Node = DIGIT) -> Node:
     """What may follow `read` digits of a fraction (none: the point is still to come), all digits out of one set."""
     if read:
         return nodes.repeat(digits, 0, max(decimals - read, 0))
-    return nodes.optional(nodes.concat(_POINT, nodes.repeat(digits, 1, decimals))) if decimals else EPSILON
+    return nodes.optional(nodes.concat(POINT, nodes.repeat(digits, 1, decimals))) if decimals else EPSILON
 
 
 def _nonzero_fraction(decimals: int, read: int) -> Node:
@@ -152,12 +156,12 @@ def _nonzero_fraction(decimals: int, read: int) -> Node:
     if rest <= 0:
         return EMPTY
     if decimals >= MAX_DIGITS:  # small, and a few digits more do no harm
-        some = nodes.sequence((nodes.repeat(_ZERO, 0, rest - 1), _NONZERO, nodes.repeat(DIGIT, 0, rest - 1)))
+        some = nodes.sequence((nodes.repeat(ZERO, 0, rest - 1), NONZERO, nodes.repeat(DIGIT, 0, rest - 1)))
     else:
         some = EMPTY
         for more in range(rest):
-            some = nodes.alternation((nodes.concat(_NONZERO, nodes.repeat(DIGIT, 0, more)), nodes.concat(_ZERO, some)))
-    return some if read else nodes.concat(_POINT, some)
+            some = nodes.alternation((nodes.concat(NONZERO, nodes.repeat(DIGIT, 0, more)), nodes.concat(ZERO, some)))
+    return some if read else nodes.concat(POINT, some)
 
 
 def _same_length(low: Bound, high: Bound | None, length: int, decimals: int) -> Node:
@@ -200,7 +204,7 @@ class _Walk:
         if at_high:
             if not self.high_inclusive or (at_low and not self.low_inclusive):
                 return EMPTY
-            return fraction(self.decimals, read, _ZERO)
+            return fraction(self.decimals, read, ZERO)
         if at_low and not self.low_inclusive:
             return _nonzero_fraction(self.decimals, read)
         return fraction(self.decimals, read)
@@ -223,5 +227,5 @@ class _Walk:
         if position < self.length:
             return body
         if position == self.length:
-            body = nodes.concat(_POINT, body)
+            body = nodes.concat(POINT, body)
         return nodes.optional(body) if self._may_stop(position, at_low, at_high) else body

@@ -16,14 +16,11 @@ from fsm.terms.node import EMPTY, Node
 FormatPolicy = Literal["assert", "annotate"]
 
 
-def string_node(
-    places: Conjunction, *, asserts_format: bool, limits: Limits, left_out: list[tuple[Place, str]]
-) -> Node:
+def string_node(places: Conjunction, *, limits: Limits, left_out: list[tuple[Place, str]]) -> Node:
     """The strings that satisfy all places.
 
     Args:
         places: what holds together.
-        asserts_format: whether `format` can reject a string.
         limits: bounds of compiling.
         left_out: takes the keywords that the term does not hold.
 
@@ -36,8 +33,6 @@ def string_node(
         return EMPTY
     parts = dict[Node, None]()
     for keyword in KEYWORDS.with_language:
-        if keyword.is_optional and not asserts_format:
-            continue
         assert keyword.language is not None
         for is_negated, found in ((False, values_of), (True, negated_values_of)):
             for place, value in found(places, keyword.name):

@@ -1,20 +1,19 @@
-"""Keywords of strings: counts of characters, `pattern`, `format`."""
+"""Keywords of strings and numbers: counts of characters, `pattern`, `format`, bounds, `multipleOf`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.formats.table import SPELLINGS, format_node
-from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
-from fsm.schema.keywords.number import NUMBERS
+from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import TEXT
+from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 
@@ -44,7 +43,7 @@ def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
     return None if name in NUMBER_FORMATS else format_node(name)
 
 
-def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Way]:
+def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
     """A format of numbers fails as the keywords do that it stands for."""
     if name not in NUMBER_FORMATS:
         yield (NegatedKeyword(keyword.name, name, STRING),)
@@ -52,8 +51,23 @@ def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Way]
         yield from _NUMBERS[said].failures(_NUMBERS[said], place, value)
 
 
-_NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
+def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
+    """A bound, which fails where the opposite one holds."""
 
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
+        yield ({"type": "number", opposite: value},)
+
+    return Keyword(name, NUMBER, NUMERIC, since=since, failures=failures, is_built=True)
+
+
+NUMBERS = (
+    _bound("minimum", "exclusiveMaximum"),
+    _bound("maximum", "exclusiveMinimum"),
+    _bound("exclusiveMinimum", "maximum"),
+    _bound("exclusiveMaximum", "minimum"),
+    Keyword("multipleOf", DIVISOR, NUMERIC, since="draft-04", failures=negated, is_built=True, is_heavy=True),
+)
+_NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
 
 STRINGS = (
     *count_bounds("minLength", "maxLength", STRING),
@@ -76,7 +90,6 @@ STRINGS = (
         failures=_format_failures,
         is_built=True,
         is_heavy=True,
-        is_optional=True,
         spelling=SPELLINGS.get,
     ),
 )
