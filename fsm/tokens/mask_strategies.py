@@ -30,7 +30,7 @@ from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_withou
 from fsm.tokens.coreachable import Spelling
 from fsm.tokens.exclusion import as_exclusion, forbidden
 from fsm.tokens.open_walk import as_counted, has_count
-from fsm.tokens.short_loop import is_byte, is_narrow
+from fsm.tokens.sparse_product import is_byte, is_narrow
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_narrow, walk_wide
@@ -286,7 +286,7 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     state = automaton.state_of(term)
     if not _is_narrow(maker, state):
         return None
-    walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=MAX_NARROW_COST, loops=vocabulary)
+    walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=MAX_NARROW_COST, products=vocabulary.sparse)
     if walked is None or len(walked[1]) > MAX_JUMPS:
         return None
     texts, jumps = walked
@@ -302,15 +302,17 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
 def _is_narrow(maker: MaskMaker, state: int) -> bool:
     """True where a depth-first walk is tried."""
     automaton = maker.automaton
-    if automaton.head(state) or automaton.fields(state) or automaton.split(state):
+    start = automaton.start(state)
+    if start is None and automaton.split(state):
+        return True
+    if start is not None and start[0].kind is not Kind.REPEAT:
         return True
     begun = automaton.prefix(state)
-    if begun is not None and maker.vocabulary.prefix(begun[0], Trie.root) is not None:
+    if begun is not None and maker.vocabulary.sparse.prefix(begun[0], Trie.root) is not None:
         return True
     if automaton.num_first_bytes(state) <= FEW_BYTES or automaton.ways(state):
         return True
-    loop = automaton.loop(state)
-    return begins_with_byte_loop(automaton.nodes[state]) if loop is None else is_narrow(loop[0])
+    return begins_with_byte_loop(automaton.nodes[state]) if start is None else is_narrow(start[0].args[0])
 
 
 def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:

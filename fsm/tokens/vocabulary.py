@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
@@ -23,9 +23,8 @@ from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens import vocabulary_file
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
-from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
 from fsm.tokens.open_walk import OpenWalk
-from fsm.tokens.short_loop import SparseCharacterLoop, byte_loop, is_byte
+from fsm.tokens.sparse_product import SparseProducts
 from fsm.tokens.trie import Trie
 
 
@@ -66,10 +65,7 @@ class Vocabulary:
         for eos in special:
             spelled[eos] = b""
         lengths = np.fromiter(map(len, spelled), np.int32, len(spelled))
-        known: list[bytes | None] = [*spelled]
-        for token_id in np.flatnonzero(lengths == 0).tolist():
-            known[token_id] = None
-        self.tokens = tuple(known)
+        self.tokens = tuple([token or None for token in spelled])
         self.eos_token_ids = tuple(sorted(special))
         self.num_words = bitmask.num_words(len(self.tokens))
         self.max_token_bytes = int(lengths.max(initial=0))
@@ -81,16 +77,10 @@ class Vocabulary:
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
-        self._short_loops: ByteCache[tuple[Node, int], SparseCharacterLoop] = ByteCache(max_cache_bytes // 32)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
-        self._prefixes: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
-        self._caches: tuple[ByteCache[Any, Any], ...] = (
-            self.masks, self._loops, self._exits, self._short_loops, self._open_walks, self._prefixes
-        )  # fmt: skip
-        self._max_branch_bytes = max_cache_bytes // 16
+        self._max_cache_bytes = max_cache_bytes
         # By serial number, so that no term is kept for what is known of it:
         self._is_class: dict[int, bool] = {}
-        self._automata: dict[int, Automaton | None] = {}
         self._reaches: dict[int, int] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
         share(JSON_CHARACTER)
@@ -101,8 +91,7 @@ class Vocabulary:
 
     def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
         """Build the trie and the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
-        self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
-        self.trie.max_branch_bytes = self._max_branch_bytes
+        self._set_trie(Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled)))
         self._loops.clear()  # a file may have broken off in the middle
         self._exits.clear()
         entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
@@ -129,16 +118,22 @@ class Vocabulary:
         for label, array in arrays.items():
             part, _, name = label.partition("/")
             parts.setdefault(part, {})[name] = array
-        self.trie = Trie.from_arrays(parts.pop("trie"), len(self.tokens))
-        self.trie.max_branch_bytes = self._max_branch_bytes
+        self._set_trie(Trie.from_arrays(parts.pop("trie"), len(self.tokens)))
         for node, found in parts.items():
             self._make_loop(JSON_CHARACTER, int(node), found)
+
+    def _set_trie(self, trie: Trie) -> None:
+        self.trie = trie
+        trie.max_branch_bytes = self._max_cache_bytes // 16
+        self.sparse = SparseProducts(trie, self._max_cache_bytes // 16)
 
     def _make_loop(self, body: Node, node: int, arrays: vocabulary_file.Arrays | None = None) -> CharacterLoop:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
             loop = CharacterLoop(
                 body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits
             )
+        if node == Trie.root:
+            self.sparse.add_class(body, loop.automaton)
         return self._loops.put((body, node), loop, loop.nbytes)
 
     def __len__(self) -> int:
@@ -169,11 +164,15 @@ class Vocabulary:
         """Bytes held by all that constraints share and that may be dropped; see `max_cache_bytes`."""
         return sum(cache.nbytes for cache in self._caches) + self.trie.branch_nbytes
 
+    @property
+    def _caches(self) -> tuple[ByteCache[Any, Any], ...]:
+        return self.masks, self._loops, self._exits, self._open_walks, self.sparse.known
+
     def clear_cache(self) -> None:
         """Drop masks, loops and prefixes; they are made again when needed."""
         for cache in self._caches:
             cache.clear()
-        self._automata.clear()
+        self.sparse.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
@@ -228,20 +227,6 @@ class Vocabulary:
         """The loop of `body` at the root if it has been made and is still kept. Cost: a look-up."""
         return self._loops.get((body, Trie.root))
 
-    def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
-        """The product of `body*` and the trie below a node with few tokens; None where `body` is not known to be a class of characters."""
-        short = self._short_loops.get((body, node))
-        if short is None:
-            loop = self.known_loop(body)
-            if loop is None and not is_byte(body):
-                return None
-            automaton = byte_loop(body) if loop is None else loop.automaton
-            with work.uncounted():
-                short = SparseCharacterLoop(automaton, self.trie, node)
-            if short.nbytes <= self._short_loops.max_bytes:
-                self._short_loops.put((body, node), short, short.nbytes)
-        return short
-
     def reach(self, body: Node) -> int:
         """An upper bound for the rounds of `body` that a token can read: larger counts make no difference. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
@@ -260,36 +245,6 @@ class Vocabulary:
             nodes = [step[0] for found in branches for byte, step in found.items() if mask >> byte & 1]
             length += 1
         return length
-
-    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
-        """The product of a prefix `term` and the trie below a node; None where it takes long or does not help."""
-        prefix = self._prefixes.get((term, node))
-        automaton = None if prefix is not None else self._narrow_automaton(term)
-        if automaton is not None:
-            with work.uncounted():
-                prefix = DFAPrefix(automaton, self.trie, node)
-            if prefix.nbytes <= self._prefixes.max_bytes:
-                self._prefixes.put((term, node), prefix, prefix.nbytes)
-        return prefix if prefix is not None and prefix.is_known else None
-
-    def _narrow_automaton(self, term: Node) -> Automaton | None:
-        try:
-            return self._automata[term.serial]
-        except KeyError:
-            if len(self._automata) > 200:
-                self._automata.clear()
-            with work.uncounted():
-                automaton = self._automata[term.serial] = narrow_automaton(term)
-            return automaton
-
-    def has_short_loop(self, body: Node, node: int) -> bool:
-        """True where `short_loop` is there already."""
-        return (body, node) in self._short_loops
-
-    def has_wide_loop(self, body: Node) -> bool:
-        """True where `body` is a class of characters with many first bytes, and `loop` has met it."""
-        loop = self.known_loop(body)
-        return loop is not None and loop.is_wide
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
         body, use = key[0], (key[0].serial, key[1])

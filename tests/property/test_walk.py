@@ -16,7 +16,7 @@ from fsm.bitmask import pack
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER
 from fsm.tokens import walk
-from fsm.tokens.short_loop import SparseCharacterLoop
+from fsm.tokens.sparse_product import SparseProduct
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep_from, walk_narrow, walk_wide
 from tests.property.test_expression import LANGUAGES, Language
@@ -101,7 +101,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
 ) -> None:
     hi = None if extra is None else lo + extra
     trie, rounds = Trie(texts), Automaton(nodes.repeat(body))
-    short = SparseCharacterLoop(rounds, trie, Trie.root)
+    short = SparseProduct(rounds, trie, Trie.root)
     inside = Automaton(nodes.repeat(body, 0, hi))
     assert [i for i, text in enumerate(texts) if plain_step(inside, 1, text) != DEAD] == sorted(short.inside(hi))
     counted = Automaton(nodes.concat(nodes.repeat(body, lo, hi), nodes.literal(b"\xff")))
@@ -113,7 +113,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
                 expected.add((text[:end], text[end]))
     found = set()
     for byte in range(256):
-        for node, _ in short.exits(byte, lo, hi):
+        for node, _ in short.exits({byte}, lo, hi):
             path = b""
             while node:
                 path = bytes((trie.byte[node],)) + path
