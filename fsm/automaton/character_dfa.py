@@ -6,7 +6,7 @@ state for each state of the byte automaton that lies between two characters. Byt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded
@@ -63,7 +63,7 @@ class CharacterDFA:
         return _Reader(self).language(0) if self.arcs[0] or 0 in self.accepting else EMPTY
 
 
-class _Reader:
+class _Reader(nodes.Machine):
     """Reads a CharacterDFA byte by byte; what a MACHINE node asks for."""
 
     __slots__ = ("_dfa",)
@@ -94,10 +94,6 @@ class _Reader:
         arcs = self._dfa.arcs[state]
         ways = (nodes.concat(utf8(ranges), self.language(target)) for ranges, target in arcs if target != state)
         return (nodes.alternation(ways),)
-
-    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
-        """The arcs of that term."""
-        return known[self.parts(state)[0]]
 
 
 def character_dfa(node: Node, max_states: int) -> CharacterDFA:

@@ -48,17 +48,13 @@ def _hopeful(left: int, wanted: int) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Account(nodes.Machine):
     """Reads the characters after the check digits; every state leads to an accepted number."""
 
     def is_accepting(self, state: State) -> bool:
         """True after the last character, where the remainder is right."""
         left, remainder, wanted = state
         return left == 0 and remainder == wanted
-
-    def parts(self, state: State) -> tuple[Node, ...]:
-        """None: the steps are arithmetic."""
-        return ()
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
         """One arc per remainder that can still become the right one."""
@@ -75,7 +71,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckDigits:
+class CheckDigits(nodes.Machine):
     """Reads the two check digits, 02 to 98, and then `length` characters that agree with them and with the country.
 
     A state is what was read of the check digits: nothing, or the first.
@@ -87,10 +83,6 @@ class CheckDigits:
     def is_accepting(self, state: str) -> bool:
         """Never: the account follows."""
         return False
-
-    def parts(self, state: str) -> tuple[Node, ...]:
-        """None: the steps are arithmetic."""
-        return ()
 
     def arcs(self, state: str, known: object) -> Iterator[tuple[int, Node]]:
         """One arc per digit."""

@@ -22,7 +22,7 @@ State = tuple[int, bytes]
 """A state of the suffix automaton, and the first bytes of the next character."""
 
 
-class Substrings:
+class Substrings(nodes.Machine):
     """Reads the substrings of some texts, the empty one included; every state leads to one of them.
 
     Attributes:
@@ -51,10 +51,6 @@ class Substrings:
     def is_accepting(self, state: State) -> bool:
         """True between characters."""
         return not state[1]
-
-    def parts(self, state: State) -> tuple[Node, ...]:
-        """None: the steps are those of the automaton."""
-        return ()
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
         """One arc per byte with which a next character goes on."""

@@ -132,7 +132,7 @@ def _sequence(step: Step) -> _Item:
     return _Item(step)
 
 
-class _Reader:
+class _Reader(nodes.Machine):
     """Reads the ways of one pattern; a machine in the sense of `node.Machine`.
 
     Args:

@@ -19,7 +19,7 @@ from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from fsm.terms import node as nodes
-from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Node
+from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Kind, Node
 
 Behind = tuple[Node, ...]
 """For each lookbehind that a continuation may still test, in its order: the derivative of its term by the text so far."""
@@ -166,7 +166,8 @@ def follow(head: Node, rest: Continuation | None, behind: Mapping[Node, Node]) -
         return head
     if rest.plain is not None:
         return nodes.concat(head, rest.plain)
-    return nodes.intern_continuation(head, rest, tuple(behind[node] for node in rest.behind))
+    now = tuple(behind[node] for node in rest.behind)
+    return nodes.intern(Kind.CONTINUATION, (head, rest, now), head.nullable and rest.is_over(now), (head, *now))
 
 
 def begin(step: Step) -> Node:

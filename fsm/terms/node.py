@@ -266,14 +266,20 @@ _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.CONTINUATION, Kind.EMPTY})
 
 
-def _intern(
+def intern(
     kind: Kind,
     args: tuple[Any, ...],
     nullable: bool,
     children: tuple[Node, ...] = (),
     key: tuple[Any, ...] | None = None,
 ) -> Node:
-    """The one node with these arguments. `key` tells it from others where the arguments would lead from there back to the node."""
+    """The one node with these arguments, made if need be; the functions below simplify before they call this one.
+
+    Args:
+        kind, args, nullable: of the node.
+        children: the terms whose properties the node has, too.
+        key: what tells it from others, where the arguments would lead from there back to the node.
+    """
     if key is None:
         key = (kind, *args)
     entry = _interned.get(key)
@@ -328,8 +334,8 @@ def _forget(entry: ref[Node]) -> None:
             del _interned[entry.key]
 
 
-EMPTY = _intern(Kind.EMPTY, (), False)
-EPSILON = _intern(Kind.EPSILON, (), True)
+EMPTY = intern(Kind.EMPTY, (), False)
+EPSILON = intern(Kind.EPSILON, (), True)
 
 
 def byte_set(mask: int) -> Node:
@@ -337,8 +343,8 @@ def byte_set(mask: int) -> Node:
     if not mask:
         return EMPTY
     if mask & (mask - 1) == 0:
-        return _intern(Kind.LITERAL, (bytes((mask.bit_length() - 1,)),), False)
-    return _intern(Kind.BYTES, (mask,), False)
+        return intern(Kind.LITERAL, (bytes((mask.bit_length() - 1,)),), False)
+    return intern(Kind.BYTES, (mask,), False)
 
 
 def byte_range(first: int, last: int) -> Node:
@@ -350,8 +356,8 @@ def literal(text: bytes) -> Node:
     """Exactly this text, which may be empty."""
     node = EPSILON
     for start in reversed(range(0, len(text), MAX_LITERAL)):
-        piece = _intern(Kind.LITERAL, (text[start : start + MAX_LITERAL],), False)
-        node = piece if node is EPSILON else _intern(Kind.CONCAT, (piece, node), False, (piece, node))
+        piece = intern(Kind.LITERAL, (text[start : start + MAX_LITERAL],), False)
+        node = piece if node is EPSILON else intern(Kind.CONCAT, (piece, node), False, (piece, node))
     return node
 
 
@@ -367,7 +373,7 @@ def word_range(word_list: WordList, lo: int, hi: int, depth: int) -> Node:
         return EMPTY
     if hi - lo == 1:
         return literal(word_list.words[lo][depth:])
-    return _intern(Kind.WORDS, (word_list, lo, hi, depth), len(word_list.words[lo]) == depth)
+    return intern(Kind.WORDS, (word_list, lo, hi, depth), len(word_list.words[lo]) == depth)
 
 
 def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
@@ -433,7 +439,7 @@ def concat(head: Node, tail: Node) -> Node:
         first, rest = first_and_rest(tail)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
-    return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+    return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
@@ -452,7 +458,7 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
         return EMPTY
     if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
-    return _intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
+    return intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
 
 
 def _is_guarded(node: Node) -> bool:
@@ -485,8 +491,8 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
     first, rest = first_and_rest(tail)
     if first.kind is not Kind.LITERAL or len(head.args[0]) + len(first.args[0]) > MAX_LITERAL:
         return None
-    joined = _intern(Kind.LITERAL, (head.args[0] + first.args[0],), False)
-    return joined if rest is EPSILON else _intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
+    joined = intern(Kind.LITERAL, (head.args[0] + first.args[0],), False)
+    return joined if rest is EPSILON else intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
 
 
 def _chain(node: Node) -> Iterator[Node]:
@@ -566,7 +572,7 @@ def _unite(children: Iterable[Node]) -> _Union:
     if len(members) <= 1:
         return next(iter(members), EMPTY)
     ordered = tuple(sorted(members, key=_by_serial))
-    return _intern(Kind.ALTERNATION, ordered, any(m.nullable for m in ordered), ordered)
+    return intern(Kind.ALTERNATION, ordered, any(m.nullable for m in ordered), ordered)
 
 
 def _by_serial(node: Node) -> int:
@@ -655,7 +661,7 @@ def intersection(children: Iterable[Node]) -> Node:
     if len(members) <= 1:
         return next(iter(members), ANYTHING)
     ordered = tuple(sorted(members, key=_by_serial))
-    return _intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
+    return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
 
 
 def complement(child: Node) -> Node:
@@ -668,7 +674,7 @@ def complement(child: Node) -> Node:
     if child.kind is Kind.COMPLEMENT:
         inner: Node = child.args[0]
         return inner
-    return _intern(Kind.COMPLEMENT, (child,), not child.nullable, (child,))
+    return intern(Kind.COMPLEMENT, (child,), not child.nullable, (child,))
 
 
 def require_regular(node: Node, operator: str) -> None:
@@ -709,7 +715,7 @@ def repeat(body: Node, lo: int = 0, hi: int | None = None) -> Node:
         lo, hi = lo * least, None if most is None or hi is None else hi * most
     if body.nullable:
         lo = 0
-    return _intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
+    return intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
 
 
 def _counts_join(least: int, most: int | None, lo: int, hi: int | None) -> bool:
@@ -728,7 +734,7 @@ def optional(body: Node) -> Node:
 
 def reference(rule: Rule) -> Node:
     """What `rule` stands for, looked up when it is first needed."""
-    return _intern(Kind.RULE, (rule,), False, key=(Kind.RULE, rule.number))
+    return intern(Kind.RULE, (rule,), False, key=(Kind.RULE, rule.number))
 
 
 def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node:
@@ -739,40 +745,7 @@ def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node
     shortest = most is None or most >= len(str(divisor))
     if not shortest and all(-remainder * 10**n % divisor >= 10**n for n in range((most or 0) + 1)):
         return EMPTY
-    return _intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
-
-
-class FieldTable(Protocol):
-    """What a FIELDS node needs of its entries; `fields.FieldList` is the one."""
-
-    def witnesses(self, start: int) -> tuple[Node, ...]:
-        """A few of the parts from entry `start` on: one that is not plain and one that is not regular, if there are any."""
-
-    def parts(self, start: int) -> tuple[Node, ...]:
-        """The terms that selections from entry `start` on are built from."""
-
-
-def intern_fields(table: FieldTable, start: int, lo: int, hi: int, depth: int) -> Node:
-    """A FIELDS node; `fields.fields` and `fields.narrowed` are the ways to make one."""
-    return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.witnesses(start))
-
-
-class Members(Protocol):
-    """What a MEMBERS node needs of its table; `members.MemberTable` is the one."""
-
-    @property
-    def parts(self) -> tuple[Node, ...]:
-        """The terms of all values and keys."""
-
-    @property
-    def is_free(self) -> bool:
-        """True when every state that can be reached can be completed, given that every value can be."""
-
-
-def intern_members(table: Members, state: tuple[int, int, int]) -> Node:
-    """A MEMBERS node; `MemberTable.members` is the way to make one."""
-    unsure = () if table.is_free else (EMPTY,)
-    return _intern(Kind.MEMBERS, (table, state), False, (*table.parts, *unsure))
+    return intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
 
 
 class Check(Protocol):
@@ -795,7 +768,7 @@ class Check(Protocol):
 
 def checked(body: Node, check: Check) -> Node:
     """The texts of `body` that pass a check; for the automaton alone, all texts of `body`."""
-    return EMPTY if body is EMPTY else _intern(Kind.CHECK, (body, check), body.nullable, (body,))
+    return EMPTY if body is EMPTY else intern(Kind.CHECK, (body, check), body.nullable, (body,))
 
 
 class Machine(Protocol):
@@ -805,29 +778,21 @@ class Machine(Protocol):
         """True when the text may end in `state`."""
 
     def parts(self, state: Any) -> tuple[Node, ...]:
-        """The terms whose arcs `arcs` asks for."""
+        """The terms whose arcs `arcs` asks for; none where the steps are arithmetic."""
+        return ()
 
     def arcs(self, state: Any, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterable[tuple[int, Node]]:
-        """Disjoint masks of bytes, each with the term that is left; `known` has the arcs of all `parts`."""
+        """Disjoint masks of bytes, each with the term that is left: those of the only part, which is what `state` accepts.
+
+        `known` has the arcs of all `parts`.
+        """
+        parts = self.parts(state)
+        return known[parts[0]] if parts else ()
 
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     """What `reader` accepts from `state` on; `is_plain` promises that this is never empty, nor anything that it leads to."""
-    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
-
-
-class Reading(Protocol):
-    """What a CONTINUATION node needs of the continuation that follows its head; implemented by `continuation.Continuation`."""
-
-    def is_over(self, behind: tuple[Node, ...]) -> bool:
-        """True when the text may end before the continuation, given the state of the lookbehinds."""
-
-
-def intern_continuation(head: Node, continuation: Reading, behind: tuple[Node, ...]) -> Node:
-    """A CONTINUATION node; made by `continuation.follow`."""
-    return _intern(
-        Kind.CONTINUATION, (head, continuation, behind), head.nullable and continuation.is_over(behind), (head, *behind)
-    )
+    return intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
 
 
 def children(node: Node) -> tuple[Node, ...]:

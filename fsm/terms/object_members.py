@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from fsm.terms import node as nodes
-from fsm.terms.node import EMPTY, Node
+from fsm.terms.node import EMPTY, Kind, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,11 @@ class MemberTable:
 
     def members(self) -> Node:
         """All members and the closing end, from the opening one on."""
-        return nodes.alternation((self._end((0, 0, 0)), nodes.intern_members(self, (0, 0, 0))))
+        return nodes.alternation((self._end((0, 0, 0)), self._members((0, 0, 0))))
+
+    def _members(self, state: State) -> Node:
+        unsure = () if self.is_free else (EMPTY,)
+        return nodes.intern(Kind.MEMBERS, (self, state), False, (*self.parts, *unsure))
 
     def expand(self, state: State) -> Node:
         """One member, and what comes after it."""
@@ -112,7 +116,7 @@ class MemberTable:
     def _after(self, state: State) -> Node:
         more: list[Node] = [self._end(state)]
         if next(self._available(state), None) is not None:
-            more.append(nodes.concat(self.comma, nodes.intern_members(self, state)))
+            more.append(nodes.concat(self.comma, self._members(state)))
         return nodes.alternation(more)
 
     def _end(self, state: State) -> Node:

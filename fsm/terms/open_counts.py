@@ -9,7 +9,7 @@ inside an intersection and behind that loop keep their bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fsm.terms import node as nodes
@@ -28,7 +28,7 @@ Counts = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLoop:
+class OpenLoop(nodes.Machine):
     """`body{lo,hi} rest` without its bounds, as a machine (see `node.machine`); the state n >= 0 is the loop after n rounds.
 
     The state -1 - n is what stands behind `rest` where the loop was left after n rounds. No state accepts by itself: what a term
@@ -48,10 +48,6 @@ class OpenLoop:
             return ()
         more = nodes.concat(self.body, self.at(state + 1))
         return (nodes.alternation((more, nodes.concat(self.rest, self.at(-1 - state)))),)
-
-    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
-        """The arcs of its part."""
-        return known[self.parts(state)[0]] if state >= 0 else ()
 
     def at(self, state: int) -> Node:
         """The term of a state."""
@@ -86,7 +82,7 @@ def done(state: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
+class Ruler(nodes.Machine):
     """`body*` beside a term that is walked, by which the characters of that term are counted; the only state is 0."""
 
     body: Node
@@ -98,10 +94,6 @@ class Ruler:
     def parts(self, state: int) -> tuple[Node, ...]:
         """One more round."""
         return (nodes.concat(self.body, self.term),)
-
-    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
-        """The arcs of its part."""
-        return known[self.parts(state)[0]]
 
     @property
     def term(self) -> Node:

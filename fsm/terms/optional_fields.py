@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from fsm.errors import ExpressionError
 from fsm.terms import node as nodes
-from fsm.terms.node import EMPTY, Node
+from fsm.terms.node import EMPTY, Kind, Node
 
 
 class FieldList:
@@ -168,5 +168,5 @@ def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node
     common = depth
     while first[common] == last[common]:
         common += 1
-    rest = nodes.intern_fields(table, start, lo, hi, common)
+    rest = nodes.intern(Kind.FIELDS, (table, start, lo, hi, common), False, table.witnesses(start))
     return nodes.concat(nodes.literal(first[depth:common]), rest)
