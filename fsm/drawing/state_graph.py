@@ -8,10 +8,9 @@ one edge, and a count above `MAX_COUNT` is drawn as a loop. So the graph is for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
 
 from fsm.automaton.character_dfa import CharacterSteps
 from fsm.automaton.lazy_dfa import Automaton
@@ -25,37 +24,6 @@ MAX_COUNT = 8
 """The largest count that is drawn state by state."""
 _NUM_RUNS = 6
 _SPACE = "␣"
-
-
-class TokenTexts(Protocol):
-    """The part of a `Vocabulary` that a drawing needs."""
-
-    @property
-    def tokens(self) -> Sequence[bytes | None]:
-        """The bytes of each token id; None for a special token."""
-
-    @property
-    def eos_token_ids(self) -> Sequence[int]:
-        """The ids that end a text."""
-
-
-class TokenStates(Protocol):
-    """The part of a `TokenFSM` that a drawing needs; a protocol, so that drawing does not import the token layer."""
-
-    initial_state: int
-
-    @property
-    def vocabulary(self) -> TokenTexts:
-        """The tokens."""
-
-    def allowed_token_ids(self, state: int) -> Any:
-        """The ids of the tokens that may come."""
-
-    def next_state(self, state: int, token_id: int) -> int:
-        """The state after one of them."""
-
-    def is_accepting(self, state: int) -> bool:
-        """Whether a text may end there."""
 
 
 @dataclass(slots=True)
@@ -111,28 +79,10 @@ def expression_graph(root: Node, max_states: int) -> StateGraph:
     Cost: the states that are made, at most 8 for each that is returned.
     """
     steps = _TermSteps(root)
-    graph = _minimal(_explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
+    graph = _minimal(explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
     _join_optional_spaces(graph)
     _join_chains(graph)
     return _first(graph, steps.initial_state, max_states)
-
-
-def token_graph(token_fsm: TokenStates, max_states: int, max_tokens: int) -> StateGraph:
-    """Return the graph of a token FSM; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
-    tokens, ends = token_fsm.vocabulary.tokens, set(token_fsm.vocabulary.eos_token_ids)
-
-    def labels(state: int) -> Iterator[tuple[int, list[str]]]:
-        named = defaultdict[int, list[str]](list)
-        for token_id in token_fsm.allowed_token_ids(state).tolist():
-            if token_id not in ends:
-                named[token_fsm.next_state(state, token_id)].append(
-                    visible((tokens[token_id] or b"").decode(errors="replace"))
-                )
-        for target, names in named.items():
-            more = len(names) - max_tokens
-            yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
-
-    return _explored(token_fsm.initial_state, labels, token_fsm.is_accepting, max_states)
 
 
 def visible(text: str) -> str:
@@ -227,12 +177,13 @@ def _uncounted(node: Node) -> Node:
     return nodes.repeat(body, lo if lo <= MAX_COUNT else 1, None)
 
 
-def _explored(
+def explored(
     initial_state: int,
     labels: Callable[[int], Iterable[tuple[int, list[str]]]],
     is_accepting: Callable[[int], bool],
     max_states: int,
 ) -> StateGraph:
+    """Return the graph of the first states of an automaton, breadth first; `labels` gives the edges of a state: targets and labels."""
     graph = StateGraph(order=[initial_state])
     known = {initial_state}
     for state in graph.order:
@@ -318,6 +269,6 @@ def _join_chains(graph: StateGraph) -> None:
 
 def _first(graph: StateGraph, initial_state: int, max_states: int) -> StateGraph:
     """Return the graph of the states nearest to the initial one."""
-    return _explored(
+    return explored(
         initial_state, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states
     )

@@ -30,7 +30,7 @@ from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
 from fsm.expression import Expression
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from fsm.lark.rule_template import check_templates
-from fsm.lark.terminal import Context, Ignored, Lexing, Terminals
+from fsm.lark.terminal import Context, Ignored, Lexing, Terminals, perhaps
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
@@ -397,7 +397,7 @@ class _Productions:
         walks = _closure(names, {pair: nodes.alternation(options) for pair, options in steps.items()}) if steps else {}
         for name in names:
             ways = [nodes.concat(begin[a], walk) for (a, b), walk in walks.items() if b == name != a]
-            ways.append(nodes.concat(begin[name], _perhaps(walks.get((name, name), EMPTY))))
+            ways.append(nodes.concat(begin[name], perhaps(walks.get((name, name), EMPTY))))
             self._named[name].define(nodes.alternation(ways))
 
 
@@ -430,12 +430,6 @@ def _one_of(options: list[Node]) -> Node:
         else:
             others.append(option)
     return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
-
-
-def _perhaps(walk: Node) -> Node:
-    """A walk or none."""
-    is_loop = walk.kind is Kind.REPEAT and walk.args[1:] == (1, None)
-    return nodes.repeat(walk.args[0]) if is_loop else nodes.optional(walk)
 
 
 def _components(edges: dict[_Symbol, list[_Symbol]]) -> Iterator[list[_Symbol]]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
 
 from fsm.errors import ExpressionError
 from fsm.terms import work_budget as work
+
+Value = TypeVar("Value")
 
 ALL_BYTES = (1 << 256) - 1
 MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap
@@ -815,6 +817,24 @@ def children(node: Node) -> tuple[Node, ...]:
         parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
         return parts
     return ()
+
+
+def folded(
+    root: Node,
+    parts: Callable[[Node], tuple[Node, ...]],
+    combine: Callable[[Node, list[Value]], Value],
+    known: dict[Node, Value],
+) -> Value:
+    """What `combine` makes of a term and of the values of its `parts`, from the bottom up, without recursion; `known` keeps all values."""
+    stack = [] if root in known else [root]
+    while stack:
+        below = parts(stack[-1])
+        missing = [part for part in below if part not in known]
+        stack += missing
+        if not missing:
+            top = stack.pop()
+            known[top] = combine(top, [known[part] for part in below])
+    return known[root]
 
 
 def memory(root: Node) -> int:

@@ -188,28 +188,19 @@ def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
 
 def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:
     """The term that an open one stands for, given the bounds of its loops, and what other parts stand for. Cost: 2 us per part."""
-    known = dict(others)
-    stack = [node]
-    while stack:
-        top = stack[-1]
-        parts: tuple[Node, ...] = ()
-        if top.kind is Kind.CONCAT:
-            parts = top.args[1:]
-        elif top.kind in (Kind.ALTERNATION, Kind.INTERSECTION):
-            parts = top.args
-        missing = [part for part in parts if part not in known]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        if top.kind is Kind.CONCAT:
-            known[top] = nodes.concat(top.args[0], known[top.args[1]])
-        elif top.kind is Kind.ALTERNATION:
-            known[top] = nodes.alternation([known[part] for part in parts])
-        elif top.kind is Kind.INTERSECTION:
-            known[top] = nodes.intersection([known[part] for part in parts])
-        elif top.kind is Kind.MACHINE and isinstance(top.args[0], OpenLoop):
-            known[top] = top.args[0].closed(top.args[1], bounds[top.args[0]])
-        else:
-            known[top] = top
-    return known[node]
+
+    def parts(part: Node) -> tuple[Node, ...]:
+        if part.kind is Kind.CONCAT:
+            return part.args[1:]
+        return part.args if part.kind in (Kind.ALTERNATION, Kind.INTERSECTION) else ()
+
+    def close(part: Node, inside: list[Node]) -> Node:
+        if part.kind is Kind.CONCAT:
+            return nodes.concat(part.args[0], inside[0])
+        if inside:
+            return (nodes.alternation if part.kind is Kind.ALTERNATION else nodes.intersection)(inside)
+        if part.kind is Kind.MACHINE and isinstance(part.args[0], OpenLoop):
+            return part.args[0].closed(part.args[1], bounds[part.args[0]])
+        return part
+
+    return nodes.folded(node, parts, close, dict(others))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import StateGraph, expression_graph, token_graph
+from fsm.drawing.state_graph import expression_graph
 from fsm.expression import Expression
-from fsm.tokens.token_fsm import TokenFSM
+from fsm.tokens.token_fsm import TokenFSM, token_graph
 
 
 def draw(
@@ -36,11 +36,9 @@ def draw(
     """
     if format not in ("svg", "dot"):
         raise ValueError(f"expected `format` 'svg' or 'dot', received {format!r}.")
-    graph = _graph(language, max_states, max_tokens)
+    graph = (
+        token_graph(language, max_states, max_tokens)
+        if isinstance(language, TokenFSM)
+        else expression_graph(language.node, max_states)
+    )
     return picture(graph) if format == "svg" else graph.to_dot()
-
-
-def _graph(language: Expression | TokenFSM, max_states: int, max_tokens: int) -> StateGraph:
-    if isinstance(language, TokenFSM):
-        return token_graph(language, max_states, max_tokens)
-    return expression_graph(language.node, max_states)

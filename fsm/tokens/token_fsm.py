@@ -7,6 +7,7 @@ A state is a state of the byte automaton (`lazy_dfa.py`), a small int. The mask 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 from weakref import finalize
@@ -18,7 +19,7 @@ from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.caller import stacklevel_of_user
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import token_graph
+from fsm.drawing.state_graph import StateGraph, explored, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression, as_bytes
 from fsm.terms import node as nodes
@@ -424,6 +425,23 @@ class TokenFSM:
             f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
             "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
         )
+
+
+def token_graph(token_fsm: TokenFSM, max_states: int, max_tokens: int) -> StateGraph:
+    """Return the graph of a token FSM; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
+    tokens, ends = token_fsm.vocabulary.tokens, token_fsm.vocabulary.eos_token_ids
+
+    def labels(state: int) -> Iterator[tuple[int, list[str]]]:
+        named: dict[int, list[str]] = {}
+        for token_id in token_fsm.allowed_token_ids(state).tolist():
+            if token_id not in ends:
+                name = visible((tokens[token_id] or b"").decode(errors="replace"))
+                named.setdefault(token_fsm.next_state(state, token_id), []).append(name)
+        for target, names in named.items():
+            more = len(names) - max_tokens
+            yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
+
+    return explored(token_fsm.initial_state, labels, token_fsm.is_accepting, max_states)
 
 
 def _check(expression: Expression, vocabulary: Vocabulary) -> None:

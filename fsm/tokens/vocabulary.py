@@ -78,7 +78,6 @@ class Vocabulary:
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
-        self._max_cache_bytes = max_cache_bytes
         # By serial number, so that no term is kept for what is known of it:
         self._is_class: dict[int, bool] = {}
         self._reaches: dict[int, int] = {}
@@ -88,50 +87,33 @@ class Vocabulary:
             self._build(spelled, lengths)
         else:
             self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
+        self.trie.max_branch_bytes = max_cache_bytes // 16
+        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16)
+        self._make_loops_of_strings()
 
     def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
-        """Build the trie and the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
-        self._set_trie(Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled)))
-        self._loops.clear()  # a file may have broken off in the middle
-        self._exits.clear()
-        entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
-        for node in (Trie.root, *entries.tolist()):
-            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
+        self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
 
     def _read_or_build(
         self, spelled: list[bytes], lengths: NDArray[np.int32], folder: Path, max_disk_bytes: int
     ) -> None:
+        def restore(arrays: vocabulary_file.Arrays) -> None:
+            self.trie = Trie.from_arrays(arrays, len(spelled))
+
         name = vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
-        if not vocabulary_file.read(folder, name, self._restore):
+        if not vocabulary_file.read(folder, name, restore):
             self._build(spelled, lengths)
-            vocabulary_file.write(folder, name, self._arrays(), max_disk_bytes)
+            vocabulary_file.write(folder, name, self.trie.arrays(), max_disk_bytes)
 
-    def _arrays(self) -> vocabulary_file.Arrays:
-        """The arrays from which the trie and the loops of JSON strings are restored; the part before a slash names the owner."""
-        found = {f"trie/{name}": array for name, array in self.trie.arrays().items()}
-        for (_, node), loop in self._loops.items():
-            found |= {f"{node}/{name}": array for name, array in loop.arrays().items()}
-        return found
+    def _make_loops_of_strings(self) -> None:
+        """Make the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
+        entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
+        for node in (Trie.root, *entries.tolist()):
+            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
 
-    def _restore(self, arrays: vocabulary_file.Arrays) -> None:
-        parts: dict[str, vocabulary_file.Arrays] = {}
-        for label, array in arrays.items():
-            part, _, name = label.partition("/")
-            parts.setdefault(part, {})[name] = array
-        self._set_trie(Trie.from_arrays(parts.pop("trie"), len(self.tokens)))
-        for node, found in parts.items():
-            self._make_loop(JSON_CHARACTER, int(node), found)
-
-    def _set_trie(self, trie: Trie) -> None:
-        self.trie = trie
-        trie.max_branch_bytes = self._max_cache_bytes // 16
-        self.sparse = SparseProducts(trie, self._max_cache_bytes // 16)
-
-    def _make_loop(self, body: Node, node: int, arrays: vocabulary_file.Arrays | None = None) -> CharacterLoop:
+    def _make_loop(self, body: Node, node: int) -> CharacterLoop:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
-            loop = CharacterLoop(
-                body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits
-            )
+            loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node, exits=self._exits)
         if node == Trie.root:
             self.sparse.add_class(body, loop.automaton)
         return self._loops.put((body, node), loop, loop.nbytes)
