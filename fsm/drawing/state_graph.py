@@ -8,9 +8,10 @@ one edge, and a count above `MAX_COUNT` is drawn as a loop. So the graph is for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from fsm.automaton.character_dfa import CharacterSteps
 from fsm.automaton.lazy_dfa import Automaton
@@ -19,6 +20,7 @@ from fsm.terms.character_class import category
 from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
+from fsm.terms.state_elimination import refined
 
 MAX_COUNT = 8
 """The largest count that is drawn state by state."""
@@ -200,22 +202,12 @@ def explored(
 
 def _minimal(graph: StateGraph) -> StateGraph:
     """Return the graph with equivalent states merged (Moore's partition refinement)."""
-    classes: dict[int, int] = {state: state in graph.accepting for state in graph.order}
-    count = len(set(classes.values()))
-    while True:
-        known: dict[object, int] = {}
+
+    def signature(state: int, classes: Mapping[int, Any]) -> frozenset[tuple[Any, ...]]:
         # A state beyond those explored is a class of its own.
-        follow = {
-            state: (
-                classes[state],
-                frozenset((classes.get(t, -t), *sorted(names)) for t, names in graph.arrows[state].items()),
-            )
-            for state in graph.order
-        }
-        classes = {state: known.setdefault(follow[state], len(known)) for state in graph.order}
-        if len(known) == count:
-            break
-        count = len(known)
+        return frozenset((classes.get(t, -1 - t), *sorted(names)) for t, names in graph.arrows[state].items())
+
+    classes = refined({state: state in graph.accepting for state in graph.order}, signature)
     first = {number: state for state, number in reversed(classes.items())}
     joined = StateGraph(order=[state for state, number in classes.items() if first[number] == state])
     joined.accepting = graph.accepting & set(joined.order)

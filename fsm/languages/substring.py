@@ -22,18 +22,18 @@ State = tuple[int, bytes]
 """A state of the suffix automaton, and the first bytes of the next character."""
 
 
-class Substrings(nodes.Machine):
+class Substrings(nodes.Content, nodes.Machine):
     """Reads the substrings of some texts, the empty one included; every state leads to one of them.
 
     Attributes:
         texts: what the substrings are taken from; none goes on from one text into the next.
     """
 
-    __slots__ = ("_hash", "_length", "_link", "_next", "texts")
+    __slots__ = ("_length", "_link", "_next", "texts")
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = tuple(texts)
-        self._hash = hash(self.texts)
+        super().__init__(self.texts)
         self._next: list[dict[str, int]] = [{}]
         self._link = [-1]
         self._length = [0]
@@ -41,12 +41,6 @@ class Substrings(nodes.Machine):
             last = 0
             for character in text:
                 last = self._extend(last, character)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Substrings) and self.texts == other.texts
 
     def is_accepting(self, state: State) -> bool:
         """True between characters."""

@@ -43,6 +43,7 @@ Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
+# Where no part is of these kinds, a term is made of loops.
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
 MAX_COMMON = 3_000  # states that are looked at for a text that two terminals match; 0.2 ms each at the worst
@@ -117,10 +118,9 @@ class _Terminal:
             return self.language
         language = self.language
         found = simplest(preferred_texts(self.pattern), language) if self._parts is None else language
-        if _is_made_of_loops(found):
+        if all(part.kind not in _OPAQUE for part in nodes.all_parts(found)):
             return found
-        loops = as_loops(found)
-        return found if loops is None else loops
+        return as_loops(found) or found
 
     @property
     def is_plain(self) -> bool:
@@ -380,13 +380,3 @@ def _shortened(head: Node) -> Node:
         if body.kind is Kind.BYTES or len(body.args[0]) == 1:
             return nodes.repeat(body, least, MAX_IGNORED)
     return nodes.intersection((head, nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)))
-
-
-def _is_made_of_loops(node: Node) -> bool:
-    """True where no part is an intersection, a complement, a machine or a continuation."""
-    queue = [node]
-    for part in queue:
-        if part.kind in _OPAQUE:
-            return False
-        queue += nodes.children(part)
-    return True

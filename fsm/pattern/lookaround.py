@@ -139,7 +139,7 @@ def _row(operands: Iterable[Step]) -> Step:
             else:
                 parts += [plain(nodes.sequence(run)), part] if run else [part]
                 run = []
-    parts += [plain(nodes.sequence(run))] if run else []
+    parts += [plain(nodes.sequence(run))] if run or not parts else []
     return parts[0] if len(parts) == 1 else Concatenation(_behind(parts), tuple(parts))
 
 
@@ -230,7 +230,7 @@ def _loop(body: Step, lo: int, hi: int | None) -> Step:
     if isinstance(body, Plain):
         return plain(nodes.repeat(body.node, lo, hi))
     if hi == 0:
-        return _NOTHING
+        return plain(EPSILON)
     if hi == 1:
         return body if lo else _either((plain(EPSILON), body))
     turn, silent = _reading(body), _silent(body)

@@ -234,20 +234,30 @@ class Rules:
         return reference(outer)
 
 
-class WordList:
-    """A sorted tuple of distinct words; its hash is computed once, so that a set of 50,000 words is cheap to intern."""
+class Content:
+    """Base of immutable arguments of nodes, equal where their content is; its hash is computed once, so that they are cheap to intern."""
 
-    __slots__ = ("_hash", "words")
+    __slots__ = ("_content", "_hash")
 
-    def __init__(self, words: tuple[bytes, ...]) -> None:
-        self.words = words
-        self._hash = hash(words)
+    def __init__(self, *content: Hashable) -> None:
+        self._content = content
+        self._hash = hash(content)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, WordList) and self.words == other.words)
+        return self is other or (type(self) is type(other) and self._content == other._content)
+
+
+class WordList(Content):
+    """A sorted tuple of distinct words."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[bytes, ...]) -> None:
+        super().__init__(words)
+        self.words = words
 
 
 class _Entry(ref[Node]):
@@ -378,35 +388,41 @@ def word_range(word_list: WordList, lo: int, hi: int, depth: int) -> Node:
     return intern(Kind.WORDS, (word_list, lo, hi, depth), len(word_list.words[lo]) == depth)
 
 
-def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
-    """Yield each next byte of a range of words with the range that it leaves."""
-    texts = word_list.words
-    if len(texts[lo]) == depth:
-        lo += 1
+def next_words(texts: Sequence[bytes], lo: int, hi: int, depth: int) -> Iterator[tuple[int, int, int]]:
+    """Yield each byte at `depth` of the sorted texts lo..hi, alike before it and longer, and the range of texts that have it."""
     while lo < hi:
         byte = texts[lo][depth]
         end = hi if byte == 255 else bisect_left(texts, texts[lo][:depth] + bytes((byte + 1,)), lo, hi)
-        yield byte, word_range(word_list, lo, end, depth + 1)
+        yield byte, lo, end
         lo = end
 
 
-def narrow(texts: Sequence[bytes], lo: int, hi: int, depth: int, byte: int) -> tuple[int, int]:
-    """Those of the sorted texts lo..hi, all alike in their first `depth` bytes, in which `byte` comes next. Cost: two searches."""
-    before = texts[lo][:depth]
-    first = bisect_left(texts, before + bytes((byte,)), lo, hi)
-    return first, hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), first, hi)
+def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
+    """Yield each next byte of a range of words with the range that it leaves."""
+    texts = word_list.words
+    for byte, first, last in next_words(texts, lo + (len(texts[lo]) == depth), hi, depth):
+        yield byte, word_range(word_list, first, last, depth + 1)
+
+
+def narrowed(
+    data: bytes, position: int, texts: Sequence[bytes], lo: int, hi: int, depth: int
+) -> tuple[int, int, int, int]:
+    """Narrow the sorted texts lo..hi, alike in their first `depth` bytes, by bytes of `data`, while several are left and none of them ends.
+
+    Returns:
+        The new lo, hi and depth, and the position after the last byte that was read. Cost: two searches per byte.
+    """
+    while position < len(data) and hi - lo > 1 and len(texts[lo]) > depth:
+        before, byte = texts[lo][:depth], data[position]
+        lo = bisect_left(texts, before + bytes((byte,)), lo, hi)
+        hi = hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), lo, hi)
+        depth, position = depth + 1, position + 1
+    return lo, hi, depth, position
 
 
 def read_words(data: bytes, position: int, word_list: WordList, lo: int, hi: int, depth: int) -> tuple[Node, int]:
-    """Narrow a range of words by bytes from `position` on, as far as none of them ends: what is left, and the position after it.
-
-    Cost: two searches per byte, and one term.
-    """
-    texts = word_list.words
-    while position < len(data) and lo < hi and len(texts[lo]) > depth:
-        lo, hi = narrow(texts, lo, hi, depth, data[position])
-        depth += 1
-        position += 1
+    """Narrow a range of words by bytes from `position` on: what is left, and the position after it. Cost: see `narrowed`, and one term."""
+    lo, hi, depth, position = narrowed(data, position, word_list.words, lo, hi, depth)
     return word_range(word_list, lo, hi, depth), position
 
 
@@ -817,6 +833,16 @@ def children(node: Node) -> tuple[Node, ...]:
         parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
         return parts
     return ()
+
+
+def all_parts(root: Node) -> Iterator[Node]:
+    """A term and all that it is built from, each once, breadth first; the bodies of rules included."""
+    seen, queue = {root}, [root]
+    for node in queue:
+        yield node
+        new = [child for child in children(node) if child not in seen]
+        seen.update(new)
+        queue += new
 
 
 def folded(

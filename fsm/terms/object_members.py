@@ -39,7 +39,7 @@ State = tuple[int, int, int]
 """A bit set of the slots seen (in a fixed order: the next slot), the number of members, the duties done."""
 
 
-class MemberTable:
+class MemberTable(nodes.Content):
     """The members of one object.
 
     Args:
@@ -53,7 +53,6 @@ class MemberTable:
     """
 
     __slots__ = (
-        "_hash",
         "_required",
         "_slots",
         "close",
@@ -82,16 +81,7 @@ class MemberTable:
         self._slots = 1 + max((e.slot for e in entries if e.slot is not None), default=-1)
         self._required = sum(1 << slot for slot in {e.slot for e in entries if e.is_required} if slot is not None)
         self.parts = tuple(dict.fromkeys((comma, close, *(part for e in entries for part in (e.key, e.value)))))
-        self._hash = hash(self._content())
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, MemberTable) and self._content() == other._content())
-
-    def _content(self) -> tuple[object, ...]:
-        return self.entries, self.lo, self.hi, self.duties, self.is_ordered, self.comma, self.close
+        super().__init__(entries, lo, hi, duties, is_ordered, comma, close)
 
     @property
     def is_free(self) -> bool:

@@ -7,7 +7,6 @@ of the list that can still follow. What stands before and after the sequence is 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from fsm.errors import ExpressionError
@@ -15,7 +14,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Kind, Node
 
 
-class FieldList:
+class FieldList(nodes.Content):
     """Entries in their order: `words[i]` begins entry i, `values[i]` follows it.
 
     After an entry that is not the last there is either `stop`, or `between` and a later entry; after the last entry there
@@ -25,7 +24,7 @@ class FieldList:
         ExpressionError: a word is the beginning of another, or there is no entry.
     """
 
-    __slots__ = ("_flags", "_hash", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
+    __slots__ = ("_flags", "_places", "between", "last", "ranks", "stop", "values", "words")
 
     def __init__(
         self, words: tuple[bytes, ...], values: tuple[Node, ...], between: Node, stop: Node, last: Node
@@ -33,21 +32,11 @@ class FieldList:
         self.values, self.between, self.stop, self.last = values, between, stop, last
         self.ranks = tuple(sorted(range(len(words)), key=words.__getitem__))
         self.words = tuple(words[rank] for rank in self.ranks)
-        self._order = words
         self._places = sorted(range(len(words)), key=self.ranks.__getitem__)
         self._flags = self._witnesses()
-        self._hash = hash((words, values, between, stop, last))
+        super().__init__(words, values, between, stop, last)
         if not words or any(b.startswith(a) for a, b in zip(self.words, self.words[1:], strict=False)):
             raise ExpressionError("the words of fields must be given, and none may be the beginning of another.")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, FieldList) and self._content() == other._content())
-
-    def _content(self) -> tuple[object, ...]:
-        return self._order, self.values, self.between, self.stop, self.last
 
     def _witnesses(self) -> list[tuple[Node, ...]]:
         found: tuple[Node, ...] = ()
@@ -108,29 +97,17 @@ class FieldList:
 
     def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
         """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
-        words = self.words
-        while lo < hi:
-            head = words[lo][: depth + 1]
-            byte = head[depth]
-            end = hi if byte == 255 else bisect_left(words, head[:depth] + bytes((byte + 1,)), lo, hi)
-            target = narrowed(self, start, lo, end, depth + 1)
+        for byte, first, last in nodes.next_words(self.words, lo, hi, depth):
+            target = narrowed(self, start, first, last, depth + 1)
             if target is not EMPTY:
                 yield byte, target
-            lo = end
 
 
 def read_fields(
     data: bytes, position: int, table: FieldList, start: int, lo: int, hi: int, depth: int
 ) -> tuple[Node, int]:
-    """Narrow a run by bytes from `position` on, as long as several words are left: the term, and the position after it.
-
-    Cost: two searches per byte, and one term.
-    """
-    words = table.words
-    while position < len(data) and hi - lo > 1:
-        lo, hi = nodes.narrow(words, lo, hi, depth, data[position])
-        depth += 1
-        position += 1
+    """Narrow a run by bytes from `position` on: the term, and the position after it. Cost: see `node.narrowed`, and one term."""
+    lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
     return narrowed(table, start, lo, hi, depth), position
 
 

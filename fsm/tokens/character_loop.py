@@ -180,7 +180,7 @@ class CharacterLoop:
     @property
     def nbytes(self) -> int:
         """Bytes held, without the exits; the states of `body*` are guessed."""
-        return 60_000 + self.rounds.nbytes + self.between.nbytes + self._inside.nbytes
+        return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.

@@ -108,13 +108,8 @@ class Spelling:
     @cached_property
     def _tells_all(self) -> bool:
         """False where the bytes of its parts do not tell whether a text of the term consists of certain bytes."""
-        queue = [self._automaton.nodes[self._automaton.initial_state]]
-        found = set(queue)
-        for node in queue:
-            new = [part for part in nodes.children(node) if part not in found]
-            found.update(new)
-            queue += new
-        return all(node.kind is not Kind.MUNCH for node in queue)
+        root = self._automaton.nodes[self._automaton.initial_state]
+        return all(node.kind is not Kind.MUNCH for node in nodes.all_parts(root))
 
     def _search(self, root: int) -> bool:
         """Best-first search for an accepting state, by the estimated distance to one."""

@@ -6,7 +6,6 @@ common, with dicts. `walk_wide` advances all nodes of a trie level by one look-u
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -196,25 +195,22 @@ def _read_words(
     places = [(node, lo, hi, depth)]
     while places:
         node, lo, hi, depth = places.pop()
-        while lo < hi:
-            word = words[lo]
-            byte = word[depth]
-            end = hi if byte == 255 else bisect_left(words, word[:depth] + bytes((byte + 1,)), lo, hi)
+        for byte, first, end in nodes.next_words(words, lo, hi, depth):
             step = trie.step(node, byte)
-            if step is not None:
-                child, ends, below = step
-                if ends:
-                    found.extend(ends)
-                if below:
-                    if len(word) == depth + 1:
-                        read.append((lo, child, below))
-                        lo += 1
-                    if end - lo == 1:
-                        rest = _read_text(trie, child, words[lo][depth + 1 :], found)
-                        read += [(lo, last, below) for _, last, below in rest]
-                    elif lo < end:
-                        places.append((child, lo, end, depth + 1))
-            lo = end
+            if step is None:
+                continue
+            child, ends, below = step
+            if ends:
+                found.extend(ends)
+            if below:
+                if len(words[first]) == depth + 1:
+                    read.append((first, child, below))
+                    first += 1
+                if end - first == 1:
+                    rest = _read_text(trie, child, words[first][depth + 1 :], found)
+                    read += [(first, last, below) for _, last, below in rest]
+                elif first < end:
+                    places.append((child, first, end, depth + 1))
     return read
 
 
