@@ -94,7 +94,7 @@ def grammar(
     if strict:
         productions.refuse_collisions(accepted_terminals(parser.rules, start) if lexer == "contextual" else None, text)
     node = productions.whole()
-    if node is EMPTY or not Derivatives().is_inhabited(node) or _ends_nowhere(node):
+    if node is EMPTY or not Derivatives().is_inhabited(node) or _is_dead(node):
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
@@ -102,7 +102,7 @@ def grammar(
     return Expression(node, source=f"grammar({shorten(text)!r})")
 
 
-def _ends_nowhere(node: Node) -> bool:
+def _is_dead(node: Node) -> bool:
     """True where all beginnings of texts were looked at, a few, and none is a text: terminals may stand in the way of one another."""
     derivatives = Derivatives()
     seen, queue = {node}, [node]
@@ -174,8 +174,8 @@ class _Facts:
         self.last: dict[str, set[str]] = {name: set() for name in rules}
         self.following: dict[str, set[str]] = {}
         productions = [(name, symbols) for name, options in rules.items() for symbols in options]
-        _until_still(lambda: [self._find_empty(*production) for production in productions])
-        _until_still(lambda: [self._find_edges(*production) for production in productions])
+        _until_unchanged(lambda: [self._find_empty(*production) for production in productions])
+        _until_unchanged(lambda: [self._find_edges(*production) for production in productions])
         for _, symbols in productions:
             self._find_following(symbols)
 
@@ -217,7 +217,7 @@ class _Facts:
             open_ends = self.lasts(symbol) | (open_ends if self.is_nullable(symbol) else set())
 
 
-def _until_still(work: Callable[[], list[bool]]) -> None:
+def _until_unchanged(work: Callable[[], list[bool]]) -> None:
     while any(work()):
         pass
 
@@ -251,7 +251,7 @@ class _Productions:
     def _sure(self) -> set[_Symbol]:
         """The rules of which whatever was begun can be ended: each has an end, and none of its terminals asks what comes next."""
         ended: set[_Symbol] = set()
-        _until_still(lambda: [self._ends(symbol, ended) for symbol in self._rules])
+        _until_unchanged(lambda: [self._ends(symbol, ended) for symbol in self._rules])
         sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}
         while True:
             parts = {

@@ -50,11 +50,11 @@ class _Place:
         return turn.item is self.item and turn.after is self.after and turn.lo == 0
 
 
-_Way = tuple[frozenset[Node], Node, _Place | None]
-"""What must yet hold of the rest of the text, what is being read, and where the way goes on."""
-_State = tuple[tuple[_Way, ...], tuple[Node, ...]]
-"""The ways in their order, and what it would take for each condition on what was read to hold."""
-_COMPLETE: _Way = (frozenset(), EPSILON, None)
+_Thread = tuple[frozenset[Node], Node, _Place | None]
+"""What must yet hold of the rest of the text, what is being read, and where the thread goes on (one way to match, half read)."""
+_State = tuple[tuple[_Thread, ...], tuple[Node, ...]]
+"""The threads in their order, and what it would take for each condition on what was read to hold."""
+_COMPLETE: _Thread = (frozenset(), EPSILON, None)
 
 
 def preferred(program: Iterable[Instruction], spell: Speller) -> Node:
@@ -67,7 +67,7 @@ def preferred(program: Iterable[Instruction], spell: Speller) -> Node:
     Raises:
         NotSupported: a lookaround stands where it is not handled.
 
-    Cost: linear in the pattern; a state for each list of ways that is met.
+    Cost: linear in the pattern; a state for each list of threads that is met.
     """
     stack: list[tuple[_Item, Step]] = []
     looks: list[Step] = []
@@ -133,12 +133,12 @@ def _sequence(step: Step) -> _Item:
 
 
 class _Reader(nodes.Machine):
-    """Reads the ways of one pattern; a machine in the sense of `node.Machine`.
+    """Reads the threads of one pattern; a machine in the sense of `node.Machine`.
 
     Args:
         looks: all steps that look ahead or behind.
-        is_plain: whether every way can be read to its end. Then some text leads from every state to a complete way: the shortest that
-            any way reads, since no other is complete before it.
+        is_plain: whether every thread can be read to its end. Then some text leads from every state to a complete thread: the shortest that
+            any thread reads, since no other is complete before it.
     """
 
     def __init__(self, looks: Sequence[Step], *, is_plain: bool) -> None:
@@ -150,25 +150,27 @@ class _Reader(nodes.Machine):
 
     def start(self, whole: _Item) -> _State:
         """The state before the first byte."""
-        ways: dict[_Way, None] = {}
-        self._go_on(ways, frozenset(), self._place(whole, None), dict(zip(self._behind, self._behind, strict=True)))
-        return tuple(ways), self._behind
+        threads: dict[_Thread, None] = {}
+        self._advance(
+            threads, frozenset(), self._place(whole, None), dict(zip(self._behind, self._behind, strict=True))
+        )
+        return tuple(threads), self._behind
 
     def is_accepting(self, state: _State) -> bool:
-        """True when a way is complete: those that would be taken instead of it have not come to an end."""
+        """True when a thread is complete: those that would be taken instead of it have not come to an end."""
         return _COMPLETE in state[0]
 
     def parts(self, state: _State) -> tuple[Node, ...]:
-        """The terms that the ways read, and those that their conditions are."""
-        ways, behind = state
+        """The terms that the threads read, and those that their conditions are."""
+        threads, behind = state
         found = dict.fromkeys(behind)
-        for conditions, node, _ in ways:
+        for conditions, node, _ in threads:
             found[node] = None
             found.update(dict.fromkeys(conditions))
         return tuple(found)
 
     def arcs(self, state: _State, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterator[tuple[int, Node]]:
-        """Read a byte in every way, in their order, up to one that is complete.
+        """Read a byte in every thread, in their order, up to one that is complete.
 
         Raises:
             BudgetExceeded: a comparison took more than `MAX_STEPS`.
@@ -180,21 +182,21 @@ class _Reader(nodes.Machine):
                 "max_steps",
                 MAX_STEPS,
             )
-        ways, behind = state
+        threads, behind = state
         parts = self.parts(state)
         for mask in _atoms(known[part] for part in parts):
             byte = mask & -mask
             target = {part: next((to for m, to in known[part] if m & byte), EMPTY) for part in parts}
             now = tuple(target[node] for node in behind)
             behind_now = dict(zip(self._behind, now, strict=True))
-            found: dict[_Way, None] = {}
-            for conditions, node, after in ways:
+            found: dict[_Thread, None] = {}
+            for conditions, node, after in threads:
                 left = frozenset(target[c] for c in conditions) - {ANYTHING}
                 if target[node] is EMPTY or EMPTY in left:
                     continue
                 if target[node] is not EPSILON:
                     found[left, target[node], after] = None
-                elif self._go_on(found, left, after, behind_now):
+                elif self._advance(found, left, after, behind_now):
                     break
             if found:
                 yield mask, nodes.machine(self, (tuple(found), now), is_plain=self.is_plain)
@@ -208,10 +210,14 @@ class _Reader(nodes.Machine):
             place = self._places[key] = _Place(item, lo or 0, hi, after)
         return place
 
-    def _go_on(
-        self, ways: dict[_Way, None], conditions: frozenset[Node], place: _Place | None, behind: Mapping[Node, Node]
+    def _advance(
+        self,
+        threads: dict[_Thread, None],
+        conditions: frozenset[Node],
+        place: _Place | None,
+        behind: Mapping[Node, Node],
     ) -> bool:
-        """Add all that may be read from `place` on, in its order; True where a way is complete, so that none comes after it."""
+        """Add all that may be read from `place` on, in its order; True where a thread is complete, so that none comes after it."""
         stack: list[tuple[frozenset[Node], _Place | None, _Place | None]] = [(conditions, place, None)]
         seen = set[tuple[frozenset[Node], _Place, tuple[_Place, ...]]]()
         turns: list[
@@ -226,7 +232,7 @@ class _Reader(nodes.Machine):
             if place is None:
                 if conditions:
                     continue  # it would hold only for some of what may follow
-                ways[_COMPLETE] = None
+                threads[_COMPLETE] = None
                 return True
             made, after = place.item.made, place.after
             if isinstance(made, Loop) and any(place.follows(turn) for _, turn in turns):
@@ -241,7 +247,7 @@ class _Reader(nodes.Machine):
                 if made.node is EPSILON:
                     stack.append((conditions, after, None))
                 elif made.node is not EMPTY:
-                    ways.setdefault((conditions, made.node, after))
+                    threads.setdefault((conditions, made.node, after))
             elif isinstance(made, Join):
                 for item in reversed(place.item.items):
                     after = self._place(item, after)
@@ -249,7 +255,7 @@ class _Reader(nodes.Machine):
             elif isinstance(made, Choose):
                 stack += [(conditions, self._place(item, after), None) for item in reversed(place.item.items)]
             elif isinstance(made, Loop):
-                stack += [(conditions, *way) for way in self._turns(place, is_lazy=made.is_lazy)]
+                stack += [(conditions, *turn) for turn in self._turns(place, is_lazy=made.is_lazy)]
             elif isinstance(made, After):
                 if behind[made.node].nullable is not made.is_negative:
                     stack.append((conditions, after, None))

@@ -15,23 +15,23 @@ HEAVY = "loops inside loops that can begin and end in many places, or lookaround
 """What takes much work, for people."""
 
 
-class _Meter(threading.local):
+class _Work(threading.local):
     done = 0
     most: float = float("inf")
     bound: tuple[str, int, str, str, str] = "", 0, "", "", ""
 
 
-_meter = _Meter()
+_work = _Work()
 
 
 def add(amount: int) -> None:
     """Count work of this thread."""
-    _meter.done += amount
+    _work.done += amount
 
 
 def done() -> int:
     """The work of this thread so far."""
-    return _meter.done
+    return _work.done
 
 
 class Bound:
@@ -51,24 +51,24 @@ class Bound:
         self._new = most, (name, most, doing, heavy, advice or f"Simplify the expression, or raise `{name}`")
 
     def __enter__(self) -> None:
-        self._before = _meter.most, _meter.bound
+        self._before = _work.most, _work.bound
         most, bound = self._new
-        if _meter.done + most < _meter.most:
-            _meter.most, _meter.bound = _meter.done + most, bound
+        if _work.done + most < _work.most:
+            _work.most, _work.bound = _work.done + most, bound
 
     def __exit__(self, *error: object) -> None:
-        _meter.most, _meter.bound = self._before
+        _work.most, _work.bound = self._before
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Count nothing of what this thread does inside, and bound nothing: it has bounds of its own, or is needed whatever it costs."""
-    before, most = _meter.done, _meter.most
-    _meter.most = float("inf")
+    before, most = _work.done, _work.most
+    _work.most = float("inf")
     try:
         yield
     finally:
-        _meter.done, _meter.most = before, most
+        _work.done, _work.most = before, most
 
 
 def check() -> None:
@@ -77,8 +77,8 @@ def check() -> None:
     Raises:
         BudgetExceeded: it is not.
     """
-    if _meter.done > _meter.most:
-        name, most, doing, heavy, advice = _meter.bound
+    if _work.done > _work.most:
+        name, most, doing, heavy, advice = _work.bound
         raise BudgetExceeded(
             f"{doing} takes more than {most:,} steps of work: {heavy}. {advice}.",
             name,

@@ -29,7 +29,7 @@ from fsm.terms.node import Kind, Node
 from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.tokens.coreachable import Spelling
 from fsm.tokens.exclusion import as_exclusion, forbidden
-from fsm.tokens.open_walk import as_counted, has_count
+from fsm.tokens.open_walk import as_counted
 from fsm.tokens.sparse_product import is_byte, is_narrow
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
@@ -167,14 +167,6 @@ def _members(term: Node) -> list[Node]:
     return found
 
 
-def pattern_beside_count(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
-
-    The counts stand open in the walk, which is kept; a mask then asks each pair of a state and rounds once. 0.3 ms.
-    """
-    return _counted(maker, term, node) if has_count(term) else None
-
-
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
 
@@ -236,13 +228,13 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
 
 
 def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`(body* & pattern) rest`, such as a `pattern` whose maximal length no token reaches: as `pattern_beside_count`."""
-    return None if has_count(term) else _counted(maker, term, node)
+    """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
 
-
-def _counted(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    The counts stand open in the walk, which is kept; a mask then asks each pair of a state and rounds once. 0.3 ms.
+    """
     automaton = maker.automaton
-    if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
+    is_product = nodes.first_and_rest(term)[0].kind is Kind.INTERSECTION
+    if not is_product or automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
     if counted is None:
@@ -320,19 +312,13 @@ def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.pack(walk_wide(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term)))
 
 
-DIRECT: tuple[Strategy, ...] = (
-    pattern_beside_count,
-    character_loop,
-    loop_without_words,
-    loop_without_language,
-    pattern_beside_loop,
-)
+DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, loop_without_language, pattern_beside_loop)
 """Strategies that need no walk of the trie from its root."""
 
 WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 """Walks of the trie from its root; the last takes any term."""
 
-BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_count, pattern_beside_loop)
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
 STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)

@@ -336,12 +336,6 @@ class OpenWalk:
         return _Leaving(token_ids, at[which], rounds[which], np.unique(at).tolist())
 
 
-def has_count(node: Node) -> bool:
-    """True for a term that begins with a pattern beside a counted loop."""
-    head, _ = nodes.first_and_rest(node)
-    return head.kind is Kind.INTERSECTION and any(is_counted(member) for member in head.args)
-
-
 def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """Read a term as `(body{lo,hi} & pattern) rest`, with every loop of the pattern open that can be; else None.
 

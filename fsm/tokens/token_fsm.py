@@ -29,7 +29,7 @@ from fsm.terms.rendering import render
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
-from fsm.tokens.token_tables import TokenTables, token_tables
+from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
@@ -318,7 +318,7 @@ class TokenFSM:
 
         Cost: a walk of the trie per state, 0.3 to 5 ms for 131,072 tokens.
         """
-        return token_tables(self.automaton, self.vocabulary, self._steps, max_states, max_bytes)
+        return TableBuilder(self.automaton, self.vocabulary, self._steps, max_states, max_bytes).build()
 
     def _steps(self, state: int) -> Steps:
         """The tokens that `state` allows, each with the state to which it leads."""
