@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from fsm.pattern import postfix
-from fsm.pattern.postfix import Assert, Before, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
 from fsm.terms import node as nodes
 from fsm.terms.characters import Speller
 from fsm.terms.continuation import After, Alternation, Concatenation, Lookahead, Plain, Repetition, Rest, Step, begin
@@ -36,7 +35,7 @@ _REST = {
 }
 
 
-def full_match(program: Iterable[Instruction], spell: Speller) -> Node:
+def full_match(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts that a pattern matches from end to end.
 
     Args:
@@ -51,7 +50,7 @@ def full_match(program: Iterable[Instruction], spell: Speller) -> Node:
     return begin(_steps(program, spell))
 
 
-def search(program: Iterable[Instruction], spell: Speller) -> Node:
+def search(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts in which a pattern is found somewhere; see `full_match`."""
     around = plain(_any_text(spell))
     return begin(_row((around, _steps(program, spell), around)))
@@ -61,50 +60,57 @@ def _any_text(spell: Speller) -> Node:
     return nodes.repeat(spell(((0, 0x10FFFF),)))
 
 
-def _steps(program: Iterable[Instruction], spell: Speller) -> Step:
-    stack: list[tuple[Step, int, int]] = []
+_Measured = tuple[Step, int, int]
+"""A step, the groups around its innermost lookaround, and its lookarounds at more than one character."""
+
+
+def _steps(program: Iterable[postfix.Instruction], spell: Speller) -> Step:
     characters, spelled = set[Node](), dict[str, Node]()
-    for instruction in program:
-        if isinstance(instruction, Text):
-            stack.append((plain(_spell_text(instruction.text, spell, spelled)), 0, 0))
-            continue
-        if isinstance(instruction, Character):
-            node = spell(instruction.ranges)
-            characters.add(node)
-            stack.append((plain(node), 0, 0))
-            continue
-        if isinstance(instruction, Assert):
-            stack.append((asserted(instruction), 0, 0))
-            continue
-        count = instruction.count if isinstance(instruction, Join | Choose) else 1
-        operands = stack[len(stack) - count :]
-        del stack[len(stack) - count :]
-        made = combined(instruction, [step for step, _, _ in operands], spell)
-        num_looks = (max if isinstance(instruction, Choose) else sum)([num for _, _, num in operands] or [0])
-        if isinstance(instruction, Look):
-            body = operands[0][0]
-            num_looks += not (isinstance(body, Plain) and body.node in characters)
+    Measured = tuple[
+        Step, int, int
+    ]  # with the groups around its innermost lookaround, and its lookarounds at more than one character
+
+    def leaf(instruction: postfix.Leaf) -> _Measured:
+        if isinstance(instruction, postfix.Assert):
+            return asserted(instruction), 0, 0
+        if isinstance(instruction, postfix.Text):
+            return plain(_spell_text(instruction.text, spell, spelled)), 0, 0
+        node = spell(instruction.ranges)
+        characters.add(node)
+        return plain(node), 0, 0
+
+    def combine(instruction: postfix.Combination, operands: list[_Measured]) -> _Measured:
+        steps = [step for step, _, _ in operands]
+        made = combined(instruction, steps, spell)
+        num_looks = (max if isinstance(instruction, postfix.Choose) else sum)([num for _, _, num in operands])
+        if isinstance(instruction, postfix.Look):
+            num_looks += not (isinstance(steps[0], Plain) and steps[0].node in characters)
         if num_looks > MAX_FAR_LOOKS:
-            raise NotSupported(f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own.")
-        depth = 0 if isinstance(made, Plain) else max((depth for _, depth, _ in operands), default=0) + (count > 1)
+            raise postfix.NotSupported(
+                f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own."
+            )
+        is_group = isinstance(instruction, postfix.Join | postfix.Choose) and len(steps) > 1
+        depth = 0 if isinstance(made, Plain) else max([depth for _, depth, _ in operands], default=0) + is_group
         if depth > MAX_LOOK_DEPTH:
-            raise NotSupported(f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", "Take it out of some of them.")
-        stack.append((made, depth, num_looks))
-    ((found, _, _),) = stack
-    return found
+            raise postfix.NotSupported(
+                f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", "Take it out of some of them."
+            )
+        return made, depth, num_looks
+
+    return postfix.evaluated(program, leaf, combine)[0]
 
 
-def combined(instruction: Join | Choose | Loop | Look, operands: Sequence[Step], spell: Speller) -> Step:
+def combined(instruction: postfix.Combination, operands: Sequence[Step], spell: Speller) -> Step:
     """The step that an instruction makes of others.
 
     Raises:
         NotSupported: see the top of this module.
     """
-    if isinstance(instruction, Join):
+    if isinstance(instruction, postfix.Join):
         return _row(operands)
-    if isinstance(instruction, Choose):
+    if isinstance(instruction, postfix.Choose):
         return _either(operands)
-    if isinstance(instruction, Loop):
+    if isinstance(instruction, postfix.Loop):
         return _loop(operands[0], instruction.lo, instruction.hi)
     return _look(operands[0], instruction, spell)
 
@@ -114,11 +120,11 @@ def plain(node: Node) -> Plain:
     return Plain(_NO_BEHIND, node)
 
 
-def asserted(instruction: Assert) -> Step:
+def asserted(instruction: postfix.Assert) -> Step:
     """The step of an anchor."""
     conditions: list[Step] = []
-    if instruction.before is not Before.ANY:
-        node = EPSILON if instruction.before is Before.TEXT_START else _LINE_START
+    if instruction.before is not postfix.Before.ANY:
+        node = EPSILON if instruction.before is postfix.Before.TEXT_START else _LINE_START
         conditions.append(After(frozenset((node,)), node, is_negative=False))
     if instruction.after is not postfix.After.ANY:
         conditions.append(Rest(_NO_BEHIND, _REST[instruction.after]))
@@ -202,10 +208,10 @@ def _behind(parts: Iterable[Step]) -> frozenset[Node]:
     return _NO_BEHIND.union(*(part.behind for part in parts))
 
 
-def _look(body: Step, look: Look, spell: Speller) -> Step:
+def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
     if look.is_behind:
         if _looks_ahead(body):
-            raise NotSupported("a lookahead inside a lookbehind", "Write it outside.")
+            raise postfix.NotSupported("a lookahead inside a lookbehind", "Write it outside.")
         read = begin(_row((plain(_any_text(spell)), body)))
         is_local = isinstance(body, Plain) and _is_within(body.node, spell(((0, 0x10FFFF),)))
         return After(frozenset((read,)), read, look.is_negative, is_local)
@@ -241,7 +247,7 @@ def _loop(body: Step, lo: int, hi: int | None) -> Step:
     elif hi <= MAX_ASSERTING_TURNS:
         splits = [(before, hi - 1 - before) for before in range(hi)]
     else:
-        raise NotSupported(
+        raise postfix.NotSupported(
             f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
             "Take it out of the repetition.",
         )

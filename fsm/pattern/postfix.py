@@ -6,11 +6,14 @@ Choose(2). Postfix needs an explicit stack and no recursion, however deeply a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 from fsm.terms.characters import Ranges, invert
+
+Value = TypeVar("Value")
 
 
 class Before(IntEnum):
@@ -83,7 +86,9 @@ class Look:
     is_negative: bool = False
 
 
-Instruction = Text | Character | Assert | Join | Choose | Loop | Look
+Leaf = Text | Character | Assert
+Combination = Join | Choose | Loop | Look
+Instruction = Leaf | Combination
 
 
 class NotSupported(Exception):
@@ -93,6 +98,23 @@ class NotSupported(Exception):
         super().__init__(construct, advice)
         self.construct = construct
         self.advice = advice
+
+
+def evaluated(
+    program: Iterable[Instruction],
+    leaf: Callable[[Leaf], Value],
+    combine: Callable[[Combination, list[Value]], Value],
+) -> Value:
+    """Run a well-formed pattern on a stack: the value of the whole, given that of each leaf and how an instruction combines others."""
+    stack: list[Value] = []
+    for step in program:
+        if isinstance(step, Text | Character | Assert):
+            stack.append(leaf(step))
+        else:
+            first = len(stack) - (step.count if isinstance(step, Join | Choose) else 1)
+            stack[first:] = [combine(step, stack[first:])]
+    (whole,) = stack
+    return whole
 
 
 def boundary(word: Ranges, *, is_inside: bool, holds_in_nothing: bool = True) -> Iterator[Instruction]:

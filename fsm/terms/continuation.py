@@ -58,11 +58,12 @@ class Alternation(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition(Step):
-    """Repetition: reads the body, never empty, `lo` to `hi` times (None: no bound)."""
+    """Repetition: reads the body, never empty, `lo` to `hi` times (None: no bound); `is_lazy` matters to match priority alone."""
 
     body: Step
     lo: int
     hi: int | None
+    is_lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
