@@ -66,9 +66,6 @@ _Measured = tuple[Step, int, int]
 
 def _steps(program: Iterable[postfix.Instruction], spell: Speller) -> Step:
     characters, spelled = set[Node](), dict[str, Node]()
-    Measured = tuple[
-        Step, int, int
-    ]  # with the groups around its innermost lookaround, and its lookarounds at more than one character
 
     def leaf(instruction: postfix.Leaf) -> _Measured:
         if isinstance(instruction, postfix.Assert):

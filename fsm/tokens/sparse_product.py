@@ -114,9 +114,12 @@ class SparseProduct:
 
     def exits(self, next_bytes: Collection[int], lo: int = 0, hi: int | None = None) -> Collection[tuple[int, int]]:
         """The nodes, and the texts below each, where the DFA may end after `lo` to `hi` rounds with one of `next_bytes` to come."""
-        most = self.most_rounds if hi is None else hi
-        found = (place for byte in next_bytes for place in self.places.get(byte, ()) if lo <= place[1] <= most)
-        return dict.fromkeys((node, below) for node, _, below in found)
+        most, found = self.most_rounds if hi is None else hi, dict[tuple[int, int], None]()
+        for byte in self.places.keys() & next_bytes:
+            for node, rounds, below in self.places[byte]:
+                if lo <= rounds <= most:
+                    found[node, below] = None
+        return found
 
 
 class SparseProducts:
@@ -127,12 +130,12 @@ class SparseProducts:
         max_bytes: most memory for all products.
 
     Attributes:
-        known: the products, by term and node.
+        known: the products, by node and term, or by node and body of a loop.
     """
 
     def __init__(self, trie: Trie, max_bytes: int) -> None:
         self._trie = trie
-        self.known: ByteCache[tuple[Node, int], SparseProduct] = ByteCache(max_bytes)
+        self.known: ByteCache[tuple[Node, int, bool], SparseProduct] = ByteCache(max_bytes)
         # By serial number, so that no term is kept for what is known of it:
         self._classes: dict[int, Automaton] = {}
         self._automata: dict[int, Automaton | None] = {}
@@ -156,23 +159,24 @@ class SparseProducts:
 
     def has_loop(self, body: Node, node: int) -> bool:
         """True where `loop` is a look-up."""
-        return (nodes.repeat(body), node) in self.known
+        return (body, node, True) in self.known
 
     def loop(self, body: Node, node: int) -> SparseProduct | None:
         """The product of `body*` and the tokens below a node; None where `body` is not known to be a class of characters."""
-        term = nodes.repeat(body)
-        product = self.known.get((term, node))
-        if product is None or not product.is_known:
+        key = body, node, True
+        product = self.known.get(key)
+        if product is None:
             automaton = _byte_loop(body) if is_byte(body) else self._classes.get(body.serial)
-            product = None if automaton is None else self._make(term, automaton, node)
+            product = None if automaton is None else self._make(key, automaton)
         return product
 
     def prefix(self, term: Node, node: int) -> SparseProduct | None:
         """The product of a prefix `term` and the tokens below a node; None where it takes long or does not help."""
-        product = self.known.get((term, node))
+        key = term, node, False
+        product = self.known.get(key)
         automaton = self._narrow_automaton(term) if product is None else None
         if automaton is not None:
-            product = self._make(term, automaton, node, MAX_COST)
+            product = self._make(key, automaton, MAX_COST)
         return product if product is not None and product.is_known else None
 
     def _narrow_automaton(self, term: Node) -> Automaton | None:
@@ -185,9 +189,9 @@ class SparseProducts:
                 automaton = self._automata[term.serial] = narrow_automaton(term)
             return automaton
 
-    def _make(self, term: Node, automaton: Automaton, node: int, max_cost: float = float("inf")) -> SparseProduct:
+    def _make(self, key: tuple[Node, int, bool], automaton: Automaton, max_cost: float = float("inf")) -> SparseProduct:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
-            product = SparseProduct(automaton, self._trie, node, max_cost)
+            product = SparseProduct(automaton, self._trie, key[1], max_cost)
         if product.nbytes <= self.known.max_bytes:
-            self.known.put((term, node), product, product.nbytes)
+            self.known.put(key, product, product.nbytes)
         return product
