@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from fsm.errors import BudgetExceeded
 from fsm.pattern import postfix
 from fsm.terms import node as nodes
 from fsm.terms.characters import Speller
 from fsm.terms.continuation import After, Alternation, Concatenation, Lookahead, Plain, Repetition, Rest, Step, begin
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_LOOK_DEPTH = 50  # groups around a lookaround
 MAX_ASSERTING_TURNS = 8
+MAX_COMPARED = 500  # states that are looked at to tell what a lookbehind leaves of the text before it
 MAX_FAR_LOOKS = 8  # lookarounds at more than one character: the states of their texts multiply
 
 _NO_BEHIND = frozenset[Node]()
@@ -143,6 +145,8 @@ def _row(operands: Iterable[Step]) -> Step:
                 parts += [plain(nodes.sequence(run)), part] if run else [part]
                 run = []
     parts += [plain(nodes.sequence(run))] if run or not parts else []
+    if any(isinstance(part, Plain) and part.node is EMPTY for part in parts):
+        return plain(EMPTY)
     return parts[0] if len(parts) == 1 else Concatenation(_behind(parts), tuple(parts))
 
 
@@ -159,7 +163,12 @@ def _seen(last: Node, step: Step) -> Step:
     if isinstance(step, Alternation):
         return _either([_row((plain(last), part)) for part in step.steps])
     assert isinstance(step, After)
-    return plain(step.among(last))
+    kept = step.among(last)
+    if kept is not EMPTY and _is_within(last, step.node):
+        kept = EMPTY if step.is_negative else last
+    elif kept is not EMPTY and _is_within(last, nodes.complement(step.node)):
+        kept = last if step.is_negative else EMPTY
+    return plain(kept)
 
 
 def _either(operands: Sequence[Step]) -> Step:
@@ -220,7 +229,13 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
 
 @lru_cache(maxsize=64)  # each `\\b` asks the same of the Unicode letters, which takes 0.1 s
 def _is_within(node: Node, other: Node) -> bool:
-    return not Derivatives().is_inhabited(nodes.intersection((node, nodes.complement(other))))
+    """True where it was found that all texts of a term belong to another."""
+    try:
+        return not Derivatives(max_search=MAX_COMPARED).is_inhabited(
+            nodes.intersection((node, nodes.complement(other)))
+        )
+    except BudgetExceeded:
+        return False
 
 
 def _looks_ahead(step: Step) -> bool:
