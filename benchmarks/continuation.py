@@ -154,7 +154,12 @@ def _long(rig: Rig, rounds: int) -> Figures:
     from outlines_cont.kv import KVBatch, RowKV
 
     length = 16_384
-    pairs = [tuple(torch.randn(2, length, 64, device=rig.device) for _ in range(2)) for _ in range(8)]
+    config = rig.network.config
+    shape = (config.num_key_value_heads, length, config.head_dim)
+    pairs = [
+        tuple(torch.randn(shape, device=rig.device, dtype=rig.network.dtype) for _ in range(2))
+        for _ in range(config.num_hidden_layers)
+    ]
     cache = DynamicCache()
     for index, (keys, values) in enumerate(pairs):
         cache.update(keys[None].clone(), values[None].clone(), index)

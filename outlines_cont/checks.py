@@ -1,4 +1,4 @@
-"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and what their errors show (`shortened`, `file_text`)."""
+"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and the text of a file that is given (`file_text`)."""
 
 from __future__ import annotations
 
@@ -59,12 +59,6 @@ def check_limits(budget: Any) -> None:
         kind = "an int above 0" if is_count else "a number of seconds above 0"
         holds = is_int(value, 1) if is_count else is_number(value) and math.isfinite(value) and value > 0
         check(limit.name, value, value is None or holds, f"{kind} or None")
-
-
-def shortened(text: str, most: int = 60) -> str:
-    """Return a text of at most `most` characters, with `...` in place of the middle of a longer one."""
-    kept = most * 2 // 3
-    return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
 
 
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import BudgetExceeded, UnknownState
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
 from fsm.terms.optional_fields import read_fields
 
 DEAD = 0
@@ -30,12 +31,6 @@ MAX_WAYS = 4
 """With more alternatives they are united instead of being followed one by one."""
 
 _START_KINDS = frozenset({Kind.LITERAL, Kind.WORDS, Kind.FIELDS, Kind.REPEAT})
-
-PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
-"""The kinds of terms that a prefix consists of."""
-
-FEW_BYTES = 24
-"""A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
 
 MAX_OPENED = 64
 """Most alternatives, nested ones included, that are looked at one by one."""

@@ -273,6 +273,8 @@ _building = threading.RLock()
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
 _serial = iter(range(1 << 62))
 _numbers = iter(range(1 << 62))  # of rules
+PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
+"""The kinds of terms that a prefix consists of, such as the rest of a number."""
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.CONTINUATION, Kind.EMPTY})

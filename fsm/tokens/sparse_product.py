@@ -8,13 +8,12 @@ subtries with many tokens, as arrays.)
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import lru_cache
+from collections.abc import Callable, Collection
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, PREFIX_KINDS, Automaton
+from fsm.automaton.byte_dfa import FEW_BYTES, ByteDFA
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
-from fsm.terms.node import Kind, Node
+from fsm.terms.node import PREFIX_KINDS, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
 
@@ -32,7 +31,7 @@ def is_narrow(body: Node) -> bool:
     return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= FEW_BYTES)
 
 
-def narrow_automaton(term: Node) -> Automaton | None:
+def narrow_automaton(term: Node, automaton_of: Callable[[Node], ByteDFA]) -> ByteDFA | None:
     """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more.
 
     Cost: 1 us per term inside.
@@ -40,13 +39,8 @@ def narrow_automaton(term: Node) -> Automaton | None:
     for number, node in enumerate(nodes.all_parts(term)):
         if node.kind not in PREFIX_KINDS or number >= MAX_TERMS:
             return None
-    automaton = Automaton(term)
+    automaton = automaton_of(term)
     return automaton if len(automaton.moves(automaton.initial_state)) <= FEW_BYTES else None
-
-
-@lru_cache(maxsize=256)
-def _byte_loop(body: Node) -> Automaton:
-    return Automaton(nodes.repeat(body))
 
 
 class SparseProduct:
@@ -73,7 +67,7 @@ class SparseProduct:
 
     __slots__ = ("is_known", "labels", "most_rounds", "places", "rounds")
 
-    def __init__(self, automaton: Automaton, trie: Trie, node: int, max_cost: float = float("inf")) -> None:
+    def __init__(self, automaton: ByteDFA, trie: Trie, node: int, max_cost: float = float("inf")) -> None:
         self.labels: list[int] = []
         self.rounds: list[int] = []
         self.most_rounds = 0
@@ -128,17 +122,18 @@ class SparseProducts:
     Args:
         trie: the tokens.
         max_bytes: most memory for all products.
+        automaton_of: makes the automaton of a term.
 
     Attributes:
         known: the products, by node and term, or by node and body of a loop.
     """
 
-    def __init__(self, trie: Trie, max_bytes: int) -> None:
-        self._trie = trie
+    def __init__(self, trie: Trie, max_bytes: int, automaton_of: Callable[[Node], ByteDFA]) -> None:
+        self._trie, self._automaton_of = trie, automaton_of
         self.known: ByteCache[tuple[Node, int, bool], SparseProduct] = ByteCache(max_bytes)
         # By serial number, so that no term is kept for what is known of it:
-        self._classes: dict[int, Automaton] = {}
-        self._automata: dict[int, Automaton | None] = {}
+        self._classes: dict[int, ByteDFA] = {}
+        self._automata: dict[int, ByteDFA | None] = {}
 
     def clear(self) -> None:
         """Drop all products; they are made again when needed."""
@@ -146,7 +141,7 @@ class SparseProducts:
         self._classes.clear()
         self._automata.clear()
 
-    def add_class(self, body: Node, automaton: Automaton) -> None:
+    def add_class(self, body: Node, automaton: ByteDFA) -> None:
         """Note that `body` is a class of characters, and the automaton of `body*`."""
         if len(self._classes) > 200:
             self._classes.clear()
@@ -166,7 +161,9 @@ class SparseProducts:
         key = body, node, True
         product = self.known.get(key)
         if product is None:
-            automaton = _byte_loop(body) if is_byte(body) else self._classes.get(body.serial)
+            automaton = self._classes.get(body.serial)
+            if automaton is None and is_byte(body):
+                automaton = self._automaton_of(nodes.repeat(body))
             product = None if automaton is None else self._make(key, automaton)
         return product
 
@@ -179,17 +176,17 @@ class SparseProducts:
             product = self._make(key, automaton, MAX_COST)
         return product if product is not None and product.is_known else None
 
-    def _narrow_automaton(self, term: Node) -> Automaton | None:
+    def _narrow_automaton(self, term: Node) -> ByteDFA | None:
         try:
             return self._automata[term.serial]
         except KeyError:
             if len(self._automata) > 200:
                 self._automata.clear()
             with work.uncounted():
-                automaton = self._automata[term.serial] = narrow_automaton(term)
+                automaton = self._automata[term.serial] = narrow_automaton(term, self._automaton_of)
             return automaton
 
-    def _make(self, key: tuple[Node, int, bool], automaton: Automaton, max_cost: float = float("inf")) -> SparseProduct:
+    def _make(self, key: tuple[Node, int, bool], automaton: ByteDFA, max_cost: float = float("inf")) -> SparseProduct:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
             product = SparseProduct(automaton, self._trie, key[1], max_cost)
         if product.nbytes <= self.known.max_bytes:

@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.caller import stacklevel_of_user
+from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import StateGraph, explored, visible
+from fsm.drawing.state_graph import explored, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression, as_bytes
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import render
+from fsm.terms.work_bound import work_bound
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
@@ -106,7 +108,7 @@ class TokenFSM:
     def _repr_svg_(self) -> str | None:
         """Return a picture of some states, for notebooks; None where a mask takes more than its budget. `fsm.draw` has options."""
         try:
-            return picture(token_graph(self, max_states=12, max_tokens=4))
+            return picture(self.state_graph(max_states=12, max_tokens=4))
         except BudgetExceeded:
             return None
 
@@ -302,6 +304,22 @@ class TokenFSM:
         sources = self._missing(state, as_bytes(text))
         return render(self.automaton.nodes[state]) + (f", asked for by {', '.join(sources)}" if sources else "")
 
+    def state_graph(self, max_states: int, max_tokens: int) -> StateGraph:
+        """Return the graph that `fsm.draw` draws; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
+        tokens, ends = self.vocabulary.tokens, self.vocabulary.eos_token_ids
+
+        def labels(state: int) -> Iterator[tuple[int, list[str]]]:
+            named: dict[int, list[str]] = {}
+            for token_id in self.allowed_token_ids(state).tolist():
+                if token_id not in ends:
+                    name = visible((tokens[token_id] or b"").decode(errors="replace"))
+                    named.setdefault(self.next_state(state, token_id), []).append(name)
+            for target, names in named.items():
+                more = len(names) - max_tokens
+                yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
+
+        return explored(self.initial_state, labels, self.is_accepting, max_states)
+
     def to_tensors(self, *, max_states: int = 10_000, max_bytes: int = 256 << 20) -> TokenTables:
         """All states as arrays; for small languages that are followed without Python.
 
@@ -377,7 +395,7 @@ class TokenFSM:
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
         try:
-            with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
+            with work_bound("max_mask_work", self.max_mask_work, "the mask of one state"):
                 words = self._maker.mask(key)
         except BudgetExceeded as error:
             of_work = error.limit in ("max_mask_work", "max_step", "max_search")
@@ -392,7 +410,7 @@ class TokenFSM:
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
         """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten; short ones where that ends, too."""
         automaton = Automaton(node, max_states=self.automaton.max_states)
-        with work.Bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
+        with work_bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
             is_alive, length = walk_by_length(automaton, self.vocabulary.trie)
         if length is not None:
             warnings.warn(
@@ -425,23 +443,6 @@ class TokenFSM:
             f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
             "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
         )
-
-
-def token_graph(token_fsm: TokenFSM, max_states: int, max_tokens: int) -> StateGraph:
-    """Return the graph of a token FSM; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
-    tokens, ends = token_fsm.vocabulary.tokens, token_fsm.vocabulary.eos_token_ids
-
-    def labels(state: int) -> Iterator[tuple[int, list[str]]]:
-        named: dict[int, list[str]] = {}
-        for token_id in token_fsm.allowed_token_ids(state).tolist():
-            if token_id not in ends:
-                name = visible((tokens[token_id] or b"").decode(errors="replace"))
-                named.setdefault(token_fsm.next_state(state, token_id), []).append(name)
-        for target, names in named.items():
-            more = len(names) - max_tokens
-            yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
-
-    return explored(token_fsm.initial_state, labels, token_fsm.is_accepting, max_states)
 
 
 def _check(expression: Expression, vocabulary: Vocabulary) -> None:

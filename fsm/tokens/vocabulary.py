@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import FEW_BYTES
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
@@ -88,7 +89,7 @@ class Vocabulary:
         else:
             self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
-        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16)
+        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
         self._make_loops_of_strings()
 
     def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:

@@ -18,8 +18,8 @@ from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies import StopAt
 from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.stop import StopAt
 
 STOP_REASON = "stop_at"
 """How a piece ends that has come to its stop text."""

@@ -20,7 +20,7 @@ import torch
 from outlines_cont.checks import is_int
 from outlines_cont.conversation.constraint import Unnamed
 from outlines_cont.conversation.conversation import Conversation, only_row
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.engine import check_model
@@ -29,8 +29,9 @@ from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionErro
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet, check_mask
-from outlines_cont.samplers import Sampler, greedy
+from outlines_cont.samplers import greedy
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import load_state
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
@@ -315,7 +316,7 @@ class BatchedExecutor:
         uniforms = None
         if sampler.needs_random:
             uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
-        drawing = Drawing.of(sampler)
+        drawing = drawing_of(sampler)
         counts = [drawing.counts_of(conversation) for conversation in conversations]
         drawn = DrawPlan([drawing] * len(rows)).draw(masked, uniforms, counts)
         if drawn.errors:

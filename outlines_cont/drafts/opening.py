@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
 from outlines_cont.drafts.proposer import Proposed
 from outlines_cont.engine.guessing.row_draft import Drafter
-from outlines_cont.errors import OptionError, UnsupportedModel
+from outlines_cont.errors import OptionError, UnsupportedModel, shortened
 from outlines_cont.interfaces import LanguageModel
 
 Draft = Any

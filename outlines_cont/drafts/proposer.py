@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.following import follow
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.errors import shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5

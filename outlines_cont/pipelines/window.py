@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self
 import torch
 
 from fsm import FSMError
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.feed import Feed
@@ -202,7 +201,7 @@ class Window:
         if job is not None:
             self._steps += 1
             try:
-                engine_of(self._model).advance(job)
+                self._model.engine.advance(job)
             except _OF_ROWS as error:
                 self._take_out(error)
         ended, self._failed = self._failed, []

@@ -8,7 +8,16 @@ from typing import Any
 
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
-from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
+from outlines_cont.sampling.warpers.dry import DRY
+from outlines_cont.sampling.warpers.min_p import MinP
+from outlines_cont.sampling.warpers.mirostat import Mirostat
+from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.top_a import TopA
+from outlines_cont.sampling.warpers.top_k import TopK
+from outlines_cont.sampling.warpers.top_p import TopP
+from outlines_cont.sampling.warpers.typical_p import TypicalP
+from outlines_cont.sampling.warpers.warper import Warper
+from outlines_cont.sampling.warpers.xtc import XTC
 
 STEPS = (
     "mask",

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import fsm
 from outlines_cont import generate
-from outlines_cont.checks import shortened
-from outlines_cont.errors import OptionError, TemplateError
+from outlines_cont.errors import OptionError, TemplateError, shortened
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.unknown_option import unknown_option
 
 _NUM_GENERATORS = 64

@@ -21,8 +21,9 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_ids

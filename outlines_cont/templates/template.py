@@ -16,7 +16,7 @@ from jinja2.runtime import Context
 
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import file_text, shortened
+from outlines_cont.checks import file_text
 from outlines_cont.engine.engine import check_model, engine_of
 from outlines_cont.errors import (
     BatchMismatch,
@@ -25,13 +25,15 @@ from outlines_cont.errors import (
     SampleMismatch,
     SpecialTokenWarning,
     TemplateError,
+    shortened,
 )
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
-from outlines_cont.policies import ban
-from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
+from outlines_cont.policies.ban import ban
+from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.budget import TemplateBudget, usage
 from outlines_cont.templates.driver import drive, drive_async

@@ -43,7 +43,7 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
     term: nodes.Node, texts: list[bytes], start: int
 ) -> None:
-    automaton, trie = narrow_automaton(term), Trie(texts)
+    automaton, trie = narrow_automaton(term, Automaton), Trie(texts)
     assert automaton is not None
     start %= len(trie)
     prefix = SparseProduct(automaton, trie, start)
