@@ -53,7 +53,7 @@ class CharacterDFA(nodes.Content, nodes.Machine):
     def language(self, state: int = 0) -> Node:
         """The texts that the automaton accepts from a state on, as a term. Cost: none; arcs are made when a text comes there.
 
-        Arcs from a state to itself are a loop over characters, for which masks are quick to find.
+        Arcs from a state to itself are a loop over characters, for which masks are made fast.
         """
         arcs = self.transitions[state]
         if not arcs and state not in self.accepting:

@@ -103,7 +103,7 @@ def grammar(
 
 
 def _is_dead(node: Node) -> bool:
-    """True where all beginnings of texts were looked at, a few, and none is a text: terminals may stand in the way of one another."""
+    """True where none of all reachable states, which are few, accepts: each terminal may take what the next one needs."""
     derivatives = Derivatives()
     seen, queue = {node}, [node]
     for state in queue:
@@ -249,7 +249,7 @@ class _Productions:
             self._define(component)
 
     def _sure(self) -> set[_Symbol]:
-        """The rules of which whatever was begun can be ended: each has an end, and none of its terminals asks what comes next."""
+        """The rules of which every beginning can be completed: each derives a text, and none of its terminals restricts what follows."""
         ended: set[_Symbol] = set()
         _until_unchanged(lambda: [self._ends(symbol, ended) for symbol in self._rules])
         sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}

@@ -45,8 +45,10 @@ MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 # Where no part is of these kinds, a term is made of loops.
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
-_MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
-MAX_COMMON = 3_000  # states that are looked at for a text that two terminals match; 0.2 ms each at the worst
+_MAX_SEARCH = 3_000  # states that are visited in the search for a text of a terminal that no other one takes
+MAX_COMMON = (
+    3_000  # states that are visited in the search for a text that two terminals match; 0.2 ms each at the worst
+)
 
 
 class _Terminal:
@@ -107,7 +109,7 @@ class _Terminal:
 
     @cached_property
     def beginning(self) -> Node:
-        """All that begins with a text of the terminal, as far as it tells what comes next."""
+        """All that begins with a text of the terminal, and is followed by what the pattern allows there."""
         rest = nodes.complement(nodes.concat(self.avoided, ANYTHING))
         return nodes.concat(self.language, rest)
 

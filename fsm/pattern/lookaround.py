@@ -22,7 +22,7 @@ from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_LOOK_DEPTH = 50  # groups around a lookaround
 MAX_ASSERTING_TURNS = 8
-MAX_COMPARED = 500  # states that are looked at to tell what a lookbehind leaves of the text before it
+MAX_COMPARED = 500  # states that are visited to decide whether all texts before a lookbehind satisfy it
 MAX_FAR_LOOKS = 8  # lookarounds at more than one character: the states of their texts multiply
 
 _NO_BEHIND = frozenset[Node]()
@@ -227,7 +227,7 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
     return Lookahead(body.behind, body, look.is_negative)
 
 
-@lru_cache(maxsize=64)  # each `\\b` asks the same of the Unicode letters, which takes 0.1 s
+@lru_cache(maxsize=64)  # each `\b` compares the Unicode letters again, which takes 0.1 s
 def _is_within(node: Node, other: Node) -> bool:
     """True where it was found that all texts of a term belong to another."""
     try:

@@ -24,8 +24,8 @@ Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
 _DIGITS = 0x3FF << 48
-_DIGIT_WORK = 50  # ten remainders, each asked for the digits that may still come
-_MAX_EXITS = 500  # states of a head that are looked at for one where it may end
+_DIGIT_WORK = 50  # ten remainders, each compared with the digits that may still come
+_MAX_EXITS = 500  # states of a head that are searched for one where it may end
 
 
 _shared: dict[Node, Arcs] = {}
@@ -236,7 +236,7 @@ class Derivatives:
             return self._inhabited[node, alphabet]
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
-        """What is known of a node without a look at its parts."""
+        """What is known of a node without visiting its parts."""
         if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
             return True
         return self._inhabited.get((node, alphabet))
@@ -435,7 +435,7 @@ class Derivatives:
 
 
 def _is_known(node: Node) -> bool:
-    """True when the parts of many fields need not be looked at to know that there is a text."""
+    """True when a text is known to exist, of fields without visiting all of their parts."""
     if node.kind is Kind.FIELDS:
         table, start, lo, hi, _ = node.args
         node.is_inhabited = table.is_known(start, lo, hi)

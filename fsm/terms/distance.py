@@ -1,4 +1,4 @@
-"""Lengths of the texts of a term, told by its parts: the heuristic of the emptiness search, and whether there is a longest text.
+"""Lengths of the texts of a term, computed from its parts: the heuristic of the emptiness search, and whether there is a longest text.
 
 An estimate of the shortest length (`Distances`) may be too small or too large: rules are not expanded, and a complement or a machine counts
 as one byte.
@@ -11,7 +11,7 @@ from fsm.terms.node import Kind, Node, folded
 _WHOLE = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.CONCAT})
 _FIRST = frozenset({Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION})
 _SUMS = frozenset({Kind.CONCAT, Kind.MUNCH, Kind.INTERSECTION})
-"""What one member of an intersection asks for is seldom what another one does."""
+"""Members of an intersection are summed, since they seldom require the same bytes."""
 
 
 class Distances:
@@ -38,8 +38,8 @@ class Distances:
 def is_endless(root: Node, known: dict[Node, bool]) -> bool:
     """Return whether some part of a term repeats without a bound, so that its texts may be of any length.
 
-    An intersection is endless where all of its members are: `a* & b*` counts as endless. Of what machines and rules read nothing is
-    told: they count as bounded.
+    An intersection is endless where all of its members are: `a* & b*` counts as endless. Machines and rules count as
+    bounded.
 
     Args:
         root: a term that is not empty.

@@ -96,7 +96,7 @@ class Node:
 
 
 class Rule:
-    """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first asked for.
+    """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first needed.
 
     The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body. Where
     the body refers to the rule, the two would form a reference cycle: make such rules with `Rules`.
@@ -472,7 +472,7 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
         head: what is read first.
         tail: what comes after it.
         rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
-            After an empty head this is told in full: no beginning of the tail is a text of the rival, but for the empty one.
+            After an empty head this is exact: no beginning of the tail is a text of the rival, but for the empty one.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
@@ -482,7 +482,7 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
 
 
 def _is_guarded(node: Node) -> bool:
-    """True where the empty text belongs to the node, and what may come after it is said inside."""
+    """True where the empty text belongs to the node, and a MUNCH inside restricts what may follow."""
     while node.kind is Kind.CONCAT and node.nullable:
         if node.args[0].kind is Kind.MUNCH:
             return True
@@ -769,7 +769,7 @@ def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node
 
 
 class Check(Protocol):
-    """What a CHECK node asks of a whole text; hashable, equal where it asks the same.
+    """The condition of a CHECK node on a whole text; hashable, equal where it is the same condition.
 
     Attributes:
         telling_bytes: those after which `fault` may know more than before.
@@ -777,7 +777,7 @@ class Check(Protocol):
 
     @property
     def telling_bytes(self) -> frozenset[int]:
-        """See the attributes; empty where `fault` never tells."""
+        """See the attributes; empty where `fault` never finds one."""
 
     def holds(self, data: bytes) -> bool:
         """True when the whole text passes."""
@@ -798,7 +798,7 @@ class Machine(Protocol):
         """True when the text may end in `state`."""
 
     def parts(self, state: Any) -> tuple[Node, ...]:
-        """The terms whose arcs `arcs` asks for; none where the steps are arithmetic."""
+        """The terms whose arcs `arcs` needs; none where the steps are arithmetic."""
         return ()
 
     def arcs(self, state: Any, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterable[tuple[int, Node]]:

@@ -18,7 +18,7 @@ from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 MAX_NESTED = 8
 """Alternatives in alternatives that are looked into for a counted loop."""
 MAX_PARTS = 64
-"""Terms in a row that are looked at for one."""
+"""Terms in a row that are searched for one."""
 
 NEVER = 1 << 60
 """More rounds than any loop has."""

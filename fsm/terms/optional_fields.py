@@ -41,10 +41,10 @@ class FieldList(nodes.Content):
     def _witnesses(self) -> list[tuple[Node, ...]]:
         found: tuple[Node, ...] = ()
         for part in (self.between, self.last, self.stop):
-            found = found if part is EMPTY else _with_news(found, part)
+            found = found if part is EMPTY else _with_new_kind(found, part)
         out = []
         for value in reversed(self.values):
-            found = _with_news(found, value)
+            found = _with_new_kind(found, value)
             out.append(found)
         return out[::-1]
 
@@ -111,14 +111,14 @@ def read_fields(
     return narrowed(table, start, lo, hi, depth), position
 
 
-def _with_news(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
+def _with_new_kind(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
     """Add a part that is not plain, not regular or checked, if it is the first such."""
-    is_news = (
+    is_new = (
         (not part.is_plain and all(n.is_plain for n in found))
         or (not part.is_regular and all(n.is_regular for n in found))
         or (part.is_checked and not any(n.is_checked for n in found))
     )
-    return (*found, part) if is_news else found
+    return (*found, part) if is_new else found
 
 
 def _is_over(text: bytes, alphabet: int) -> bool:

@@ -236,7 +236,7 @@ class CharacterLoop:
         return words
 
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
-        """The packed mask of `(body* & ~texts) rest`, or None where this method does not tell.
+        """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply.
 
         It is that of `body* rest` but for tokens that leave right after one of the texts. This is sure where the place at which
         a token leaves is certain, and each of the texts is a row of rounds. What stays inside can always become longer than they are.

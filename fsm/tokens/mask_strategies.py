@@ -232,7 +232,7 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
 def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
 
-    The counts stand open in the walk, which is kept; a mask then asks each pair of a state and rounds once. 0.3 ms.
+    The counts stand open in the walk, which is kept; a mask then decides each pair of a state and rounds once. 0.3 ms.
     """
     automaton = maker.automaton
     is_product = nodes.first_and_rest(term)[0].kind is Kind.INTERSECTION

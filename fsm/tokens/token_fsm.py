@@ -36,10 +36,10 @@ from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
 _BEGINNINGS = b'0"-[{tn}]a'
-"""Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
+"""Bytes with which a value of JSON may begin or go on; where one is not allowed, a keyword forbids it."""
 
 _MAX_GAP_STATES = 100
-"""States that are looked at to say which bytes a vocabulary lacks."""
+"""States that are visited to find which bytes a vocabulary lacks."""
 
 MASK_OVERHEAD = 1_000
 """Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
@@ -349,7 +349,7 @@ class TokenFSM:
         return self._spelling is None or self._spelling.can_end(state)
 
     def _missing(self, state: int, written: bytes) -> tuple[str, ...]:
-        """What of the source asks for more in `state`, after the text `written`."""
+        """The parts of the source that require more in `state`, after the text `written`."""
         moves, blame = self.automaton.moves(state), self.expression.blame
         # The end of the text says little where no value has begun; what might have begun one, or closed it, says more.
         wrong = (blame(written + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)

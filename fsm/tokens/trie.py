@@ -189,7 +189,7 @@ class Trie:
         return sum(1 << byte for byte in np.unique(self.byte[1:]).tolist())
 
     def children(self, node: int) -> Iterator[tuple[int, int]]:
-        """The children of one node, each with the byte that leads to it. Cost: less than `branches` where that is asked once."""
+        """The children of one node, each with the byte that leads to it. Cost: less than `branches` for a single visit."""
         begin, end = self._starts[node], self._starts[node + 1]
         return zip(range(begin, end), self._bytes[begin:end], strict=True)
 

@@ -189,7 +189,7 @@ def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End
 
 
 def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
-    """The bytes that may come in `state`; for a literal only its first byte is looked at."""
+    """The bytes that may come in `state`; for a literal only its first byte is computed."""
     start = automaton.start(state)
     if start is not None and start[0].kind is Kind.LITERAL:
         text: bytes = start[0].args[0]
