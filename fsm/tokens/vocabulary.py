@@ -39,7 +39,7 @@ class Vocabulary:
             the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
             in it that is damaged or of another version is made anew, with a warning.
-        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
+        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 1.1 MB for
             131,072 tokens.
 
     Raises:
