@@ -329,12 +329,10 @@ class _Reader:
         if sign != "\\":
             self.position += 1
             return single(ord(sign))
-        if self.pattern.startswith(r"\-", self.position):
+        found = {"-": 0x2D, "b": 0x08}.get(self.pattern[self.position + 1 : self.position + 2])
+        if found is not None:
             self.position += 2
-            return single(0x2D)
-        if self.pattern.startswith(r"\b", self.position):
-            self.position += 2
-            return single(0x08)
+            return single(found)
         return self._read_escape()
 
     def _read_escape(self) -> Ranges:

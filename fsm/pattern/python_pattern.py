@@ -327,7 +327,7 @@ def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
     if operator is _sre.BRANCH:
         return [*((option, flags) for option in argument[1]), postfix.Choose(len(argument[1]))]
     if operator is _sre.AT and argument in _ANCHORS:
-        return [_anchor(argument, flags)]
+        return [_ANCHORS[argument][bool(flags & _MULTILINE)]]
     if operator in (_sre.ASSERT, _sre.ASSERT_NOT):
         direction, body = argument
         return [(body, flags), postfix.Look(is_behind=direction < 0, is_negative=operator is _sre.ASSERT_NOT)]
@@ -347,17 +347,12 @@ def _scoped(flags: int, add: int, remove: int) -> int:
     return (flags | add) & ~remove
 
 
-_ANCHORS = {
+_ANCHORS = {  # without and with MULTILINE
     _sre.AT_BEGINNING: (postfix.Assert(postfix.Before.TEXT_START), postfix.Assert(postfix.Before.LINE_START)),
     _sre.AT_BEGINNING_STRING: (postfix.Assert(postfix.Before.TEXT_START),) * 2,
     _sre.AT_END: (postfix.Assert(after=postfix.After.LAST_LINE_END), postfix.Assert(after=postfix.After.LINE_END)),
     _sre.AT_END_STRING: (postfix.Assert(after=postfix.After.TEXT_END),) * 2,
 }
-
-
-def _anchor(argument: Any, flags: int) -> postfix.Assert:
-    single_line, multi_line = _ANCHORS[argument]
-    return multi_line if flags & _MULTILINE else single_line
 
 
 _SEEN = {  # how many characters before and after an anchor it takes to tell whether it holds

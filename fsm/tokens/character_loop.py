@@ -22,7 +22,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_from, walk_narrow
+from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_each, walk_narrow
 
 MAX_OVERLAP = 4
 """Most bytes with which both a round and the rest may begin; with more, a breadth-first walk is cheaper."""
@@ -300,7 +300,7 @@ class CharacterLoop:
         steps, rounds = self._steps(bytes_)
         if lo > 0 or self._counts(hi):
             steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
-        return self._trie.labels_at(sweep_from(automaton, self._trie, state, steps))
+        return self._trie.labels_of(sweep_each(automaton, self._trie, state, steps)[0])[0]
 
 
 def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:

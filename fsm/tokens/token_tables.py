@@ -7,7 +7,7 @@ refinement), so that the transition table has a column per class and not per tok
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,8 +58,7 @@ class TokenTables:
     @property
     def nbytes(self) -> int:
         """Bytes held by all arrays."""
-        arrays = self.transitions, self.token_class, self.is_accepting, self.masks, self.mask_index, self.states
-        return sum(array.nbytes for array in arrays)
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     def next_state(self, state: int, token_id: int) -> int:
         """The state after `token_id`; 0 where it is not allowed."""

@@ -201,12 +201,8 @@ class Trie:
         found: NDArray[np.int32] = (self.first_child[nodes] - before)[which] + np.arange(len(which), dtype=np.int32)
         return found, which
 
-    def labels_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The labels of the texts that end at `nodes`."""
-        return self.labels_of(nodes)[0]
-
     def labels_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The same labels, and for each the position in `nodes` of the one where its text ends."""
+        """The labels of the texts that end at `nodes`, and for each the position in `nodes` of the one where it ends."""
         ending = np.flatnonzero(self.num_ends[nodes])
         nodes = nodes[ending]
         counts = self.num_ends[nodes]
@@ -226,19 +222,8 @@ class Trie:
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
-        arrays = (
-            self.order,
-            self.ends,
-            self.byte,
-            self.parent,
-            self.first_child,
-            self.num_children,
-            self.first_text,
-            self.num_texts,
-            self.num_ends,
-        )
-        by_byte = 4 * len(self) if "_by_byte" in self.__dict__ else 0
-        return by_byte + sum(a.nbytes for a in arrays)
+        by_byte = 4 * len(self) if "_by_byte" in vars(self) else 0
+        return by_byte + sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     @property
     def branch_nbytes(self) -> int:

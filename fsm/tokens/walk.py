@@ -293,18 +293,16 @@ def finish(automaton: Automaton, trie: Trie, tail: list[tuple[int, int]]) -> Ite
                 tail.append((child, target))
 
 
-def sweep_from(automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The nodes that `state` reaches from the parents of `nodes` by way of these; some may be found more than once.
-
-    Cost: 30 us per level and 50 ns per node found.
-    """
-    return sweep_each(automaton, trie, state, nodes)[0]
-
-
 def sweep_each(
     automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The same nodes, and for each the position in `nodes` of the one by way of which it was reached."""
+    """The nodes that `state` reaches from the parents of `nodes` by way of these; some may be found more than once.
+
+    Returns:
+        The nodes, and for each the position in `nodes` of the one by way of which it was reached.
+
+    Cost: 30 us per level and 50 ns per node found.
+    """
     rows = automaton.rows()
     codes = rows.step(rows.code(state) + trie.byte[nodes].astype(np.intp))
     origins = np.arange(len(nodes), dtype=np.int32)

@@ -18,7 +18,7 @@ from fsm.terms.characters import JSON_CHARACTER
 from fsm.tokens import walk
 from fsm.tokens.sparse_product import SparseProduct
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import sweep_from, walk_narrow, walk_wide
+from fsm.tokens.walk import sweep_each, walk_narrow, walk_wide
 from tests.property.test_expression import LANGUAGES, Language
 from tests.property.test_token_fsm import ANY, LETTER, PIECES, loops
 
@@ -79,7 +79,7 @@ def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
     byte = texts[0][byte % len(texts[0])]
     nodes_there = trie.nodes_with((byte,))
     automaton, plain = Automaton(expression.node, max_row_bytes=max_row_bytes), Automaton(expression.node)
-    found = trie.labels_at(sweep_from(automaton, trie, 1, nodes_there))
+    found = trie.labels_of(sweep_each(automaton, trie, 1, nodes_there)[0])[0]
     depths = trie.depths(nodes_there)
     expected = set()
     for label, text in enumerate(texts):
