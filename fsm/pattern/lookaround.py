@@ -36,6 +36,8 @@ _REST = {
     postfix.After.TEXT_END: EPSILON,
 }
 
+_ENDS = (_REST[postfix.After.TEXT_END], _REST[postfix.After.LAST_LINE_END])
+
 
 def full_match(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts that a pattern matches from end to end.
@@ -83,7 +85,8 @@ def _steps(program: Iterable[postfix.Instruction], spell: Speller) -> Step:
         made = combined(instruction, steps, spell)
         num_looks = (max if isinstance(instruction, postfix.Choose) else sum)([num for _, _, num in operands])
         if isinstance(instruction, postfix.Look):
-            num_looks += not (isinstance(steps[0], Plain) and steps[0].node in characters)
+            is_near = isinstance(steps[0], Plain) and steps[0].node in characters
+            num_looks += not (is_near or (isinstance(made, After) and made.is_local))
         if num_looks > MAX_FAR_LOOKS:
             raise postfix.NotSupported(
                 f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own."
@@ -254,17 +257,28 @@ def _loop(body: Step, lo: int, hi: int | None) -> Step:
     turn, silent = _reading(body), _silent(body)
     if silent is None or silent is _NOTHING or lo == 0:
         return Repetition(turn.behind, turn, 0 if silent is _NOTHING else lo, hi)
+    ways: list[Step] = [Repetition(turn.behind, turn, lo, hi)]
+    for option in silent.steps if isinstance(silent, Alternation) else (silent,):
+        for before, after in _splits(option, lo, hi):
+            left, right = (Repetition(turn.behind, turn, 0, count) for count in (before, after))
+            ways.append(_row((left, option, right)))
+    return _either(ways)
+
+
+def _splits(silent: Step, lo: int, hi: int | None) -> list[tuple[int | None, int | None]]:
+    """How many turns at most come before and after one that only asserts, and may be repeated there."""
     if hi is None:
-        splits: list[tuple[int | None, int | None]] = [(None, None)]
-    elif hi <= MAX_ASSERTING_TURNS:
-        splits = [(before, hi - 1 - before) for before in range(hi)]
-    else:
-        raise postfix.NotSupported(
-            f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
-            "Take it out of the repetition.",
-        )
-    ways = [_row((Repetition(turn.behind, turn, 0, a), silent, Repetition(turn.behind, turn, 0, b))) for a, b in splits]
-    return _either((Repetition(turn.behind, turn, lo, hi), *ways))
+        return [(None, None)]
+    if hi <= MAX_ASSERTING_TURNS:
+        return [(before, hi - 1 - before) for before in range(hi)]
+    if isinstance(silent, After) and silent.node is EPSILON and not silent.is_negative:
+        return [(0, hi - 1)]  # nothing was read before the start of the text
+    if isinstance(silent, Rest) and silent.node in _ENDS:
+        return [(hi - 1, 0), (hi - 2, 1)]  # nothing but a line break comes after its end
+    raise postfix.NotSupported(
+        f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
+        "Take it out of the repetition.",
+    )
 
 
 def _silent(step: Step) -> Step | None:
