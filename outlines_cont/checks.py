@@ -61,6 +61,19 @@ def check_limits(budget: Any) -> None:
         check(limit.name, value, value is None or holds, f"{kind} or None")
 
 
+def check_model(model: object) -> None:
+    """Raise for what is no model.
+
+    Raises:
+        OptionError: `model` is none that `outlines_cont.models` has made.
+    """
+    if not hasattr(model, "kv_store"):
+        raise OptionError(
+            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
+            "model",
+        )
+
+
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:
     """Return the text of a UTF-8 file; raise `error` of a message that says `what` the file is, if it cannot be read."""
     try:

@@ -259,8 +259,8 @@ class LanguageModel(Protocol):
     def engine(self) -> JobRunner:
         """The engine that all calls of the model share; made when first asked for."""
 
-    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows of a state with all tokens cached and the logits after them known.
+    def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
+        """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.
 
         Raises, and costs, what `engine.prefill.prefilled` does.
         """
@@ -269,6 +269,9 @@ class LanguageModel(Protocol):
         self, rows: Sequence[Any], nums_before: Sequence[int]
     ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
         """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them."""
+
+    def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
+        """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed once more."""
 
     def forward(
         self,

@@ -20,9 +20,10 @@ from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling.batch import SamplerBatch, chain_of
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.params import SamplingParams, WarperOptions
+from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
 from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.warper_options import WarperOptions, options_of
 from outlines_cont.sampling.warpers.dry import DRY
 from outlines_cont.sampling.warpers.min_p import MinP
 from outlines_cont.sampling.warpers.mirostat import Mirostat
@@ -415,4 +416,4 @@ def _check_warper(warper: object) -> None:
 def _call(name: str, num: int | None, params: SamplingParams) -> str:
     """Return a sampler as the call that makes it, its options in the order of their steps."""
     first = [] if num is None or (num == 1 and name == "multinomial") else [repr(num)]
-    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in params.options()])})"
+    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in options_of(params)])})"

@@ -79,11 +79,11 @@ class PlainRow:
         return frozenset(excluded | avoided)
 
     def logits_before(self, index: int) -> torch.Tensor:
-        positive = next_logits(self.model, self.token_ids[:index])[-1]
+        positive = next_logits(self.model, self.token_ids[:index])[-1].cpu()
         if self.negative is None:
             return positive
         prompt, scale = self.negative
-        negative = next_logits(self.model, [*prompt, *self.token_ids[self.piece_start : index]])[-1]
+        negative = next_logits(self.model, [*prompt, *self.token_ids[self.piece_start : index]])[-1].cpu()
         return scale * positive.log_softmax(-1) + (1 - scale) * negative.log_softmax(-1)
 
     def uniform(self, *key: int) -> float:

@@ -66,7 +66,9 @@ class KVBatch:
         self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
-        self._sharing = sharing if sharing is not None or not model.can_branch else sharing_on(model.device)
+        self._sharing = (
+            sharing if sharing is not None or not model.can_branch else sharing_on(model.device, model.dtype)
+        )
         self._open([_here(share, model) for share in shares])
 
     @property

@@ -15,9 +15,8 @@ from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import EndedRow, Run
+from outlines_cont.generation.run import EndedRow, PieceMaker, Run
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
@@ -46,7 +45,7 @@ class WindowEntry:
     """
 
     key: Any
-    generator: Generator
+    generator: PieceMaker
     given: Any
     seed: int | None = None
     show: ShowValue | None = None
