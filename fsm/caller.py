@@ -11,7 +11,7 @@ _PACKAGES = frozenset(
 
 
 def stacklevel_of_user() -> int:
-    """Return the `stacklevel` with which the function that asks is to warn, so that the warning points at the line of the user."""
+    """Return the `stacklevel` with which the calling function is to warn, so that the warning points at the line of the user."""
     level, frame = 1, _getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
         level, frame = level + 1, frame.f_back

@@ -19,6 +19,7 @@ from fsm.automaton.checker import Checker, checks_of, has_checks
 from fsm.automaton.interegular_fsm import make_fsm
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import Named, Origin, Rules
+from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import expression_graph
 from fsm.errors import BudgetExceeded
@@ -112,9 +113,13 @@ class Expression:
     def _repr_svg_(self) -> str | None:
         """Return a picture of up to `PICTURE_STATES` states, for notebooks; None where that takes too much."""
         try:
-            return picture(expression_graph(self.node, PICTURE_STATES))
+            return picture(self.state_graph(PICTURE_STATES))
         except BudgetExceeded:
             return None
+
+    def state_graph(self, max_states: int, max_tokens: int = 0) -> StateGraph:
+        """Return the graph that `fsm.draw` draws, of the DFA over characters."""
+        return expression_graph(self.node, max_states)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return the same: it never changes."""

@@ -23,11 +23,16 @@ def remembered(maker: Callable[P, E]) -> Callable[P, E]:
     @wraps(maker)
     def make(*args: P.args, **options: P.kwargs) -> E:
         expression = maker(*args, **options)
-        kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
-        object.__setattr__(expression, "made_by", (make, *kept))
+        object.__setattr__(expression, "made_by", (make, *_changed(args, options, _kept)))
         return expression
 
     return make
+
+
+def _changed(
+    args: tuple[Any, ...], options: dict[str, Any], change: Callable[[Any], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return tuple(map(change, args)), {name: change(option) for name, option in options.items()}
 
 
 def _kept(argument: Any) -> Any:
@@ -74,24 +79,16 @@ def recipe(expression: Any) -> list[Call]:
         if missing:
             stack += missing
             continue
-        named = {name: _shown(option, kind, numbers) for name, option in options.items()}
-        calls.append((make, tuple(_shown(part, kind, numbers) for part in args), named))
+        call = _changed(args, options, lambda part: numbers[id(part)] if isinstance(part, kind) else part)
+        calls.append((make, *call))
         numbers[id(stack.pop())] = Result(len(calls) - 1)
     return calls
-
-
-def _shown(argument: Any, kind: type, numbers: dict[int, Result]) -> Any:
-    return numbers[id(argument)] if isinstance(argument, kind) else argument
 
 
 def follow(calls: list[Call]) -> Any:
     """Return the expression that the last call makes."""
     made: list[Any] = []
     for make, args, options in calls:
-        named = {name: _found(option, made) for name, option in options.items()}
-        made.append(make(*(_found(part, made) for part in args), **named))
+        args, options = _changed(args, options, lambda part: made[part] if isinstance(part, Result) else part)
+        made.append(make(*args, **options))
     return made[-1]
-
-
-def _found(argument: Any, made: list[Any]) -> Any:
-    return made[argument] if isinstance(argument, Result) else argument

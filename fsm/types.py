@@ -67,27 +67,15 @@ Flat; the text of an item neither begins nor ends with a space. No line end afte
 
 _DIGITS_60 = "[0-5][0-9]"
 _HOURS = "(?:[01][0-9]|2[0-3])"
-_LEAP_PAIR = "(?:0[48]|[2468][048]|[13579][26])"
 _HEX = "[0-9A-Fa-f]"
 _OCTET = "(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
 _IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 
 
-def _integer() -> Expression:
-    return regex("0|-?[1-9][0-9]*")
-
-
-def _number() -> Expression:
-    return regex(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-
-
-def _boolean() -> Expression:
-    return choice(["true", "false"])
-
-
 def _date() -> Expression:
     year = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-    leap_year = f"(?:[0-9]{{2}}{_LEAP_PAIR}|{_LEAP_PAIR}00)"
+    leap_pair = "(?:0[48]|[2468][048]|[13579][26])"
+    leap_year = f"(?:[0-9]{{2}}{leap_pair}|{leap_pair}00)"
     first_days = "(?:0[1-9]|1[0-9]|2[0-8])"
     days = f"(?:(?:0[1-9]|1[0-2])-{first_days}|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
     return regex(f"{year}-{days}|{leap_year}-02-29")
@@ -96,10 +84,6 @@ def _date() -> Expression:
 def _time() -> Expression:
     offset = f"(?:Z|[+-]{_HOURS}:{_DIGITS_60})"
     return regex(rf"{_HOURS}:{_DIGITS_60}:{_DIGITS_60}(?:\.[0-9]{{1,6}})?{offset}?")
-
-
-def _datetime() -> Expression:
-    return _date() + "T" + _time()
 
 
 def _email() -> Expression:
@@ -123,14 +107,6 @@ def _uri() -> Expression:
     return regex(rf"[A-Za-z][A-Za-z0-9+.\-]*:{path}(?:\?{rest})?(?:#{rest})?")
 
 
-def _uuid() -> Expression:
-    return regex(f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
-
-
-def _ipv4() -> Expression:
-    return regex(_IPV4)
-
-
 def _ipv6_pattern() -> str:
     """The nine forms of RFC 3986, section 3.2.2: all eight groups, or `::` after at most `before` of them."""
     group, last = f"{_HEX}{{1,4}}", f"(?:{_HEX}{{1,4}}:{_HEX}{{1,4}}|{_IPV4})"
@@ -143,10 +119,6 @@ def _ipv6_pattern() -> str:
     return f"(?:{'|'.join(forms)})"
 
 
-def _ipv6() -> Expression:
-    return regex(_ipv6_pattern())
-
-
 def _semver() -> Expression:
     count = "(?:0|[1-9][0-9]*)"
     word = "[0-9A-Za-z-]+"
@@ -155,33 +127,17 @@ def _semver() -> Expression:
     return regex(rf"{count}\.{count}\.{count}(?:-{before})?(?:\+{word}(?:\.{word})*)?")
 
 
-def _iban() -> Expression:
-    return Expression(iban_node(), source="types.iban")
-
-
-def _credit_card() -> Expression:
-    return Expression(luhn(12, MAX_CARD_DIGITS), source="types.credit_card")
-
-
-def _hex_color() -> Expression:
-    return regex(f"#(?:{_HEX}{{3,4}}|{_HEX}{{6}}|{_HEX}{{8}})")
-
-
-def _json_string() -> Expression:
-    return regex(rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}}))*"')
-
-
 def _json_value() -> Expression:
     rules = nodes.Rules()
     value = rules.rule("json_value")
     inner = Expression(nodes.reference(value), source="types.json_value")
     space = regex(rf" ?|\n {{0,{MAX_INDENT}}}")
-    comma, string = space + "," + space, _json_string()
+    comma, string = space + "," + space, _BUILDERS["json_string"]()
     member = string + space + ":" + space + inner
     items, members = inner + (comma + inner).repeat(), member + (comma + member).repeat()
     array = "[" + space + (items + space).repeat(0, 1) + "]"
     members = "{" + space + (members + space).repeat(0, 1) + "}"
-    value.define((array | members | string | _number() | choice(["true", "false", "null"])).node)
+    value.define((array | members | string | _BUILDERS["number"]() | choice(["true", "false", "null"])).node)
     return Expression(rules.entrance(value), source="types.json_value")
 
 
@@ -199,22 +155,22 @@ def _markdown_list() -> Expression:
 
 
 _BUILDERS: dict[str, Callable[[], Expression]] = {
-    "integer": _integer,
-    "number": _number,
-    "boolean": _boolean,
+    "integer": lambda: regex("0|-?[1-9][0-9]*"),
+    "number": lambda: regex(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"),
+    "boolean": lambda: choice(["true", "false"]),
     "date": _date,
     "time": _time,
-    "datetime": _datetime,
+    "datetime": lambda: _date() + "T" + _time(),
     "email": _email,
     "uri": _uri,
-    "uuid": _uuid,
-    "ipv4": _ipv4,
-    "ipv6": _ipv6,
+    "uuid": lambda: regex(f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"),
+    "ipv4": lambda: regex(_IPV4),
+    "ipv6": lambda: regex(_ipv6_pattern()),
     "semver": _semver,
-    "iban": _iban,
-    "credit_card": _credit_card,
-    "hex_color": _hex_color,
-    "json_string": _json_string,
+    "iban": lambda: Expression(iban_node()),
+    "credit_card": lambda: Expression(luhn(12, MAX_CARD_DIGITS)),
+    "hex_color": lambda: regex(f"#(?:{_HEX}{{3,4}}|{_HEX}{{6}}|{_HEX}{{8}})"),
+    "json_string": lambda: regex(rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}}))*"'),
     "json_value": _json_value,
     "markdown_list": _markdown_list,
 }

@@ -6,7 +6,7 @@ state for each state of the byte automaton that lies between two characters. Byt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from fsm.automaton.byte_dfa import ByteDFA
 from fsm.errors import BudgetExceeded
@@ -29,7 +29,7 @@ _LEADS: tuple[tuple[int, int, int, Ranges], ...] = (
 )
 
 
-class CharacterDFA:
+class CharacterDFA(nodes.Content, nodes.Machine):
     """A deterministic automaton over characters; state 0 is the initial one. Immutable, equal where all states are the same.
 
     Args:
@@ -37,49 +37,27 @@ class CharacterDFA:
         accepting: the states in which a text may end.
 
     Attributes:
-        arcs: the same, without arcs to states from which no text can end.
+        transitions: the arcs, without those to states from which no text can end.
         accepting: the states in which a text may end.
     """
 
-    __slots__ = ("_hash", "accepting", "arcs")
+    __slots__ = ("accepting", "transitions")
 
     def __init__(self, arcs: Sequence[Iterable[tuple[Ranges, int]]], accepting: Iterable[int]) -> None:
         joined = [_joined(found) for found in arcs]
         self.accepting = frozenset(accepting)
         alive = _reaching(joined, self.accepting)
-        self.arcs: tuple[Arcs, ...] = tuple(tuple(arc for arc in found if arc[1] in alive) for found in joined)
-        self._hash = hash((self.arcs, self.accepting))
+        self.transitions: tuple[Arcs, ...] = tuple(tuple(arc for arc in found if arc[1] in alive) for found in joined)
+        super().__init__(self.transitions, self.accepting)
 
-    def __hash__(self) -> int:
-        return self._hash
+    def language(self, state: int = 0) -> Node:
+        """The texts that the automaton accepts from a state on, as a term. Cost: none; arcs are made when a text comes there.
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, CharacterDFA) and (self.arcs, self.accepting) == (other.arcs, other.accepting)
-
-    def language(self) -> Node:
-        """The texts that the automaton accepts, as a term. Cost: none; its arcs are made when a text comes there."""
-        return _Reader(self).language(0) if self.arcs[0] or 0 in self.accepting else EMPTY
-
-
-class _Reader:
-    """Reads a CharacterDFA byte by byte; what a MACHINE node asks for."""
-
-    __slots__ = ("_dfa",)
-
-    def __init__(self, dfa: CharacterDFA) -> None:
-        self._dfa = dfa
-
-    def __hash__(self) -> int:
-        return hash(self._dfa)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reader) and self._dfa == other._dfa
-
-    def language(self, state: int) -> Node:
-        """What is accepted from a state on. Arcs from it to itself are a loop over characters, which masks are quick to find for."""
-        arcs = self._dfa.arcs[state]
+        Arcs from a state to itself are a loop over characters, for which masks are made fast.
+        """
+        arcs = self.transitions[state]
+        if not arcs and state not in self.accepting:
+            return EMPTY
         loop = utf8(next((ranges for ranges, target in arcs if target == state), ()))
         is_left = any(target != state for _, target in arcs)
         rest = nodes.machine(self, state, is_plain=True) if is_left else EPSILON
@@ -87,17 +65,13 @@ class _Reader:
 
     def is_accepting(self, state: int) -> bool:
         """True when a text may end in `state`."""
-        return state in self._dfa.accepting
+        return state in self.accepting
 
     def parts(self, state: int) -> tuple[Node, ...]:
         """What is accepted from a state on, where it is left with the first character, as one term."""
-        arcs = self._dfa.arcs[state]
+        arcs = self.transitions[state]
         ways = (nodes.concat(utf8(ranges), self.language(target)) for ranges, target in arcs if target != state)
         return (nodes.alternation(ways),)
-
-    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
-        """The arcs of that term."""
-        return known[self.parts(state)[0]]
 
 
 def character_dfa(automaton: ByteDFA, max_states: int) -> CharacterDFA:

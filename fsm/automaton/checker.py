@@ -1,4 +1,4 @@
-"""`Checker`: a nondeterministic reader of languages with checks; it finds each checked value in a text and asks the check when it closes.
+"""`Checker`: a nondeterministic reader of languages with checks; it finds each checked value in a text and runs its check at the end.
 
 The automaton of such a language accepts a text whether or not its checks hold. The checker follows all ways to parse the text so far
 (its *readings*, as in an NFA simulation): each is a stack of terms that are still to come, with a mark where a checked value began. A
@@ -90,7 +90,7 @@ class Checker:
         root: the language.
         max_readings: most ways to read a text at once.
 
-    Several threads may use one checker. Cost: some 3 us per byte of an object of six members whose keys are asked to be distinct, that
+    Several threads may use one checker. Cost: some 3 us per byte of an object of six members whose keys must be distinct, that
     check included; more for each further way to read a text.
     """
 
@@ -124,7 +124,7 @@ class Checker:
             if not stacks:
                 break
         text = text[:end] if not stacks else text
-        stacks = tuple(stack for stack in stacks if not _is_hopeless(stack, text, data, failures))
+        stacks = tuple(stack for stack in stacks if not _must_fail(stack, text, data, failures))
         return CheckedReading(text, stacks, failures[-1] if failures and not stacks else None)
 
     def end(self, reading: CheckedReading) -> CheckFailure | bool | None:
@@ -232,7 +232,7 @@ class Checker:
                     todo.append(stack.below)
 
     def _may_begin(self, stack: _Stack | None, byte: int) -> bool:
-        """False when what comes next cannot begin with a byte, so that no check needs to be asked."""
+        """False when what comes next cannot begin with a byte, so that no check needs to run."""
         while stack is not None and isinstance(stack.top, _Mark):
             stack = stack.below
         if stack is None:
@@ -286,8 +286,8 @@ def _passes(mark: _Mark, text: bytes, failures: list[CheckFailure]) -> bool:
     return False
 
 
-def _is_hopeless(stack: _Stack | None, text: bytes, last: bytes, failures: list[CheckFailure]) -> bool:
-    """True when a check that is still open can tell from the text, of which `last` is new, that it will fail."""
+def _must_fail(stack: _Stack | None, text: bytes, last: bytes, failures: list[CheckFailure]) -> bool:
+    """True when a check whose value has not ended must fail, given the text, of which `last` is new."""
     while stack is not None:
         mark = stack.top
         if isinstance(mark, _Mark) and not mark.check.telling_bytes.isdisjoint(last):

@@ -74,7 +74,9 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
 
     Cost: 0.2 us per symbol, and the sets of characters times the arcs of a state.
     """
-    sets = {ranges: number for number, ranges in enumerate(dict.fromkeys(r for arcs in dfa.arcs for r, _ in arcs))}
+    sets = {
+        ranges: number for number, ranges in enumerate(dict.fromkeys(r for arcs in dfa.transitions for r, _ in arcs))
+    }
     kinds = _kinds(list(sets))
     sizes = {kind: sum(last - first + 1 for first, last in ranges) for kind, ranges in kinds.items()}
     others = max(sizes, key=lambda kind: sizes[kind])
@@ -95,7 +97,7 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
             keys[number].append(key)
     table = {  # from 1 on, since `FSM.isdisjoint` takes the state 0 for none
         state: {key: target + 1 for ranges, target in arcs for key in keys[sets[ranges]]}
-        for state, arcs in enumerate(dfa.arcs, 1)
+        for state, arcs in enumerate(dfa.transitions, 1)
     }
     return FSM(Alphabet(symbols), set(table), 1, {state + 1 for state in dfa.accepting}, table)
 

@@ -2,8 +2,8 @@
 
 States are small ints; nothing is determinised ahead of its use. A state can be read in several forms, each made when first asked for:
 `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks) and `next_state` (bytes one after the other).
-For longer strides there is also what the term begins with: a text or a list of words (`head`), optional fields (`fields`), a few
-alternative texts (`split`), other alternatives (`ways`), a loop (`loop`), or a prefix that may end at many places (`prefix`).
+For longer strides there is also what the term begins with: a text, a list of words, optional fields or a loop (`start`), a few
+alternative texts (`split`), other alternatives (`ways`), or a prefix that may end at many places (`prefix`).
 """
 
 from __future__ import annotations
@@ -18,29 +18,22 @@ from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import BudgetExceeded, UnknownState
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
 from fsm.terms.optional_fields import read_fields
 
 DEAD = 0
 """The state from which nothing can be accepted; it stands in rows only."""
 
-Head = tuple[Node, int]
-"""A term of the kind LITERAL or WORDS, and the state after it."""
-
-Fields = tuple[Node, Node]
-"""A term of the kind FIELDS, and the term after it."""
+Start = tuple[Node, int]
+"""A term of the kind LITERAL, WORDS, FIELDS or REPEAT, and the state after it."""
 
 MAX_WAYS = 4
 """With more alternatives they are united instead of being followed one by one."""
 
-PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
-"""The kinds of terms that a prefix consists of."""
+_START_KINDS = frozenset({Kind.LITERAL, Kind.WORDS, Kind.FIELDS, Kind.REPEAT})
 
 MAX_OPENED = 64
-"""Most alternatives, nested ones included, that are looked at one by one."""
-
-Loop = tuple[Node, int, int | None, int]
-"""The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
+"""Most alternatives, nested ones included, that are expanded one by one."""
 
 
 def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
@@ -130,14 +123,12 @@ class Automaton:
         with self._lock:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
-            self._heads: dict[int, Head | None] = {}
-            self._fields: dict[int, Fields | None] = {}
-            self._loops: dict[int, Loop | None] = {}
-            self._plain: dict[tuple[Node, int], bytes] = {}
-            self._prefixes: dict[int, tuple[Node, int] | None] = {}
-            self._splits: dict[int, tuple[int, ...] | None] = {}
+            self._starts: dict[int, Start | None] = {}
+            self._splits: dict[int, tuple[int, ...]] = {}
             self._ways: dict[int, tuple[int, ...]] = {}
+            self._prefixes: dict[int, Start | None] = {}
             self._widths: dict[int, int] = {}
+            self._single_rounds: dict[tuple[Node, int], bytes] = {}
             self._rows: Rows | None = None
 
     def state_of(self, node: Node) -> int:
@@ -215,86 +206,57 @@ class Automaton:
             self._widths[state] = count
         return count
 
-    def head(self, state: int) -> Head | None:
-        """The literal or the words with which every continuation of `state` begins, and the state after; else None."""
-        try:
-            return self._heads[state]
-        except KeyError:
-            head = self._heads[state] = self._head(self.nodes[state])
-            return head
+    def start(self, state: int) -> Start | None:
+        """The text, the words, the fields or the loop with which every continuation of `state` begins, and the state after; else None.
 
-    def _head(self, node: Node) -> Head | None:
-        first, rest = nodes.first_and_rest(node)
-        if first.kind not in (Kind.LITERAL, Kind.WORDS) or not self._is_alive(rest):
-            return None
-        return first, self.state_of(rest)
-
-    def fields(self, state: int) -> Fields | None:
-        """The fields with which every continuation of `state` begins, where each of them may follow, and the term after; else None."""
+        Fields only where each of them may follow.
+        """
         try:
-            return self._fields[state]
+            return self._starts[state]
         except KeyError:
             first, rest = nodes.first_and_rest(self.nodes[state])
-            is_plain = first.kind is Kind.FIELDS and first.is_plain and self._is_alive(rest)
-            fields = self._fields[state] = (first, rest) if is_plain else None
-            return fields
+            is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
+            start = self._starts[state] = (first, self.state_of(rest)) if is_start and self._is_alive(rest) else None
+            return start
 
-    def after_field(self, fields: Fields, rank: int) -> int:
-        """The state after the word of one of the fields."""
-        term, rest = fields
-        return self.state_of(nodes.concat(term.args[0].after(rank), rest))
-
-    def split(self, state: int) -> tuple[int, ...] | None:
-        """The states of the ways in which `state` may begin, where these are a few texts and nothing at all; else None.
+    def split(self, state: int) -> tuple[int, ...]:
+        """The states of the ways in which `state` may begin, where these are a few texts and nothing at all; else none.
 
         Cheaper than moves for an optional space, as no alternatives have to be united.
         """
-        try:
-            return self._splits[state]
-        except KeyError:
-            ways = self._splits[state] = self._split(self.nodes[state])
-            return ways
-
-    def _split(self, node: Node) -> tuple[int, ...] | None:
-        first, rest = nodes.first_and_rest(node)
-        if first.kind is not Kind.ALTERNATION or len(first.args) > MAX_WAYS or not self._is_alive(rest):
-            return None
-        if any(way.kind is not Kind.LITERAL and way is not EPSILON for way in first.args):
-            return None
-        return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
+        ways = self._splits.get(state)
+        if ways is None:
+            first, rest = nodes.first_and_rest(self.nodes[state])
+            is_few = first.kind is Kind.ALTERNATION and len(first.args) <= MAX_WAYS
+            if (
+                is_few
+                and all(way.kind is Kind.LITERAL or way is EPSILON for way in first.args)
+                and self._is_alive(rest)
+            ):
+                ways = tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
+            ways = self._splits[state] = ways or ()
+        return ways
 
     def ways(self, state: int) -> tuple[int, ...]:
         """The states of terms that together are `state`, where it begins with a rule or with alternatives; else none.
 
         A state that may begin with many bytes, and in several ways, is easier to walk way by way: each may be a loop.
         """
-        try:
-            return self._ways[state]
-        except KeyError:
+        ways = self._ways.get(state)
+        if ways is None:
             ways = tuple(self.state_of(way) for way in opened(self.nodes[state]) if self._is_alive(way))
             self._ways[state] = ways
-            return ways
+        return ways
 
-    def loop(self, state: int) -> Loop | None:
-        """The loop with which every continuation of `state` begins, and the state after it; else None."""
-        try:
-            return self._loops[state]
-        except KeyError:
-            parts = as_loop(self.nodes[state])
-            loop = None
-            if parts is not None and self._is_alive(parts[3]):
-                loop = (*parts[:3], self.state_of(parts[3]))
-            self._loops[state] = loop
-            return loop
-
-    def prefix(self, state: int) -> tuple[Node, int] | None:
+    def prefix(self, state: int) -> Start | None:
         """The prefix with which every continuation of `state` begins, and the state after it; else None."""
         try:
             return self._prefixes[state]
         except KeyError:
-            found = as_prefix(self.nodes[state])
-            alive = None if found is None or not self._is_alive(found[1]) else found
-            prefix = self._prefixes[state] = None if alive is None else (alive[0], self.state_of(alive[1]))
+            prefix, parts = None, as_prefix(self.nodes[state])
+            if parts is not None and self._is_alive(parts[1]):
+                prefix = parts[0], self.state_of(parts[1])
+            self._prefixes[state] = prefix
             return prefix
 
     def _is_alive(self, node: Node) -> bool:
@@ -316,59 +278,53 @@ class Automaton:
                 state = moves.get(data[position], DEAD)
                 position += 1
                 continue
-            head = self.head(state)
-            if head is not None and not head[0].nullable:
-                read = self._read_literal if head[0].kind is Kind.LITERAL else self._read_words
-                state, position = read(head, data, position)
-                continue
-            fields = self.fields(state)
-            if fields is not None:
-                left, position = read_fields(data, position, *fields[0].args)
-                state = self.state_of(nodes.concat(left, fields[1]))
-                continue
-            loop = self.loop(state)
-            rounds = 0 if loop is None else self._num_plain(loop, data, position)
-            if loop is not None and rounds:
-                state, position = self._after_rounds(state, loop, rounds), position + rounds
+            stride = self._stride(state, data, position)
+            if stride is None:
+                state, position = self._after(state, data[position]), position + 1
             else:
-                state = self._after(state, data[position])
-                position += 1
+                state, position = stride
         return state
 
-    def _read_literal(self, head: Head, data: bytes, position: int) -> tuple[int, int]:
-        text: bytes = head[0].args[0]
-        if data.startswith(text, position):
-            return head[1], position + len(text)
-        rest = data[position:]
-        if not text.startswith(rest):
-            return DEAD, position
-        left = nodes.concat(nodes.literal(text[len(rest) :]), self.nodes[head[1]])
-        return self.state_of(left), len(data)
+    def _stride(self, state: int, data: bytes, position: int) -> tuple[int, int] | None:
+        """The state after some bytes, and their end; None where the next byte needs a derivative."""
+        start = self.start(state)
+        if start is None:
+            return None
+        first, after = start
+        rest = self.nodes[after]
+        if first.kind is Kind.LITERAL:
+            text: bytes = first.args[0]
+            if data.startswith(text, position):
+                return after, position + len(text)
+            read = data[position:]
+            if not text.startswith(read):
+                return DEAD, position
+            return self.state_of(nodes.concat(nodes.literal(text[len(read) :]), rest)), len(data)
+        if first.kind is Kind.REPEAT:
+            rounds = self._num_single_rounds(start, data, position)
+            if not rounds:
+                return None
+            body, lo, hi = first.args
+            if lo == 0 and hi is None:
+                return state, position + rounds
+            left = nodes.repeat(body, max(lo - rounds, 0), None if hi is None else hi - rounds)
+            return self.state_of(nodes.concat(left, rest)), position + rounds
+        if first.nullable:
+            return None
+        left, position = (nodes.read_words if first.kind is Kind.WORDS else read_fields)(data, position, *first.args)
+        return self.state_of(nodes.concat(left, rest)), position
 
-    def _read_words(self, head: Head, data: bytes, position: int) -> tuple[int, int]:
-        left, position = nodes.read_words(data, position, *head[0].args)
-        return self.state_of(nodes.concat(left, self.nodes[head[1]])), position
-
-    def _num_plain(self, loop: Loop, data: bytes, position: int) -> int:
-        """How many bytes from `position` on are a round of `loop` each, and nothing else."""
-        body, _, hi, rest = loop
-        plain = self._plain.get((body, rest))
-        if plain is None:
-            single = 0
-            for mask, target in self.derivatives.arcs(body):
-                single |= mask if target is EPSILON else 0
-            others = self.derivatives.first_bytes(self.nodes[rest])
-            plain = self._plain[body, rest] = bytes(bytes_of(single & ~others).astype("u1"))
+    def _num_single_rounds(self, start: Start, data: bytes, position: int) -> int:
+        """How many bytes from `position` on are a round of a loop each, and nothing else."""
+        (body, _, hi), after = start[0].args, start[1]
+        single = self._single_rounds.get((body, after))
+        if single is None:
+            mask = sum(own for own, target in self.derivatives.arcs(body) if target is EPSILON)
+            others = self.derivatives.first_bytes(self.nodes[after])
+            single = self._single_rounds[body, after] = bytes(bytes_of(mask & ~others).astype("u1"))
         most = len(data) - position if hi is None else min(len(data) - position, hi)
-        left = data[position : position + most].lstrip(plain)
+        left = data[position : position + most].lstrip(single)
         return most - len(left)
-
-    def _after_rounds(self, state: int, loop: Loop, rounds: int) -> int:
-        body, lo, hi, rest = loop
-        if lo == 0 and hi is None:
-            return state
-        left = nodes.repeat(body, max(lo - rounds, 0), None if hi is None else hi - rounds)
-        return self.state_of(nodes.concat(left, self.nodes[rest]))
 
     def _after(self, state: int, byte: int) -> int:
         target = self.derivatives.after(self.nodes[state], byte)
@@ -379,7 +335,7 @@ class Automaton:
         return self.is_accepting(self.next_state(self.initial_state, data))
 
     def accepted(self, texts: Sequence[bytes]) -> list[bytes]:
-        """Those of many texts that belong to the language, in their order: what `accepts` says of each, some 0.2 us per byte."""
+        """Those of many texts that belong to the language, in their order: the same as `accepts` for each, some 0.2 us per byte."""
         lengths = np.fromiter(map(len, texts), np.intp, len(texts))
         order = np.argsort(-lengths, kind="stable")
         starts, left = (np.cumsum(lengths) - lengths)[order], lengths[order]

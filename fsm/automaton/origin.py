@@ -108,7 +108,7 @@ Step = tuple[Node, Origin]
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Combination:
     """Languages one after the other, or one of several.
 
     Attributes:
@@ -160,6 +160,6 @@ def together(kind: Literal["sequence", "either"], *steps: Step) -> Origin | None
     flat: list[Step] = []
     for step in steps:
         origin = step[1]
-        flat += origin.steps if isinstance(origin, Together) and origin.kind == kind else (step,)
-    depth = 1 + max((origin.depth for _, origin in flat if isinstance(origin, Together)), default=0)
-    return Together(kind, tuple(flat), depth) if depth <= _MAX_DEPTH else None
+        flat += origin.steps if isinstance(origin, Combination) and origin.kind == kind else (step,)
+    depth = 1 + max((origin.depth for _, origin in flat if isinstance(origin, Combination)), default=0)
+    return Combination(kind, tuple(flat), depth) if depth <= _MAX_DEPTH else None

@@ -12,7 +12,7 @@ _PREFERRED = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
 def shortest_text(root: Node, *, max_states: int = 50_000) -> bytes | None:
     """A shortest text of `root`, by the automaton alone; None where none was found among the first `max_states` states.
 
-    Of several, one of small letters and digits is chosen where that is possible. Cost: some 20 us per state looked at.
+    Of several, one of small letters and digits is chosen where that is possible. Cost: some 20 us per visited state.
     """
     automaton = Automaton(root, max_states=2 * max_states)
     start = automaton.initial_state

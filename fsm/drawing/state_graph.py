@@ -7,10 +7,9 @@ one edge, and a count above `MAX_COUNT` is drawn as a loop. So the graph is for 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from fsm.automaton.character_dfa import CharacterSteps
 from fsm.automaton.lazy_dfa import Automaton
@@ -20,42 +19,12 @@ from fsm.terms.character_class import category
 from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
+from fsm.terms.state_elimination import refined
 
 MAX_COUNT = 8
 """The largest count that is drawn state by state."""
 _NUM_RUNS = 6
 _SPACE = "␣"
-
-
-class TokenTexts(Protocol):
-    """The part of a `Vocabulary` that a drawing needs."""
-
-    @property
-    def tokens(self) -> Sequence[bytes | None]:
-        """The bytes of each token id; None for a special token."""
-
-    @property
-    def eos_token_ids(self) -> Sequence[int]:
-        """The ids that end a text."""
-
-
-class TokenStates(Protocol):
-    """The part of a `TokenFSM` that a drawing needs; a protocol, so that drawing does not import the token layer."""
-
-    initial_state: int
-
-    @property
-    def vocabulary(self) -> TokenTexts:
-        """The tokens."""
-
-    def allowed_token_ids(self, state: int) -> Any:
-        """The ids of the tokens that may come."""
-
-    def next_state(self, state: int, token_id: int) -> int:
-        """The state after one of them."""
-
-    def is_accepting(self, state: int) -> bool:
-        """Whether a text may end there."""
 
 
 def expression_graph(root: Node, max_states: int) -> StateGraph:
@@ -71,28 +40,10 @@ def expression_graph(root: Node, max_states: int) -> StateGraph:
     Cost: the states that are made, at most 8 for each that is returned.
     """
     steps = _TermSteps(root)
-    graph = _minimal(_explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
+    graph = _minimal(explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
     _join_optional_spaces(graph)
     _join_chains(graph)
     return _first(graph, steps.initial_state, max_states)
-
-
-def token_graph(token_fsm: TokenStates, max_states: int, max_tokens: int) -> StateGraph:
-    """Return the graph of a token FSM; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
-    tokens, ends = token_fsm.vocabulary.tokens, set(token_fsm.vocabulary.eos_token_ids)
-
-    def labels(state: int) -> Iterator[tuple[int, list[str]]]:
-        named = defaultdict[int, list[str]](list)
-        for token_id in token_fsm.allowed_token_ids(state).tolist():
-            if token_id not in ends:
-                named[token_fsm.next_state(state, token_id)].append(
-                    visible((tokens[token_id] or b"").decode(errors="replace"))
-                )
-        for target, names in named.items():
-            more = len(names) - max_tokens
-            yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
-
-    return _explored(token_fsm.initial_state, labels, token_fsm.is_accepting, max_states)
 
 
 def visible(text: str) -> str:
@@ -187,12 +138,13 @@ def _uncounted(node: Node) -> Node:
     return nodes.repeat(body, lo if lo <= MAX_COUNT else 1, None)
 
 
-def _explored(
+def explored(
     initial_state: int,
     labels: Callable[[int], Iterable[tuple[int, list[str]]]],
     is_accepting: Callable[[int], bool],
     max_states: int,
 ) -> StateGraph:
+    """Return the graph of the first states of an automaton, breadth first; `labels` gives the edges of a state: targets and labels."""
     graph = StateGraph(order=[initial_state])
     known = {initial_state}
     for state in graph.order:
@@ -209,22 +161,12 @@ def _explored(
 
 def _minimal(graph: StateGraph) -> StateGraph:
     """Return the graph with equivalent states merged (Moore's partition refinement)."""
-    classes: dict[int, int] = {state: state in graph.accepting for state in graph.order}
-    count = len(set(classes.values()))
-    while True:
-        known: dict[object, int] = {}
+
+    def signature(state: int, classes: Mapping[int, Any]) -> frozenset[tuple[Any, ...]]:
         # A state beyond those explored is a class of its own.
-        follow = {
-            state: (
-                classes[state],
-                frozenset((classes.get(t, -t), *sorted(names)) for t, names in graph.arrows[state].items()),
-            )
-            for state in graph.order
-        }
-        classes = {state: known.setdefault(follow[state], len(known)) for state in graph.order}
-        if len(known) == count:
-            break
-        count = len(known)
+        return frozenset((classes.get(t, -1 - t), *sorted(names)) for t, names in graph.arrows[state].items())
+
+    classes = refined({state: state in graph.accepting for state in graph.order}, signature)
     first = {number: state for state, number in reversed(classes.items())}
     joined = StateGraph(order=[state for state, number in classes.items() if first[number] == state])
     joined.accepting = graph.accepting & set(joined.order)
@@ -278,6 +220,6 @@ def _join_chains(graph: StateGraph) -> None:
 
 def _first(graph: StateGraph, initial_state: int, max_states: int) -> StateGraph:
     """Return the graph of the states nearest to the initial one."""
-    return _explored(
+    return explored(
         initial_state, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states
     )

@@ -22,4 +22,4 @@ def from_interegular(fsm: Any) -> Expression:
     Cost: linear in its symbols and its arcs; what is left after each byte is made when a text comes there.
     """
     dfa = read_fsm(fsm)
-    return Expression(dfa.language(), source=f"from_interegular(<FSM of {len(dfa.arcs)} states>)")
+    return Expression(dfa.language(), source=f"from_interegular(<FSM of {len(dfa.transitions)} states>)")

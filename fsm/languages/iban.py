@@ -27,7 +27,9 @@ _MODULUS = 97
 _HEAD_DIGITS = 6  # what the country (two letters) and the check digits take at the end
 
 State = tuple[int, int, int]
-"""Characters still to read, the remainder of those read, and the remainder that all of them must have."""
+"""Characters still to read, the number that those before make (modulo 97 behind the check digits), and the remainder wanted in the end."""
+
+_UNKNOWN = -1  # as long as the check digits are read
 
 
 @cache
@@ -39,68 +41,44 @@ def _steps() -> tuple[tuple[int, int, int], ...]:
 
 
 @cache
-def _hopeful(left: int, wanted: int) -> frozenset[int]:
+def _completable(left: int, wanted: int) -> frozenset[int]:
     """The remainders from which `left` more characters can reach `wanted`; all of them from 3 characters on."""
     if left == 0:
         return frozenset((wanted,))
-    after = _hopeful(min(left, 3) - 1, wanted)
+    after = _completable(min(left, 3) - 1, wanted)
     return frozenset(r for r in range(_MODULUS) if any((r * ten + n) % _MODULUS in after for _, ten, n in _steps()))
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """Reads the characters after the check digits; every state leads to an accepted number."""
+class Account(nodes.Machine):
+    """Reads two check digits, 02 to 98, and then `length` characters that agree with them and with the country."""
+
+    length: int
 
     def is_accepting(self, state: State) -> bool:
         """True after the last character, where the remainder is right."""
         left, remainder, wanted = state
         return left == 0 and remainder == wanted
 
-    def parts(self, state: State) -> tuple[Node, ...]:
-        """None: the steps are arithmetic."""
-        return ()
-
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
-        """One arc per remainder that can still become the right one."""
-        left, remainder, wanted = state
-        if left == 0:
-            return
-        masks: dict[int, int] = {}
-        for byte, ten, number in _steps():
-            after = (remainder * ten + number) % _MODULUS
-            masks[after] = masks.get(after, 0) | 1 << byte
-        for after, mask in masks.items():
-            if after in _hopeful(left - 1, wanted):
-                yield mask, nodes.machine(self, (left - 1, after, wanted), is_plain=True)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckDigits:
-    """Reads the two check digits, 02 to 98, and then `length` characters that agree with them and with the country.
-
-    A state is what was read of the check digits: nothing, or the first.
-    """
-
-    country: int
-    length: int
-
-    def is_accepting(self, state: str) -> bool:
-        """Never: the account follows."""
-        return False
-
-    def parts(self, state: str) -> tuple[Node, ...]:
-        """None: the steps are arithmetic."""
-        return ()
-
-    def arcs(self, state: str, known: object) -> Iterator[tuple[int, Node]]:
-        """One arc per digit."""
-        for digit in map(str, range(10)):
-            if not state:
-                yield 1 << ord(digit), nodes.machine(self, digit, is_plain=True)
-            elif 2 <= int(state + digit) <= 98:
-                head = self.country * 100 + int(state + digit)
-                wanted = (1 - head) * pow(10, -_HEAD_DIGITS, _MODULUS) % _MODULUS
-                yield 1 << ord(digit), nodes.machine(Account(), (self.length, 0, wanted), is_plain=True)
+        """One arc per check digit, then one per remainder that can still become the right one."""
+        left, read, wanted = state
+        if wanted == _UNKNOWN:
+            for digit in range(10):
+                head, after = 10 * read + digit, _UNKNOWN
+                if left == self.length + 1:
+                    if not 2 <= head % 100 <= 98:
+                        continue
+                    head, after = 0, (1 - head) * pow(10, -_HEAD_DIGITS, _MODULUS) % _MODULUS
+                yield 1 << (48 + digit), nodes.machine(self, (left - 1, head, after), is_plain=True)
+        elif left:
+            masks: dict[int, int] = {}
+            for byte, ten, number in _steps():
+                remainder = (read * ten + number) % _MODULUS
+                masks[remainder] = masks.get(remainder, 0) | 1 << byte
+            for remainder, mask in masks.items():
+                if remainder in _completable(left - 1, wanted):
+                    yield mask, nodes.machine(self, (left - 1, remainder, wanted), is_plain=True)
 
 
 def iban() -> Node:
@@ -109,6 +87,6 @@ def iban() -> Node:
     for length, countries in LENGTHS.items():
         for country in countries.split():
             number = int("".join(str(ord(letter) - 55) for letter in country))
-            rest = nodes.machine(CheckDigits(number, length - 4), "", is_plain=True)
+            rest = nodes.machine(Account(length - 4), (length - 2, number, _UNKNOWN), is_plain=True)
             options.append(nodes.concat(nodes.literal(country.encode()), rest))
     return nodes.alternation(options)

@@ -20,7 +20,7 @@ State = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Luhn:
+class Luhn(nodes.Machine):
     """Reads between `lo` and `hi` digits, the first of which is not 0; every state leads to an accepted number."""
 
     lo: int
@@ -30,10 +30,6 @@ class Luhn:
         """True when the digits so far are a whole number with the right check digit."""
         count, even, odd = state
         return count >= self.lo and (odd if count % 2 else even) == 0
-
-    def parts(self, state: State) -> tuple[Node, ...]:
-        """None: the steps are arithmetic."""
-        return ()
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
         """One arc per digit; the last possible digit is the check digit itself."""

@@ -22,18 +22,18 @@ State = tuple[int, bytes]
 """A state of the suffix automaton, and the first bytes of the next character."""
 
 
-class Substrings:
+class Substrings(nodes.Content, nodes.Machine):
     """Reads the substrings of some texts, the empty one included; every state leads to one of them.
 
     Attributes:
         texts: what the substrings are taken from; none goes on from one text into the next.
     """
 
-    __slots__ = ("_hash", "_length", "_link", "_next", "texts")
+    __slots__ = ("_length", "_link", "_next", "texts")
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = tuple(texts)
-        self._hash = hash(self.texts)
+        super().__init__(self.texts)
         self._next: list[dict[str, int]] = [{}]
         self._link = [-1]
         self._length = [0]
@@ -42,19 +42,9 @@ class Substrings:
             for character in text:
                 last = self._extend(last, character)
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Substrings) and self.texts == other.texts
-
     def is_accepting(self, state: State) -> bool:
         """True between characters."""
         return not state[1]
-
-    def parts(self, state: State) -> tuple[Node, ...]:
-        """None: the steps are those of the automaton."""
-        return ()
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
         """One arc per byte with which a next character goes on."""

@@ -16,14 +16,14 @@ from lark.parsers.lalr_analysis import LALR_Analyzer
 MAX_PLACES = 50_000  # places in all states of the parser, and steps from them, together
 
 MAX_TWINS = 3
-"""A conflict is between two productions, at one terminal that may come next: three terminals that differ in nothing else tell of it."""
+"""A conflict is between two productions, at one terminal that may come next: three that stand in the same places are enough."""
 
 _Place = tuple[int, int]
 """A production, and how many of its symbols were read."""
 
 
 def is_lalr(rules: Sequence[Rule], start: str) -> bool:
-    """True where every state of the parser knows what to do next; False where it is not so, or would take too long to tell.
+    """True where the LALR tables have no conflict; False where they have one, or would take too long to compute.
 
     Cost: 10 us per place, at most `MAX_PLACES`.
     """

@@ -30,7 +30,7 @@ from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
 from fsm.expression import Expression
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from fsm.lark.rule_template import check_templates
-from fsm.lark.terminal import Context, Ignored, Lexing, Terminals
+from fsm.lark.terminal import Context, Ignored, Lexing, Terminals, perhaps
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
@@ -94,7 +94,7 @@ def grammar(
     if strict:
         productions.refuse_collisions(accepted_terminals(parser.rules, start) if lexer == "contextual" else None, text)
     node = productions.whole()
-    if node is EMPTY or not Derivatives().is_inhabited(node) or _ends_nowhere(node):
+    if node is EMPTY or not Derivatives().is_inhabited(node) or _is_dead(node):
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
@@ -102,8 +102,8 @@ def grammar(
     return Expression(node, source=f"grammar({shorten(text)!r})")
 
 
-def _ends_nowhere(node: Node) -> bool:
-    """True where all beginnings of texts were looked at, a few, and none is a text: terminals may stand in the way of one another."""
+def _is_dead(node: Node) -> bool:
+    """True where none of all reachable states, which are few, accepts: each terminal may take what the next one needs."""
     derivatives = Derivatives()
     seen, queue = {node}, [node]
     for state in queue:
@@ -174,8 +174,8 @@ class _Facts:
         self.last: dict[str, set[str]] = {name: set() for name in rules}
         self.following: dict[str, set[str]] = {}
         productions = [(name, symbols) for name, options in rules.items() for symbols in options]
-        _until_still(lambda: [self._find_empty(*production) for production in productions])
-        _until_still(lambda: [self._find_edges(*production) for production in productions])
+        _until_unchanged(lambda: [self._find_empty(*production) for production in productions])
+        _until_unchanged(lambda: [self._find_edges(*production) for production in productions])
         for _, symbols in productions:
             self._find_following(symbols)
 
@@ -217,7 +217,7 @@ class _Facts:
             open_ends = self.lasts(symbol) | (open_ends if self.is_nullable(symbol) else set())
 
 
-def _until_still(work: Callable[[], list[bool]]) -> None:
+def _until_unchanged(work: Callable[[], list[bool]]) -> None:
     while any(work()):
         pass
 
@@ -249,9 +249,9 @@ class _Productions:
             self._define(component)
 
     def _sure(self) -> set[_Symbol]:
-        """The rules of which whatever was begun can be ended: each has an end, and none of its terminals asks what comes next."""
+        """The rules of which every beginning can be completed: each derives a text, and none of its terminals restricts what follows."""
         ended: set[_Symbol] = set()
-        _until_still(lambda: [self._ends(symbol, ended) for symbol in self._rules])
+        _until_unchanged(lambda: [self._ends(symbol, ended) for symbol in self._rules])
         sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}
         while True:
             parts = {
@@ -397,7 +397,7 @@ class _Productions:
         walks = _closure(names, {pair: nodes.alternation(options) for pair, options in steps.items()}) if steps else {}
         for name in names:
             ways = [nodes.concat(begin[a], walk) for (a, b), walk in walks.items() if b == name != a]
-            ways.append(nodes.concat(begin[name], _perhaps(walks.get((name, name), EMPTY))))
+            ways.append(nodes.concat(begin[name], perhaps(walks.get((name, name), EMPTY))))
             self._named[name].define(nodes.alternation(ways))
 
 
@@ -430,12 +430,6 @@ def _one_of(options: list[Node]) -> Node:
         else:
             others.append(option)
     return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
-
-
-def _perhaps(walk: Node) -> Node:
-    """A walk or none."""
-    is_loop = walk.kind is Kind.REPEAT and walk.args[1:] == (1, None)
-    return nodes.repeat(walk.args[0]) if is_loop else nodes.optional(walk)
 
 
 def _components(edges: dict[_Symbol, list[_Symbol]]) -> Iterator[list[_Symbol]]:

@@ -19,14 +19,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice, takewhile
-from typing import Literal
+from itertools import combinations, islice, takewhile
+from typing import Literal, NamedTuple
 
 from lark.lexer import PatternStr, TerminalDef
 
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.shortest import shortest_text
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
-from fsm.lark.collision import Collision, find_collision
 from fsm.lark.terminal_end import TerminalEnd
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
@@ -43,8 +43,12 @@ Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
+# Where no part is of these kinds, a term is made of loops.
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
-_MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
+_MAX_SEARCH = 3_000  # states that are visited in the search for a text of a terminal that no other one takes
+MAX_COMMON = (
+    3_000  # states that are visited in the search for a text that two terminals match; 0.2 ms each at the worst
+)
 
 
 class _Terminal:
@@ -105,7 +109,7 @@ class _Terminal:
 
     @cached_property
     def beginning(self) -> Node:
-        """All that begins with a text of the terminal, as far as it tells what comes next."""
+        """All that begins with a text of the terminal, and is followed by what the pattern allows there."""
         rest = nodes.complement(nodes.concat(self.avoided, ANYTHING))
         return nodes.concat(self.language, rest)
 
@@ -116,10 +120,9 @@ class _Terminal:
             return self.language
         language = self.language
         found = simplest(preferred_texts(self.pattern), language) if self._parts is None else language
-        if _is_made_of_loops(found):
+        if all(part.kind not in _OPAQUE for part in nodes.all_parts(found)):
             return found
-        loops = as_loops(found)
-        return found if loops is None else loops
+        return as_loops(found) or found
 
     @property
     def is_plain(self) -> bool:
@@ -160,6 +163,14 @@ class _Terminal:
             return Derivatives(max_search=_MAX_COMPARED).is_inhabited(nodes.intersection(both))
         except BudgetExceeded:
             return True
+
+
+class Collision(NamedTuple):
+    """Two terminals of equal priority, by name, and one of the shortest texts that both match: the grammar does not say which it is."""
+
+    first: str
+    second: str
+    text: str
 
 
 class Terminals:
@@ -223,22 +234,35 @@ class Terminals:
                 known = nodes.repeat(nodes.alternation(text.before(after) for text in texts))
             else:
                 after = self._first_bytes(context)
-                known = _perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
+                known = perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
             self._gaps[context] = known
         return known
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
-        """Two regular expressions that match one text where both may come, one context for each place; None where there are none.
+        """Two regular expressions of equal priority that match one text where both may come; None where there are none.
+
+        Strings do not count: a keyword that a name also matches is meant to be the keyword.
+
+        Args:
+            contexts: for each place, the terminals that may come there.
 
         Raises:
             GrammarError: a terminal has no pattern, or one that is not supported.
-            BudgetExceeded: two of them are too large to tell.
-        """
-        return find_collision(self._expressions(context | self._ignored) for context in contexts)
+            BudgetExceeded: the product automaton of two of them is too large to tell.
 
-    def _expressions(self, names: Context) -> list[_Terminal]:
-        """Those of some terminals that are regular expressions."""
-        return [terminal for terminal in map(self._terminal, names) if not terminal.is_string]
+        Cost: one search of two automata per pair that may begin alike.
+        """
+        seen = set[tuple[str, str]]()
+        for context in contexts:
+            terminals = map(self._terminal, sorted(context | self._ignored))
+            for first, second in combinations([terminal for terminal in terminals if not terminal.is_string], 2):
+                pair = first.name, second.name
+                if pair not in seen and first.priority == second.priority:
+                    text = _common_text(first, second)
+                    if text is not None:
+                        return Collision(*pair, text)
+                seen.add(pair)
+        return None
 
     def written(self, name: str) -> str:
         """The regular expression of a terminal, for people."""
@@ -300,6 +324,28 @@ class Terminals:
         return self._by_name[name]
 
 
+def _common_text(first: _Terminal, second: _Terminal) -> str | None:
+    """One of the shortest texts that two terminals match, or None."""
+    if not first.first_bytes & second.first_bytes:
+        return None
+    both = nodes.intersection((first.language, second.language))
+    text = None
+    try:
+        if not Derivatives(max_search=MAX_COMMON).is_inhabited(both):
+            return None
+        text = shortest_text(both, max_states=MAX_COMMON)
+    except BudgetExceeded:
+        pass
+    if text is None:
+        raise BudgetExceeded(
+            f"expected terminals of which it can be told whether they match one text, received {first.name!r} and {second.name!r}, "
+            f"of which {MAX_COMMON:,} states were looked at. Simplify one of them, give them priorities, or leave out `strict`.",
+            "max_search",
+            MAX_COMMON,
+        )
+    return text.decode()
+
+
 def _texts(terminals: Iterable[_Terminal]) -> Node:
     """All texts of some terminals; those of strings as one list of words."""
     found = list(terminals)
@@ -322,7 +368,7 @@ def _without(head: Node, terminals: list[_Terminal]) -> Node:
     return nodes.intersection((head, nodes.complement(nodes.alternation(beginnings))))
 
 
-def _perhaps(node: Node) -> Node:
+def perhaps(node: Node) -> Node:
     """The texts of a node and the empty one; of a loop, one loop."""
     if node.kind is Kind.REPEAT and node.args[1] == 1:
         return nodes.repeat(node.args[0], 0, node.args[2])
@@ -336,13 +382,3 @@ def _shortened(head: Node) -> Node:
         if body.kind is Kind.BYTES or len(body.args[0]) == 1:
             return nodes.repeat(body, least, MAX_IGNORED)
     return nodes.intersection((head, nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)))
-
-
-def _is_made_of_loops(node: Node) -> bool:
-    """True where no part is an intersection, a complement, a machine or a continuation."""
-    queue = [node]
-    for part in queue:
-        if part.kind in _OPAQUE:
-            return False
-        queue += nodes.children(part)
-    return True

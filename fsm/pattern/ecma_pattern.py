@@ -17,21 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from fsm.errors import NotRegular, SchemaError
+from fsm.pattern import postfix
 from fsm.pattern.lookaround import search
-from fsm.pattern.postfix import (
-    After,
-    Assert,
-    Before,
-    Character,
-    Choose,
-    Instruction,
-    Join,
-    Look,
-    Loop,
-    NotSupported,
-    Text,
-    boundary,
-)
 from fsm.terms.character_class import (
     ASCII_DIGITS,
     ASCII_WORD,
@@ -66,10 +53,10 @@ _LONELY = ("]", "{", "}")
 _COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 _LOOKAROUNDS = {
-    "(?=": Look(),
-    "(?!": Look(is_negative=True),
-    "(?<=": Look(is_behind=True),
-    "(?<!": Look(is_behind=True, is_negative=True),
+    "(?=": postfix.Look(),
+    "(?!": postfix.Look(is_negative=True),
+    "(?<=": postfix.Look(is_behind=True),
+    "(?<!": postfix.Look(is_behind=True, is_negative=True),
 }
 
 
@@ -95,7 +82,7 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
             f"{error.problem}, in pattern {shorten(pattern, 80)!r} at position {error.position}. {error.advice}",
             pointer,
         ) from None
-    except NotSupported as refusal:
+    except postfix.NotSupported as refusal:
         raise NotRegular(
             f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}", pointer
         ) from None
@@ -108,7 +95,7 @@ def read_loosely(pattern: str) -> tuple[str, ...]:
     try:
         for _ in reader.read():
             pass
-    except (_Malformed, NotSupported):
+    except (_Malformed, postfix.NotSupported):
         return ()
     return tuple(reader.loose)
 
@@ -128,7 +115,7 @@ class _Group:
     start: int
     alternatives: int = 0
     items: int = 0
-    look: Look | None = None
+    look: postfix.Look | None = None
     flags: frozenset[str] = frozenset()
 
 
@@ -142,7 +129,7 @@ class _Reader:
         self.names = set[str]()
         self.loose = dict[str, None]()
 
-    def read(self) -> Iterator[Instruction]:
+    def read(self) -> Iterator[postfix.Instruction]:
         """Yield the pattern in postfix order.
 
         Raises:
@@ -150,7 +137,7 @@ class _Reader:
             NotSupported: it uses a construct that is refused.
         """
         if len(self.pattern) > MAX_PATTERN_LENGTH:
-            raise NotSupported(
+            raise postfix.NotSupported(
                 f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters", "Write an `enum`, or split it."
             )
         while self.position < len(self.pattern):
@@ -161,17 +148,21 @@ class _Reader:
             )
         yield from self._close(self.groups[0])
 
-    def _read_item(self) -> Iterator[Instruction]:
+    def _read_item(self) -> Iterator[postfix.Instruction]:
         sign = self.pattern[self.position]
         if sign == "(":
             self._open_group()
         elif sign == "|":
-            yield Join(self.groups[-1].items)
+            yield postfix.Join(self.groups[-1].items)
             self.groups[-1].alternatives += 1
             self.groups[-1].items = 0
             self.position += 1
         elif sign in "^$":
-            yield Assert(Before.TEXT_START) if sign == "^" else Assert(after=After.TEXT_END)
+            yield (
+                postfix.Assert(postfix.Before.TEXT_START)
+                if sign == "^"
+                else postfix.Assert(after=postfix.After.TEXT_END)
+            )
             self.groups[-1].items += 1
             self.position += 1
         elif sign == ")":
@@ -219,24 +210,24 @@ class _Reader:
         if self.pattern.startswith("(?P", start):
             raise _Malformed("group syntax of Python", start, "In ECMA-262 a named group is '(?<name>...)'.")
         if re.compile(r"\(\?[a-zA-Z-]").match(self.pattern, start):
-            raise NotSupported("an inline flag", "Write both cases of a letter as a class, for example '[aA]'.")
+            raise postfix.NotSupported("an inline flag", "Write both cases of a letter as a class, for example '[aA]'.")
         raise _Malformed("unknown kind of group", start, "Write '(?:...)', '(...)' or '(?<name>...)'.")
 
-    def _close_group(self) -> Iterator[Instruction]:
+    def _close_group(self) -> Iterator[postfix.Instruction]:
         if len(self.groups) == 1:
             raise _Malformed("unmatched ')'", self.position, r"Remove it, or write '\)' for a parenthesis.")
         yield from self._close(self.groups.pop())
         self.position += 1
         yield from self._read_quantifier()
 
-    def _close(self, group: _Group) -> Iterator[Instruction]:
-        yield Join(group.items)
+    def _close(self, group: _Group) -> Iterator[postfix.Instruction]:
+        yield postfix.Join(group.items)
         if group.alternatives:
-            yield Choose(group.alternatives + 1)
+            yield postfix.Choose(group.alternatives + 1)
         if group.look is not None:
             yield group.look
 
-    def _read_quantifier(self) -> Iterator[Instruction]:
+    def _read_quantifier(self) -> Iterator[postfix.Instruction]:
         """Count the item that was just read, and repeat it if a quantifier follows."""
         self.groups[-1].items += 1
         found = _QUANTIFIER.match(self.pattern, self.position)
@@ -251,7 +242,7 @@ class _Reader:
                 raise _Malformed(
                     f"counts out of order in {found[0]!r}", self.position, "Write the smaller count first."
                 )
-        yield Loop(lo, hi)
+        yield postfix.Loop(lo, hi)
         self.position = found.end()
 
     def _count(self, digits: str) -> int:
@@ -260,27 +251,27 @@ class _Reader:
             raise _Malformed(f"a count above {MAX_COUNT:,}", self.position, "Leave the bound out, as in '{3,}'.")
         return int(digits)
 
-    def _read_atom(self, sign: str) -> Iterator[Instruction]:
+    def _read_atom(self, sign: str) -> Iterator[postfix.Instruction]:
         start = self.position
         if sign in "*+?" or (sign == "{" and _QUANTIFIER.match(self.pattern, start)):
             raise _Malformed(
                 f"nothing to repeat before {sign!r}", start, r"Write a backslash before it for the character itself."
             )
         if sign == "[":
-            yield Character(self._read_class())
+            yield postfix.Character(self._read_class())
         elif self.pattern.startswith((r"\b", r"\B"), start):
-            yield from boundary(ASCII_WORD, is_inside=self.pattern[start + 1] == "B")
+            yield from postfix.boundary(ASCII_WORD, is_inside=self.pattern[start + 1] == "B")
             self.position += 2
         elif sign == "\\":
-            yield Character(self._read_escape())
+            yield postfix.Character(self._read_escape())
         elif sign == ".":
             self.position += 1
-            yield Character(ALL_CHARACTERS if "s" in self.groups[-1].flags else invert(_LINE_ENDS))
+            yield postfix.Character(ALL_CHARACTERS if "s" in self.groups[-1].flags else invert(_LINE_ENDS))
         else:
             yield from self._read_run()
         yield from self._read_quantifier()
 
-    def _read_run(self) -> Iterator[Instruction]:
+    def _read_run(self) -> Iterator[postfix.Instruction]:
         """Read plain characters; the last one is left for itself when it is repeated."""
         found = _RUN.match(self.pattern, self.position)
         end = self.position + 1 if found is None else found.end()
@@ -290,10 +281,10 @@ class _Reader:
         if run in _LONELY:
             self.loose[f"a lone '{run}'"] = None
         if "i" not in self.groups[-1].flags:
-            yield Text(run)
+            yield postfix.Text(run)
             return
         for sign in run:
-            yield Character(self._in_both_cases(single(ord(sign))))
+            yield postfix.Character(self._in_both_cases(single(ord(sign))))
         self.groups[-1].items += len(run) - 1
 
     def _in_both_cases(self, written: Ranges) -> Ranges:
@@ -338,19 +329,17 @@ class _Reader:
         if sign != "\\":
             self.position += 1
             return single(ord(sign))
-        if self.pattern.startswith(r"\-", self.position):
+        found = {"-": 0x2D, "b": 0x08}.get(self.pattern[self.position + 1 : self.position + 2])
+        if found is not None:
             self.position += 2
-            return single(0x2D)
-        if self.pattern.startswith(r"\b", self.position):
-            self.position += 2
-            return single(0x08)
+            return single(found)
         return self._read_escape()
 
     def _read_escape(self) -> Ranges:
         start = self.position
         sign = self.pattern[start + 1 : start + 2]
         self.position += 2
-        if sign in _CLASS_ESCAPES:
+        if sign.lower() in _CLASS_ESCAPES:
             found = _CLASS_ESCAPES[sign.lower()]()
             return invert(found) if sign.isupper() else found
         if sign in ("p", "P") and _PROPERTY.match(self.pattern, self.position):
@@ -374,7 +363,7 @@ class _Reader:
         digits = re.compile(r"\d+", re.ASCII).match(self.pattern, start + 1)
         is_reference = digits is not None and sign != "0" and int(digits[0][:9]) <= self._num_captures
         if is_reference or (sign == "k" and "(?<" in self.pattern):
-            raise NotSupported(
+            raise postfix.NotSupported(
                 rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."
             )
         self.loose[rf"'\{sign}'"] = None
@@ -396,7 +385,7 @@ class _Reader:
         self.position = name.end()
         found = unicode_property(name[1])
         if found is None:
-            raise NotSupported(
+            raise postfix.NotSupported(
                 f"the property {name[0]!r}",
                 r"Write a general category ('\p{L}', '\p{Lu}', '\p{Nd}'), or ranges, for example '[\u0370-\u03ff]' for Greek.",
             )
@@ -436,14 +425,7 @@ class _Reader:
         return 0x10000 + ((unit - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
 
 
-_CLASS_ESCAPES: dict[str, Callable[[], Ranges]] = {
-    "d": lambda: ASCII_DIGITS,
-    "w": lambda: ASCII_WORD,
-    "s": ecma_space,
-    "D": lambda: ASCII_DIGITS,
-    "W": lambda: ASCII_WORD,
-    "S": ecma_space,
-}
+_CLASS_ESCAPES: dict[str, Callable[[], Ranges]] = {"d": lambda: ASCII_DIGITS, "w": lambda: ASCII_WORD, "s": ecma_space}
 
 
 def _is_single(ranges: Ranges) -> bool:

@@ -16,11 +16,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsm.errors import BudgetExceeded
+from fsm.pattern import postfix
 from fsm.pattern.lookaround import asserted, combined, plain
-from fsm.pattern.postfix import Assert, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
 from fsm.terms import node as nodes
 from fsm.terms.characters import Speller
-from fsm.terms.continuation import After, Concatenation, Lookahead, Plain, Rest, Step, continuation, follow
+from fsm.terms.continuation import (
+    After,
+    Alternation,
+    Concatenation,
+    Lookahead,
+    Plain,
+    Repetition,
+    Rest,
+    Step,
+    continuation,
+    follow,
+)
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
 
@@ -29,35 +40,29 @@ MAX_STEPS = 250_000  # for that; some 3 us each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Item:
-    """A part of a pattern whose order is kept: a step that reads or looks, or other items put together by an instruction."""
-
-    made: Step | Join | Choose | Loop
-    items: tuple[_Item, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """A place in the pattern: an item that comes next, the turns that are left of it, and the place after it."""
+    """A place in the pattern: a step that comes next, the turns that are left of it, and the place after it."""
 
-    item: _Item
+    step: Step
     lo: int
     hi: int | None
     after: _Place | None
 
     def follows(self, turn: _Place) -> bool:
         """True where this is what is left of a loop after a turn that was not needed any more."""
-        return turn.item is self.item and turn.after is self.after and turn.lo == 0
+        return turn.step is self.step and turn.after is self.after and turn.lo == 0
 
 
-_Way = tuple[frozenset[Node], Node, _Place | None]
-"""What must yet hold of the rest of the text, what is being read, and where the way goes on."""
-_State = tuple[tuple[_Way, ...], tuple[Node, ...]]
-"""The ways in their order, and what it would take for each condition on what was read to hold."""
-_COMPLETE: _Way = (frozenset(), EPSILON, None)
+_Thread = tuple[frozenset[Node], Node, _Place | None]
+"""What must yet hold of the rest of the text, what is being read, and where the thread goes on (one way to match, half read)."""
+_State = tuple[tuple[_Thread, ...], tuple[Node, ...]]
+"""The threads in their order, and what it would take for each condition on what was read to hold."""
+_Ordered = tuple[Step, Step]
+"""A part as it is written, whose order matters, and the same language simplified."""
+_COMPLETE: _Thread = (frozenset(), EPSILON, None)
 
 
-def preferred(program: Iterable[Instruction], spell: Speller) -> Node:
+def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`; see `simplest`.
 
     Args:
@@ -67,32 +72,31 @@ def preferred(program: Iterable[Instruction], spell: Speller) -> Node:
     Raises:
         NotSupported: a lookaround stands where it is not handled.
 
-    Cost: linear in the pattern; a state for each list of ways that is met.
+    Cost: linear in the pattern; a state for each list of threads that is met.
     """
-    stack: list[tuple[_Item, Step]] = []
     looks: list[Step] = []
-    for instruction in program:
-        if isinstance(instruction, Text):
-            parts: list[Step] = [plain(spell(((ord(c), ord(c)),))) for c in instruction.text]
-            step = combined(Join(len(parts)), parts, spell)
-            items = tuple(map(_Item, parts))
-            stack.append((_Item(Join(len(items)), items), step))
-        elif isinstance(instruction, Character | Assert):
-            step = plain(spell(instruction.ranges)) if isinstance(instruction, Character) else asserted(instruction)
-            looks += [] if isinstance(step, Plain) else [step]
-            stack.append((_sequence(step), step))
-        else:
-            count = instruction.count if isinstance(instruction, Join | Choose) else 1
-            operands = stack[len(stack) - count :]
-            del stack[len(stack) - count :]
-            step = combined(instruction, [step for _, step in operands], spell)
-            if isinstance(instruction, Look):
-                looks.append(step)
-                item = _sequence(step)
-            else:
-                item = _Item(instruction, tuple(item for item, _ in operands))
-            stack.append((item, step))
-    ((whole, _),) = stack
+
+    def leaf(instruction: postfix.Leaf) -> _Ordered:
+        if isinstance(instruction, postfix.Text):
+            parts = [plain(spell(((ord(c), ord(c)),))) for c in instruction.text]
+            return _sequence(parts), combined(postfix.Join(len(parts)), parts, spell)
+        step = plain(spell(instruction.ranges)) if isinstance(instruction, postfix.Character) else asserted(instruction)
+        looks.extend([] if isinstance(step, Plain) else [step])
+        return step, step
+
+    def combine(instruction: postfix.Combination, operands: list[_Ordered]) -> _Ordered:
+        step = combined(instruction, [step for _, step in operands], spell)
+        parts = [part for part, _ in operands]
+        if isinstance(instruction, postfix.Look):
+            looks.append(step)
+            return step, step
+        if isinstance(instruction, postfix.Loop):
+            return Repetition(step.behind, parts[0], instruction.lo, instruction.hi, instruction.is_lazy), step
+        return _sequence(parts) if isinstance(instruction, postfix.Join) else Alternation(
+            step.behind, tuple(parts)
+        ), step
+
+    whole, _ = postfix.evaluated(program, leaf, combine)
     reader = _Reader(looks, is_plain=not looks and _is_plain(whole))
     return nodes.machine(reader, reader.start(whole), is_plain=reader.is_plain)
 
@@ -116,29 +120,30 @@ def simplest(taken: Node, language: Node) -> Node:
         reader.steps_left = math.inf
 
 
-def _is_plain(whole: _Item) -> bool:
+def _is_plain(whole: Step) -> bool:
     """True where every part can be read."""
-    items = [whole]
-    for item in items:
-        if isinstance(item.made, Plain) and not item.made.node.is_plain:
+    steps = [whole]
+    for step in steps:
+        if isinstance(step, Plain) and not step.node.is_plain:
             return False
-        items += item.items
+        if isinstance(step, Concatenation | Alternation):
+            steps += step.steps
+        elif isinstance(step, Repetition):
+            steps.append(step.body)
     return True
 
 
-def _sequence(step: Step) -> _Item:
-    if isinstance(step, Concatenation):
-        return _Item(Join(len(step.steps)), tuple(map(_sequence, step.steps)))
-    return _Item(step)
+def _sequence(parts: Sequence[Step]) -> Step:
+    return Concatenation(frozenset[Node]().union(*(part.behind for part in parts)), tuple(parts))
 
 
-class _Reader:
-    """Reads the ways of one pattern; a machine in the sense of `node.Machine`.
+class _Reader(nodes.Machine):
+    """Reads the threads of one pattern; a machine in the sense of `node.Machine`.
 
     Args:
         looks: all steps that look ahead or behind.
-        is_plain: whether every way can be read to its end. Then some text leads from every state to a complete way: the shortest that
-            any way reads, since no other is complete before it.
+        is_plain: whether every thread can be read to its end. Then some text leads from every state to a complete thread: the shortest that
+            any thread reads, since no other is complete before it.
     """
 
     def __init__(self, looks: Sequence[Step], *, is_plain: bool) -> None:
@@ -148,27 +153,29 @@ class _Reader:
         self._behind = tuple(sorted(found, key=lambda node: node.serial))
         self._places: dict[tuple[object, ...], _Place] = {}
 
-    def start(self, whole: _Item) -> _State:
+    def start(self, whole: Step) -> _State:
         """The state before the first byte."""
-        ways: dict[_Way, None] = {}
-        self._go_on(ways, frozenset(), self._place(whole, None), dict(zip(self._behind, self._behind, strict=True)))
-        return tuple(ways), self._behind
+        threads: dict[_Thread, None] = {}
+        self._advance(
+            threads, frozenset(), self._place(whole, None), dict(zip(self._behind, self._behind, strict=True))
+        )
+        return tuple(threads), self._behind
 
     def is_accepting(self, state: _State) -> bool:
-        """True when a way is complete: those that would be taken instead of it have not come to an end."""
+        """True when a thread is complete: those that would be taken instead of it have not come to an end."""
         return _COMPLETE in state[0]
 
     def parts(self, state: _State) -> tuple[Node, ...]:
-        """The terms that the ways read, and those that their conditions are."""
-        ways, behind = state
+        """The terms that the threads read, and those that their conditions are."""
+        threads, behind = state
         found = dict.fromkeys(behind)
-        for conditions, node, _ in ways:
+        for conditions, node, _ in threads:
             found[node] = None
             found.update(dict.fromkeys(conditions))
         return tuple(found)
 
     def arcs(self, state: _State, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterator[tuple[int, Node]]:
-        """Read a byte in every way, in their order, up to one that is complete.
+        """Read a byte in every thread, in their order, up to one that is complete.
 
         Raises:
             BudgetExceeded: a comparison took more than `MAX_STEPS`.
@@ -180,38 +187,42 @@ class _Reader:
                 "max_steps",
                 MAX_STEPS,
             )
-        ways, behind = state
+        threads, behind = state
         parts = self.parts(state)
         for mask in _atoms(known[part] for part in parts):
             byte = mask & -mask
             target = {part: next((to for m, to in known[part] if m & byte), EMPTY) for part in parts}
             now = tuple(target[node] for node in behind)
             behind_now = dict(zip(self._behind, now, strict=True))
-            found: dict[_Way, None] = {}
-            for conditions, node, after in ways:
+            found: dict[_Thread, None] = {}
+            for conditions, node, after in threads:
                 left = frozenset(target[c] for c in conditions) - {ANYTHING}
                 if target[node] is EMPTY or EMPTY in left:
                     continue
                 if target[node] is not EPSILON:
                     found[left, target[node], after] = None
-                elif self._go_on(found, left, after, behind_now):
+                elif self._advance(found, left, after, behind_now):
                     break
             if found:
                 yield mask, nodes.machine(self, (tuple(found), now), is_plain=self.is_plain)
 
-    def _place(self, item: _Item, after: _Place | None, lo: int | None = None, hi: int | None = None) -> _Place:
-        if lo is None and isinstance(item.made, Loop):
-            lo, hi = item.made.lo, item.made.hi
-        key = item, lo, hi, after
+    def _place(self, step: Step, after: _Place | None, lo: int | None = None, hi: int | None = None) -> _Place:
+        if lo is None and isinstance(step, Repetition):
+            lo, hi = step.lo, step.hi
+        key = step, lo, hi, after
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = _Place(item, lo or 0, hi, after)
+            place = self._places[key] = _Place(step, lo or 0, hi, after)
         return place
 
-    def _go_on(
-        self, ways: dict[_Way, None], conditions: frozenset[Node], place: _Place | None, behind: Mapping[Node, Node]
+    def _advance(
+        self,
+        threads: dict[_Thread, None],
+        conditions: frozenset[Node],
+        place: _Place | None,
+        behind: Mapping[Node, Node],
     ) -> bool:
-        """Add all that may be read from `place` on, in its order; True where a way is complete, so that none comes after it."""
+        """Add all that may be read from `place` on, in its order; True where a thread is complete, so that none comes after it."""
         stack: list[tuple[frozenset[Node], _Place | None, _Place | None]] = [(conditions, place, None)]
         seen = set[tuple[frozenset[Node], _Place, tuple[_Place, ...]]]()
         turns: list[
@@ -226,10 +237,10 @@ class _Reader:
             if place is None:
                 if conditions:
                     continue  # it would hold only for some of what may follow
-                ways[_COMPLETE] = None
+                threads[_COMPLETE] = None
                 return True
-            made, after = place.item.made, place.after
-            if isinstance(made, Loop) and any(place.follows(turn) for _, turn in turns):
+            step, after = place.step, place.after
+            if isinstance(step, Repetition) and any(place.follows(turn) for _, turn in turns):
                 stack.append((conditions, after, None))  # a turn that need not be and read nothing is the last
                 continue
             key = conditions, place, tuple(turn for _, turn in turns)
@@ -237,44 +248,44 @@ class _Reader:
                 continue
             seen.add(key)
             self.steps_left -= 1
-            if isinstance(made, Plain):
-                if made.node is EPSILON:
+            if isinstance(step, Plain):
+                if step.node is EPSILON:
                     stack.append((conditions, after, None))
-                elif made.node is not EMPTY:
-                    ways.setdefault((conditions, made.node, after))
-            elif isinstance(made, Join):
-                for item in reversed(place.item.items):
-                    after = self._place(item, after)
+                elif step.node is not EMPTY:
+                    threads.setdefault((conditions, step.node, after))
+            elif isinstance(step, Concatenation):
+                for part in reversed(step.steps):
+                    after = self._place(part, after)
                 stack.append((conditions, after, None))
-            elif isinstance(made, Choose):
-                stack += [(conditions, self._place(item, after), None) for item in reversed(place.item.items)]
-            elif isinstance(made, Loop):
-                stack += [(conditions, *way) for way in self._turns(place, is_lazy=made.is_lazy)]
-            elif isinstance(made, After):
-                if behind[made.node].nullable is not made.is_negative:
+            elif isinstance(step, Alternation):
+                stack += [(conditions, self._place(part, after), None) for part in reversed(step.steps)]
+            elif isinstance(step, Repetition):
+                stack += [(conditions, *turn) for turn in self._turns(place, step)]
+            elif isinstance(step, After):
+                if behind[step.node].nullable is not step.is_negative:
                     stack.append((conditions, after, None))
             else:
-                condition = _ahead(made, behind)
+                condition = _ahead(step, behind)
                 if condition is not EMPTY:
                     stack.append((conditions | ({condition} - {ANYTHING}), after, None))
         return False
 
-    def _turns(self, place: _Place, *, is_lazy: bool) -> list[tuple[_Place | None, _Place | None]]:
+    def _turns(self, place: _Place, loop: Repetition) -> list[tuple[_Place | None, _Place | None]]:
         """Where a loop may go on, and the loop where that is another turn of it; the last one is tried first."""
         if place.hi == 0:
             return [(place.after, None)]
-        less = self._place(place.item, place.after, max(place.lo - 1, 0), None if place.hi is None else place.hi - 1)
-        turn = self._place(place.item.items[0], less)
+        less = self._place(loop, place.after, max(place.lo - 1, 0), None if place.hi is None else place.hi - 1)
+        turn = self._place(loop.body, less)
         if place.lo:
             return [(turn, place)]
-        return [(turn, place), (place.after, None)] if is_lazy else [(place.after, None), (turn, place)]
+        return [(turn, place), (place.after, None)] if loop.is_lazy else [(place.after, None), (turn, place)]
 
 
 def _ahead(step: Step, behind: Mapping[Node, Node]) -> Node:
     if isinstance(step, Rest):
         return step.node
     if not isinstance(step, Lookahead):
-        raise NotSupported("a lookaround of this kind", "Write it in another way.")
+        raise postfix.NotSupported("a lookaround of this kind", "Write it in another way.")
     whole = continuation(step.body, continuation(_ANYTHING, None))
     seen = follow(EPSILON, whole, behind)
     return nodes.complement(seen) if step.is_negative else seen

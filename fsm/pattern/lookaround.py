@@ -1,24 +1,28 @@
-"""Patterns with lookarounds and anchors in any place, as terms: `full_match` and `search` of a pattern in postfix order.
+"""The compiler from patterns in postfix order to terms: `full_match` and `search`, lookarounds and anchors in any place included.
 
-`postfix.py` is tried first, since its terms are simpler where it can express a lookaround. What it refuses becomes a continuation here
-(`continuation.py`): lookarounds, word boundaries and anchors inside repetitions, and lookbehinds after lookaheads. Each turn of a
-repetition reads something; what a turn asserts without reading is stated once, beside the repetition.
+A pattern becomes a tree of steps. Parts that look nowhere are terms at once. An anchor or a lookaround is a condition on the whole rest of
+the text, or on all of it so far: an intersection (`(?=x)rest` is `rest & x.*`), as far as the text before it is known as a term
+(`continuation.begin`), and else a state that is derived in parallel (`continuation.py`). Each turn of a repetition reads something; what a
+turn asserts without reading is stated once, beside the repetition.
 What this leaves out: a lookahead inside a lookbehind, a turn that only asserts in a loop with a count beyond `MAX_ASSERTING_TURNS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+from fsm.errors import BudgetExceeded
 from fsm.pattern import postfix
-from fsm.pattern.postfix import Assert, Before, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
 from fsm.terms import node as nodes
 from fsm.terms.characters import Speller
 from fsm.terms.continuation import After, Alternation, Concatenation, Lookahead, Plain, Repetition, Rest, Step, begin
-from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_LOOK_DEPTH = 50  # groups around a lookaround
 MAX_ASSERTING_TURNS = 8
+MAX_COMPARED = 500  # states that are visited to decide whether all texts before a lookbehind satisfy it
 MAX_FAR_LOOKS = 8  # lookarounds at more than one character: the states of their texts multiply
 
 _NO_BEHIND = frozenset[Node]()
@@ -32,8 +36,10 @@ _REST = {
     postfix.After.TEXT_END: EPSILON,
 }
 
+_ENDS = (_REST[postfix.After.TEXT_END], _REST[postfix.After.LAST_LINE_END])
 
-def full_match(program: Iterable[Instruction], spell: Speller) -> Node:
+
+def full_match(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts that a pattern matches from end to end.
 
     Args:
@@ -45,73 +51,68 @@ def full_match(program: Iterable[Instruction], spell: Speller) -> Node:
 
     Cost: linear in the pattern; counts cost nothing.
     """
-    program = list(program)
-    try:
-        return postfix.full_match(postfix.compile_postfix(program, spell))
-    except NotSupported:
-        return begin(_steps(program, spell))
+    return begin(_steps(program, spell))
 
 
-def search(program: Iterable[Instruction], spell: Speller) -> Node:
+def search(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts in which a pattern is found somewhere; see `full_match`."""
-    program = list(program)
-    try:
-        return postfix.search(postfix.compile_postfix(program, spell), spell)
-    except NotSupported:
-        around = plain(_any_text(spell))
-        return begin(_row((around, _steps(program, spell), around)))
+    around = plain(_any_text(spell))
+    return begin(_row((around, _steps(program, spell), around)))
 
 
 def _any_text(spell: Speller) -> Node:
     return nodes.repeat(spell(((0, 0x10FFFF),)))
 
 
-def _steps(program: Iterable[Instruction], spell: Speller) -> Step:
-    stack: list[tuple[Step, int]] = []
-    characters = set[Node]()
-    far_looks = 0
-    for instruction in program:
-        if isinstance(instruction, Text):
-            stack.append((plain(nodes.sequence([spell(((ord(c), ord(c)),)) for c in instruction.text])), 0))
-            continue
-        if isinstance(instruction, Character):
-            node = spell(instruction.ranges)
-            characters.add(node)
-            stack.append((plain(node), 0))
-            continue
-        if isinstance(instruction, Assert):
-            stack.append((asserted(instruction), 0))
-            continue
-        count = instruction.count if isinstance(instruction, Join | Choose) else 1
-        operands = stack[len(stack) - count :]
-        del stack[len(stack) - count :]
-        made = combined(instruction, [step for step, _ in operands], spell)
-        if isinstance(instruction, Look):
-            body = operands[0][0]
-            far_looks += not (isinstance(body, Plain) and body.node in characters)
-            if far_looks > MAX_FAR_LOOKS:
-                raise NotSupported(
-                    f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own."
-                )
-        depth = 0 if isinstance(made, Plain) else max((depth for _, depth in operands), default=0) + (count > 1)
+_Measured = tuple[Step, int, int]
+"""A step, the groups around its innermost lookaround, and its lookarounds at more than one character."""
+
+
+def _steps(program: Iterable[postfix.Instruction], spell: Speller) -> Step:
+    characters, spelled = set[Node](), dict[str, Node]()
+
+    def leaf(instruction: postfix.Leaf) -> _Measured:
+        if isinstance(instruction, postfix.Assert):
+            return asserted(instruction), 0, 0
+        if isinstance(instruction, postfix.Text):
+            return plain(_spell_text(instruction.text, spell, spelled)), 0, 0
+        node = spell(instruction.ranges)
+        characters.add(node)
+        return plain(node), 0, 0
+
+    def combine(instruction: postfix.Combination, operands: list[_Measured]) -> _Measured:
+        steps = [step for step, _, _ in operands]
+        made = combined(instruction, steps, spell)
+        num_looks = (max if isinstance(instruction, postfix.Choose) else sum)([num for _, _, num in operands])
+        if isinstance(instruction, postfix.Look):
+            is_near = isinstance(steps[0], Plain) and steps[0].node in characters
+            num_looks += not (is_near or (isinstance(made, After) and made.is_local))
+        if num_looks > MAX_FAR_LOOKS:
+            raise postfix.NotSupported(
+                f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own."
+            )
+        is_group = isinstance(instruction, postfix.Join | postfix.Choose) and len(steps) > 1
+        depth = 0 if isinstance(made, Plain) else max([depth for _, depth, _ in operands], default=0) + is_group
         if depth > MAX_LOOK_DEPTH:
-            raise NotSupported(f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", "Take it out of some of them.")
-        stack.append((made, depth))
-    ((found, _),) = stack
-    return found
+            raise postfix.NotSupported(
+                f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", "Take it out of some of them."
+            )
+        return made, depth, num_looks
+
+    return postfix.evaluated(program, leaf, combine)[0]
 
 
-def combined(instruction: Join | Choose | Loop | Look, operands: Sequence[Step], spell: Speller) -> Step:
+def combined(instruction: postfix.Combination, operands: Sequence[Step], spell: Speller) -> Step:
     """The step that an instruction makes of others.
 
     Raises:
         NotSupported: see the top of this module.
     """
-    if isinstance(instruction, Join):
+    if isinstance(instruction, postfix.Join):
         return _row(operands)
-    if isinstance(instruction, Choose):
+    if isinstance(instruction, postfix.Choose):
         return _either(operands)
-    if isinstance(instruction, Loop):
+    if isinstance(instruction, postfix.Loop):
         return _loop(operands[0], instruction.lo, instruction.hi)
     return _look(operands[0], instruction, spell)
 
@@ -121,11 +122,11 @@ def plain(node: Node) -> Plain:
     return Plain(_NO_BEHIND, node)
 
 
-def asserted(instruction: Assert) -> Step:
+def asserted(instruction: postfix.Assert) -> Step:
     """The step of an anchor."""
     conditions: list[Step] = []
-    if instruction.before is not Before.ANY:
-        node = EPSILON if instruction.before is Before.TEXT_START else _LINE_START
+    if instruction.before is not postfix.Before.ANY:
+        node = EPSILON if instruction.before is postfix.Before.TEXT_START else _LINE_START
         conditions.append(After(frozenset((node,)), node, is_negative=False))
     if instruction.after is not postfix.After.ANY:
         conditions.append(Rest(_NO_BEHIND, _REST[instruction.after]))
@@ -134,39 +135,110 @@ def asserted(instruction: Assert) -> Step:
 
 def _row(operands: Iterable[Step]) -> Step:
     """One step after the other; neighbours that look nowhere become one."""
-    parts: list[Step] = []
+    parts, run = list[Step](), list[Node]()
     for operand in operands:
         for part in operand.steps if isinstance(operand, Concatenation) else (operand,):
-            last = parts[-1] if parts else None
-            if isinstance(last, Plain) and isinstance(part, Plain):
-                parts[-1] = plain(nodes.concat(last.node, part.node))
+            if isinstance(part, Plain):
+                run.append(part.node)
+            elif run and not run[-1].nullable and _looks_back(part):
+                parts += [plain(nodes.sequence(run[:-1]))] if len(run) > 1 else []
+                parts.append(_seen(run[-1], part))
+                run = []
             else:
-                parts.append(part)
+                parts += [plain(nodes.sequence(run)), part] if run else [part]
+                run = []
+    parts += [plain(nodes.sequence(run))] if run or not parts else []
+    if any(isinstance(part, Plain) and part.node is EMPTY for part in parts):
+        return plain(EMPTY)
     return parts[0] if len(parts) == 1 else Concatenation(_behind(parts), tuple(parts))
+
+
+def _looks_back(step: Step) -> bool:
+    """True where a step, or a way to read it, begins with a look back at one character."""
+    if isinstance(step, Alternation):
+        return any(map(_looks_back, step.steps))
+    first = step.steps[0] if isinstance(step, Concatenation) and step.steps else step
+    return isinstance(first, After) and first.is_local
+
+
+def _seen(last: Node, step: Step) -> Step:
+    """What is read last, and a step after it that looks back at the end of that."""
+    if isinstance(step, Alternation):
+        return _either([_row((plain(last), part)) for part in step.steps])
+    assert isinstance(step, After)
+    kept = step.among(last)
+    if kept is not EMPTY and _is_within(last, step.node):
+        kept = EMPTY if step.is_negative else last
+    elif kept is not EMPTY and _is_within(last, nodes.complement(step.node)):
+        kept = last if step.is_negative else EMPTY
+    return plain(kept)
 
 
 def _either(operands: Sequence[Step]) -> Step:
     texts = [part.node for part in operands if isinstance(part, Plain)]
     others = [part for part in operands if not isinstance(part, Plain)]
     if texts:
-        others.append(plain(nodes.alternation(texts)))
+        others.append(plain(_one_of(texts)))
     return others[0] if len(others) == 1 else Alternation(_behind(others), tuple(others))
+
+
+def _one_of(options: Sequence[Node]) -> Node:
+    """The union; many plain texts become a sorted list of words, which costs the same however many they are."""
+    texts, others = [], []
+    for option in options:
+        text = _literal_bytes(option)
+        if text is None or len(text) < 2:
+            others.append(option)
+        else:
+            texts.append(text)
+    return nodes.alternation((*others, nodes.words(texts))) if texts else nodes.alternation(others)
+
+
+def _literal_bytes(node: Node) -> bytes | None:
+    pieces = []
+    while node.kind is Kind.CONCAT:
+        head, node = node.args
+        if head.kind is not Kind.LITERAL:
+            return None
+        pieces.append(head.args[0])
+    return b"".join((*pieces, node.args[0])) if node.kind is Kind.LITERAL else None
+
+
+def _spell_text(text: str, spell: Speller, spelled: dict[str, Node]) -> Node:
+    characters = set(text)
+    for character in characters.difference(spelled):
+        spelled[character] = spell(((ord(character), ord(character)),))
+    if all(spelled[character].kind is Kind.LITERAL for character in characters):
+        return nodes.literal(b"".join([spelled[character].args[0] for character in text]))
+    return nodes.sequence([spelled[character] for character in text])
 
 
 def _behind(parts: Iterable[Step]) -> frozenset[Node]:
     return _NO_BEHIND.union(*(part.behind for part in parts))
 
 
-def _look(body: Step, look: Look, spell: Speller) -> Step:
+def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
     if look.is_behind:
         if _looks_ahead(body):
-            raise NotSupported("a lookahead inside a lookbehind", "Write it outside.")
+            raise postfix.NotSupported("a lookahead inside a lookbehind", "Write it outside.")
         read = begin(_row((plain(_any_text(spell)), body)))
-        return After(frozenset((read,)), read, look.is_negative)
+        is_local = isinstance(body, Plain) and _is_within(body.node, spell(((0, 0x10FFFF),)))
+        return After(frozenset((read,)), read, look.is_negative, is_local)
     if isinstance(body, Plain):
         rest = nodes.concat(body.node, ANYTHING)
         return Rest(_NO_BEHIND, nodes.complement(rest) if look.is_negative else rest)
     return Lookahead(body.behind, body, look.is_negative)
+
+
+@lru_cache(maxsize=64)  # each `\b` compares the Unicode letters again, which takes 0.1 s
+def _is_within(node: Node, other: Node) -> bool:
+    """True where it was found that all texts of a term belong to another."""
+    try:
+        return not Derivatives(max_search=MAX_COMPARED).is_inhabited(
+            nodes.intersection((node, nodes.complement(other)))
+        )
+    except BudgetExceeded:
+        return False
 
 
 def _looks_ahead(step: Step) -> bool:
@@ -178,22 +250,35 @@ def _looks_ahead(step: Step) -> bool:
 def _loop(body: Step, lo: int, hi: int | None) -> Step:
     if isinstance(body, Plain):
         return plain(nodes.repeat(body.node, lo, hi))
-    if hi == 0 or (lo, hi) == (1, 1):
-        return body if hi else _NOTHING
+    if hi == 0:
+        return plain(EPSILON)
+    if hi == 1:
+        return body if lo else _either((plain(EPSILON), body))
     turn, silent = _reading(body), _silent(body)
     if silent is None or silent is _NOTHING or lo == 0:
         return Repetition(turn.behind, turn, 0 if silent is _NOTHING else lo, hi)
+    ways: list[Step] = [Repetition(turn.behind, turn, lo, hi)]
+    for option in silent.steps if isinstance(silent, Alternation) else (silent,):
+        for before, after in _splits(option, lo, hi):
+            left, right = (Repetition(turn.behind, turn, 0, count) for count in (before, after))
+            ways.append(_row((left, option, right)))
+    return _either(ways)
+
+
+def _splits(silent: Step, lo: int, hi: int | None) -> list[tuple[int | None, int | None]]:
+    """How many turns at most come before and after one that only asserts, and may be repeated there."""
     if hi is None:
-        splits: list[tuple[int | None, int | None]] = [(None, None)]
-    elif hi <= MAX_ASSERTING_TURNS:
-        splits = [(before, hi - 1 - before) for before in range(hi)]
-    else:
-        raise NotSupported(
-            f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
-            "Take it out of the repetition.",
-        )
-    ways = [_row((Repetition(turn.behind, turn, 0, a), silent, Repetition(turn.behind, turn, 0, b))) for a, b in splits]
-    return _either((Repetition(turn.behind, turn, lo, hi), *ways))
+        return [(None, None)]
+    if hi <= MAX_ASSERTING_TURNS:
+        return [(before, hi - 1 - before) for before in range(hi)]
+    if isinstance(silent, After) and silent.node is EPSILON and not silent.is_negative:
+        return [(0, hi - 1)]  # nothing was read before the start of the text
+    if isinstance(silent, Rest) and silent.node in _ENDS:
+        return [(hi - 1, 0), (hi - 2, 1)]  # nothing but a line break comes after its end
+    raise postfix.NotSupported(
+        f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
+        "Take it out of the repetition.",
+    )
 
 
 def _silent(step: Step) -> Step | None:

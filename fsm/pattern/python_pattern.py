@@ -21,22 +21,9 @@ from typing import Any
 
 from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
 from fsm.expression import Expression
+from fsm.pattern import postfix
 from fsm.pattern.leftmost_first import preferred
 from fsm.pattern.lookaround import full_match
-from fsm.pattern.postfix import (
-    After,
-    Assert,
-    Before,
-    Character,
-    Choose,
-    Instruction,
-    Join,
-    Look,
-    Loop,
-    NotSupported,
-    Text,
-    boundary,
-)
 from fsm.pattern.re_parser import re_parser
 from fsm.recipe import remembered
 from fsm.terms import characters
@@ -99,7 +86,7 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
     try:
         node = full_match(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
         return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
-    except NotSupported as refusal:
+    except postfix.NotSupported as refusal:
         raise UnsupportedRegex(
             f"{refusal.construct} is not supported, in {shorten(pattern, 80)!r}. {refusal.advice}", pattern
         ) from None
@@ -110,7 +97,7 @@ def preferred_texts(pattern: str) -> Node:
     parsed = _parse(pattern, re.NOFLAG)
     try:
         return preferred(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
-    except NotSupported as refusal:
+    except postfix.NotSupported as refusal:
         raise UnsupportedRegex(f"{refusal.construct} is not supported. {refusal.advice}", pattern) from None
 
 
@@ -289,11 +276,11 @@ def _syntax_error(pattern: str, message: str, position: int | None, advice: str 
     return RegexSyntaxError(f"{message}, in {shorten(pattern, 80)!r}{place}. {advice}", pattern, position)
 
 
-_Task = Instruction | tuple[Any, int]
+_Task = postfix.Instruction | tuple[Any, int]
 """An instruction to emit, or a parsed sequence to expand, with the flags that hold in it."""
 
 
-def _postfix(parsed: Any, flags: int) -> Iterator[Instruction]:
+def _postfix(parsed: Any, flags: int) -> Iterator[postfix.Instruction]:
     """Walk what the parser returned, with a stack of our own."""
     tasks: list[_Task] = [(parsed, flags)]
     while tasks:
@@ -317,37 +304,41 @@ def _expand_sequence(parsed: Any, flags: int) -> list[_Task]:
             run.append(chr(argument))
             continue
         if run:
-            tasks.append(Text("".join(run)))
+            tasks.append(postfix.Text("".join(run)))
             run.clear()
             count += 1
         if operator is not _END:
             tasks.extend(_expand(operator, argument, flags))
             count += 1
-    return tasks if count == 1 else [*tasks, Join(count)]
+    return tasks if count == 1 else [*tasks, postfix.Join(count)]
 
 
 def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
     """Return what one parsed item stands for; exactly one value on the compiler's stack."""
     if operator in _SETS:
-        return [Character(_SETS[operator](argument, flags))]
+        return [postfix.Character(_SETS[operator](argument, flags))]
     if operator is _sre.SUBPATTERN:
         _, add, remove, body = argument
         return [(body, _scoped(flags, add, remove))]
     if operator in (_sre.MAX_REPEAT, _sre.MIN_REPEAT):
         lo, hi, body = argument
         is_lazy = operator is _sre.MIN_REPEAT
-        return [(body, flags), Loop(int(lo), None if hi is _sre.MAXREPEAT else int(hi), is_lazy)]
+        return [(body, flags), postfix.Loop(int(lo), None if hi is _sre.MAXREPEAT else int(hi), is_lazy)]
     if operator is _sre.BRANCH:
-        return [*((option, flags) for option in argument[1]), Choose(len(argument[1]))]
+        return [*((option, flags) for option in argument[1]), postfix.Choose(len(argument[1]))]
     if operator is _sre.AT and argument in _ANCHORS:
-        return [_anchor(argument, flags)]
+        return [_ANCHORS[argument][bool(flags & _MULTILINE)]]
     if operator in (_sre.ASSERT, _sre.ASSERT_NOT):
         direction, body = argument
-        return [(body, flags), Look(is_behind=direction < 0, is_negative=operator is _sre.ASSERT_NOT)]
+        return [(body, flags), postfix.Look(is_behind=direction < 0, is_negative=operator is _sre.ASSERT_NOT)]
     if operator is _sre.AT and argument in (_sre.AT_BOUNDARY, _sre.AT_NON_BOUNDARY):
         is_inside = argument is _sre.AT_NON_BOUNDARY
-        return [*boundary(category("w", bool(flags & _ASCII)), is_inside=is_inside, holds_in_nothing=_HOLDS_IN_NOTHING)]
-    raise NotSupported(*_refusal(operator, argument))
+        return [
+            *postfix.boundary(
+                category("w", bool(flags & _ASCII)), is_inside=is_inside, holds_in_nothing=_HOLDS_IN_NOTHING
+            )
+        ]
+    raise postfix.NotSupported(*_refusal(operator, argument))
 
 
 def _scoped(flags: int, add: int, remove: int) -> int:
@@ -356,17 +347,12 @@ def _scoped(flags: int, add: int, remove: int) -> int:
     return (flags | add) & ~remove
 
 
-_ANCHORS = {
-    _sre.AT_BEGINNING: (Assert(Before.TEXT_START), Assert(Before.LINE_START)),
-    _sre.AT_BEGINNING_STRING: (Assert(Before.TEXT_START),) * 2,
-    _sre.AT_END: (Assert(after=After.LAST_LINE_END), Assert(after=After.LINE_END)),
-    _sre.AT_END_STRING: (Assert(after=After.TEXT_END),) * 2,
+_ANCHORS = {  # without and with MULTILINE
+    _sre.AT_BEGINNING: (postfix.Assert(postfix.Before.TEXT_START), postfix.Assert(postfix.Before.LINE_START)),
+    _sre.AT_BEGINNING_STRING: (postfix.Assert(postfix.Before.TEXT_START),) * 2,
+    _sre.AT_END: (postfix.Assert(after=postfix.After.LAST_LINE_END), postfix.Assert(after=postfix.After.LINE_END)),
+    _sre.AT_END_STRING: (postfix.Assert(after=postfix.After.TEXT_END),) * 2,
 }
-
-
-def _anchor(argument: Any, flags: int) -> Assert:
-    single_line, multi_line = _ANCHORS[argument]
-    return multi_line if flags & _MULTILINE else single_line
 
 
 _SEEN = {  # how many characters before and after an anchor it takes to tell whether it holds

@@ -13,7 +13,7 @@ from fsm.schema.places.place import Place
 from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
-from fsm.terms.endless import is_endless
+from fsm.terms.distance import is_endless
 from fsm.terms.node import EMPTY, Node
 
 KeyOrder = Literal["schema", "any"]

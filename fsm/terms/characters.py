@@ -18,19 +18,9 @@ Speller = Callable[[Ranges], Node]
 """How one character out of a set is written in bytes."""
 
 MAX_CODE_POINT = 0x10FFFF
-_SCALARS: Ranges = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
-ALL_CHARACTERS = _SCALARS
+ALL_CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
 
-# What `json.dumps(x, ensure_ascii=False)` writes with a backslash, and how.
-_SHORT_ESCAPES = {
-    0x22: b'\\"',
-    0x5C: b"\\\\",
-    0x08: b"\\b",
-    0x0C: b"\\f",
-    0x0A: b"\\n",
-    0x0D: b"\\r",
-    0x09: b"\\t",
-}
+# What `json.dumps(x, ensure_ascii=False)` writes with a backslash.
 _ESCAPED = tuple(sorted({*range(0x20), 0x22, 0x5C}))
 
 
@@ -51,7 +41,7 @@ def invert(ranges: Ranges) -> Ranges:
     for first, last in normalize(ranges):
         edges.append((start, first - 1))
         start = last + 1
-    return intersect(normalize((*edges, (start, MAX_CODE_POINT))), _SCALARS)
+    return intersect(normalize((*edges, (start, MAX_CODE_POINT))), ALL_CHARACTERS)
 
 
 def intersect(left: Ranges, right: Ranges) -> Ranges:
@@ -63,7 +53,7 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
 def utf8(ranges: Ranges) -> Node:
     """One character of the set, in UTF-8. Cost: about one step per range, once per set."""
     by_tail: dict[Node, int] = {}
-    for lengths in _byte_sequences(intersect(ranges, _SCALARS)):
+    for lengths in _byte_sequences(intersect(ranges, ALL_CHARACTERS)):
         _add_sequence(by_tail, lengths)
     return _join_leads(by_tail)
 
@@ -122,13 +112,8 @@ def _cut(first: int, last: int) -> int | None:
 def json_spelling(ranges: Ranges) -> Node:
     """One character of the set as `json.dumps(..., ensure_ascii=False)` writes it inside a string."""
     plain = intersect(ranges, invert(tuple((c, c) for c in _ESCAPED)))
-    escaped = [json_escape(c) for c in _ESCAPED if any(a <= c <= b for a, b in ranges)]
+    escaped = [json_text(chr(c)) for c in _ESCAPED if any(a <= c <= b for a, b in ranges)]
     return nodes.alternation((utf8(plain), nodes.words(escaped)))
-
-
-def json_escape(code_point: int) -> bytes:
-    """The escape of a character that a JSON string cannot hold as it is."""
-    return _SHORT_ESCAPES.get(code_point) or b"\\u%04x" % code_point
 
 
 def json_text(text: str) -> bytes:

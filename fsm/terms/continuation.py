@@ -19,7 +19,10 @@ from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from fsm.terms import node as nodes
-from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Node
+from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Kind, Node
+
+MAX_BEGINNINGS = 64
+"""Ways to begin a pattern that are made terms of one by one."""
 
 Behind = tuple[Node, ...]
 """For each lookbehind that a continuation may still test, in its order: the derivative of its term by the text so far."""
@@ -55,11 +58,12 @@ class Alternation(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition(Step):
-    """Repetition: reads the body, never empty, `lo` to `hi` times (None: no bound)."""
+    """Repetition: reads the body, never empty, `lo` to `hi` times (None: no bound); `is_lazy` matters to match priority alone."""
 
     body: Step
     lo: int
     hi: int | None
+    is_lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,10 +83,18 @@ class Rest(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class After(Step):
-    """A lookbehind: reads nothing, and holds where all of the text so far belongs to a language, or does not."""
+    """A lookbehind: reads nothing, and holds where all of the text so far belongs to a language, or does not.
+
+    With `is_local` it looks at the last character only.
+    """
 
     node: Node
     is_negative: bool
+    is_local: bool = False
+
+    def among(self, node: Node) -> Node:
+        """The texts of a term, all that was read so far, after which it holds."""
+        return nodes.intersection((node, nodes.complement(self.node) if self.is_negative else self.node))
 
 
 class Continuation:
@@ -104,9 +116,25 @@ class Continuation:
         self.step, self.lo, self.hi, self.rest = step, lo, hi, rest
         found = step.behind.union(() if rest is None else rest.behind)
         self.behind = tuple(sorted(found, key=lambda node: node.serial))
-        self.plain = None
-        if isinstance(step, Plain) and (rest is None or rest.plain is not None):
-            self.plain = step.node if rest is None or rest.plain is None else nodes.concat(step.node, rest.plain)
+        after = EPSILON if rest is None else rest.plain
+        self.plain = None if after is None else self._plain(after)
+
+    def _plain(self, after: Node) -> Node | None:
+        """All of it as a term, given what comes after the step; None where it is read with lookbehinds, or turn by turn."""
+        step, rest = self.step, self.rest
+        if isinstance(step, Plain):
+            return nodes.concat(step.node, after)
+        if isinstance(step, Rest):
+            return nodes.intersection((step.node, after))
+        if isinstance(step, Alternation):
+            ways = [continuation(part, rest) for part in step.steps]
+            plain = [after if way is None else way.plain for way in ways]
+            return None if None in plain else nodes.alternation(way for way in plain if way is not None)
+        if isinstance(step, Lookahead):
+            seen = continuation(step.body, continuation(_ANYTHING, None))
+            if seen is not None and seen.plain is not None:
+                return nodes.intersection((nodes.complement(seen.plain) if step.is_negative else seen.plain, after))
+        return None
 
     def is_over(self, behind: Behind) -> bool:
         """True when the text may end here."""
@@ -119,7 +147,7 @@ class Continuation:
         return True
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _ANYTHING = Plain(frozenset(), ANYTHING)
 
 
@@ -166,13 +194,29 @@ def follow(head: Node, rest: Continuation | None, behind: Mapping[Node, Node]) -
         return head
     if rest.plain is not None:
         return nodes.concat(head, rest.plain)
-    return nodes.intern_continuation(head, rest, tuple(behind[node] for node in rest.behind))
+    now = tuple(behind[node] for node in rest.behind)
+    return nodes.intern(Kind.CONTINUATION, (head, rest, now), head.nullable and rest.is_over(now), (head, *now))
 
 
 def begin(step: Step) -> Node:
-    """The term of a step that reads a whole text."""
-    start = continuation(step, None)
-    return EPSILON if start is None else follow(EPSILON, start, {node: node for node in start.behind})
+    """The term of a step that reads a whole text.
+
+    As long as all that comes before a lookbehind is one term, the lookbehind is an intersection with it; alternatives are followed one by
+    one, up to `MAX_BEGINNINGS`.
+    """
+    found, waiting = list[Node](), [(EPSILON, continuation(step, None))]
+    while waiting:
+        head, rest = waiting.pop()
+        while rest is not None and rest.plain is None and isinstance(rest.step, Plain | After):
+            head = nodes.concat(head, rest.step.node) if isinstance(rest.step, Plain) else rest.step.among(head)
+            rest = rest.rest
+        if rest is None or rest.plain is not None:
+            found.append(head if rest is None or rest.plain is None else nodes.concat(head, rest.plain))
+        elif isinstance(rest.step, Alternation) and len(found) + len(waiting) < MAX_BEGINNINGS:
+            waiting += [(head, continuation(part, rest.rest)) for part in rest.step.steps]
+        else:
+            found.append(follow(head, rest, {node: node for node in rest.behind}))
+    return nodes.alternation(found)
 
 
 def entered(rest: Continuation, behind: Behind) -> Node:

@@ -24,8 +24,8 @@ Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
 _DIGITS = 0x3FF << 48
-_DIGIT_WORK = 50  # ten remainders, each asked for the digits that may still come
-_MAX_EXITS = 500  # states of a head that are looked at for one where it may end
+_DIGIT_WORK = 50  # ten remainders, each compared with the digits that may still come
+_MAX_EXITS = 500  # states of a head that are searched for one where it may end
 
 
 _shared: dict[Node, Arcs] = {}
@@ -232,17 +232,17 @@ class Derivatives:
         if known is not None:
             return known
         with self._lock:
-            self._settle(node, alphabet)
+            self._solve(node, alphabet)
             return self._inhabited[node, alphabet]
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
-        """What is known of a node without a look at its parts."""
+        """What is known of a node without visiting its parts."""
         if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
             return True
         return self._inhabited.get((node, alphabet))
 
-    def _settle(self, root: Node, alphabet: int) -> None:
-        """Find the least fixed point over everything below `root` (rules make circles)."""
+    def _solve(self, root: Node, alphabet: int) -> None:
+        """Find which terms below `root` have a text: the least fixed point of `_holds`, as rules make circles."""
         found = {root}
         order, inner = [root], list[Node]()
         for node in order:
@@ -330,7 +330,17 @@ class Derivatives:
             if head is EPSILON:
                 return self._may_begin(tail, rival)
             return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
-        return _holds(node, value, alphabet)
+        kind = node.kind
+        if kind is Kind.FIELDS:
+            table, *place = node.args
+            return bool(table.is_inhabited(*place, value, alphabet))
+        if kind is Kind.MEMBERS:
+            return bool(node.args[0].is_inhabited(node.args[1], value))
+        if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
+            return all(value[c] for c in nodes.children(node))
+        if kind is Kind.ALTERNATION:
+            return any(value[c] for c in node.args)
+        return kind is Kind.REPEAT and (node.args[1] == 0 or value[node.args[0]])
 
     def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
         """True when some text of `head` can be followed by one of the bytes while neither it nor its rival can go on with it."""
@@ -425,7 +435,7 @@ class Derivatives:
 
 
 def _is_known(node: Node) -> bool:
-    """True when the parts of many fields need not be looked at to know that there is a text."""
+    """True when a text is known to exist, of fields without visiting all of their parts."""
     if node.kind is Kind.FIELDS:
         table, start, lo, hi, _ = node.args
         node.is_inhabited = table.is_known(start, lo, hi)
@@ -435,20 +445,6 @@ def _is_known(node: Node) -> bool:
 def _one_less(loop: Node) -> Node:
     body, lo, hi = loop.args
     return nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-
-
-def _holds(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
-    kind = node.kind
-    if kind is Kind.FIELDS:
-        table, *place = node.args
-        return bool(table.is_inhabited(*place, value, alphabet))
-    if kind is Kind.MEMBERS:
-        return bool(node.args[0].is_inhabited(node.args[1], value))
-    if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
-        return all(value[c] for c in nodes.children(node))
-    if kind is Kind.ALTERNATION:
-        return any(value[c] for c in node.args)
-    return kind is Kind.REPEAT and (node.args[1] == 0 or value[node.args[0]])
 
 
 def _needed(node: Node) -> tuple[Node, ...]:

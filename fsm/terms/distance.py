@@ -1,18 +1,21 @@
-"""Estimates of the length of the shortest text of a term, computed from its parts: the heuristic of the emptiness search.
+"""Lengths of the texts of a term, computed from its parts: the heuristic of the emptiness search, and whether there is a longest text.
 
-An estimate may be too small or too large: rules are not expanded, and a complement or a machine counts as one byte.
+An estimate of the shortest length (`Distances`) may be too small or too large: rules are not expanded, and a complement or a machine counts
+as one byte.
 """
 
 from __future__ import annotations
 
-from fsm.terms.node import Kind, Node
+from fsm.terms.node import Kind, Node, folded
 
+_WHOLE = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.CONCAT})
+_FIRST = frozenset({Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION})
 _SUMS = frozenset({Kind.CONCAT, Kind.MUNCH, Kind.INTERSECTION})
-"""What one member of an intersection asks for is seldom what another one does."""
+"""Members of an intersection are summed, since they seldom require the same bytes."""
 
 
 class Distances:
-    """Guesses for terms, remembered for as long as this object lives.
+    """Estimates of the length of the shortest text of terms, remembered for as long as this object lives.
 
     Args:
         max_memo: most remembered terms; at the limit the memory starts anew.
@@ -24,32 +27,36 @@ class Distances:
 
     def of(self, node: Node) -> int:
         """A number of bytes; 0 for what accepts the empty text. Cost: 2 us per part that was not met before."""
-        known = self._known
-        if node not in known:
-            if len(known) > self.max_memo:
-                known.clear()
-            stack = [node]
-            while stack:
-                missing = [part for part in _parts(stack[-1]) if part not in known]
-                stack += missing
-                if not missing:
-                    top = stack.pop()
-                    known[top] = _guess(top, [known[part] for part in _parts(top)])
-        return known[node]
+        known = self._known.get(node)
+        if known is None:
+            if len(self._known) > self.max_memo:
+                self._known.clear()
+            known = folded(node, lambda part: () if part.nullable else _parts(part), _estimate, self._known)
+        return known
+
+
+def is_endless(root: Node, known: dict[Node, bool]) -> bool:
+    """Return whether some part of a term repeats without a bound, so that its texts may be of any length.
+
+    An intersection is endless where all of its members are: `a* & b*` counts as endless. Machines and rules count as
+    bounded.
+
+    Args:
+        root: a term that is not empty.
+        known: remembers terms from one call to the next.
+
+    Cost: 0.3 us per part that was not met before.
+    """
+    return folded(root, lambda node: node.args if node.kind is Kind.COMPLEMENT else _parts(node), _is_endless, known)
 
 
 def _parts(node: Node) -> tuple[Node, ...]:
-    kind, args = node.kind, node.args
-    if node.nullable:
-        return ()
-    if kind in (Kind.ALTERNATION, Kind.INTERSECTION, Kind.CONCAT):
-        return args
-    if kind is Kind.MUNCH:
-        return args[:2]
-    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION) else ()
+    if node.kind in _WHOLE:
+        return node.args
+    return node.args[:2] if node.kind is Kind.MUNCH else node.args[:1] if node.kind in _FIRST else ()
 
 
-def _guess(node: Node, parts: list[int]) -> int:
+def _estimate(node: Node, parts: list[int]) -> int:
     if node.nullable:
         return 0
     if node.kind is Kind.LITERAL:
@@ -60,3 +67,11 @@ def _guess(node: Node, parts: list[int]) -> int:
     if node.kind is Kind.ALTERNATION:
         return min(parts)
     return sum(parts) if node.kind in _SUMS else max([1, *parts])
+
+
+def _is_endless(node: Node, parts: list[bool]) -> bool:
+    if node.kind is Kind.REPEAT:
+        return node.args[2] is None or parts[0]
+    if node.kind is Kind.INTERSECTION:
+        return all(parts)
+    return not parts[0] if node.kind is Kind.COMPLEMENT else any(parts)

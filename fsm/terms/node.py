@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
 
 from fsm.errors import ExpressionError
 from fsm.terms import work_budget as work
+
+Value = TypeVar("Value")
 
 ALL_BYTES = (1 << 256) - 1
 MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap
@@ -94,7 +96,7 @@ class Node:
 
 
 class Rule:
-    """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first asked for.
+    """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first needed.
 
     The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body. Where
     the body refers to the rule, the two would form a reference cycle: make such rules with `Rules`.
@@ -232,20 +234,30 @@ class Rules:
         return reference(outer)
 
 
-class WordList:
-    """A sorted tuple of distinct words; its hash is computed once, so that a set of 50,000 words is cheap to intern."""
+class Content:
+    """Base of immutable arguments of nodes, equal where their content is; its hash is computed once, so that they are cheap to intern."""
 
-    __slots__ = ("_hash", "words")
+    __slots__ = ("_content", "_hash")
 
-    def __init__(self, words: tuple[bytes, ...]) -> None:
-        self.words = words
-        self._hash = hash(words)
+    def __init__(self, *content: Hashable) -> None:
+        self._content = content
+        self._hash = hash(content)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, WordList) and self.words == other.words)
+        return self is other or (type(self) is type(other) and self._content == other._content)
+
+
+class WordList(Content):
+    """A sorted tuple of distinct words."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[bytes, ...]) -> None:
+        super().__init__(words)
+        self.words = words
 
 
 class _Entry(ref[Node]):
@@ -261,19 +273,27 @@ _building = threading.RLock()
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
 _serial = iter(range(1 << 62))
 _numbers = iter(range(1 << 62))  # of rules
+PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
+"""The kinds of terms that a prefix consists of, such as the rest of a number."""
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.CONTINUATION, Kind.EMPTY})
 
 
-def _intern(
+def intern(
     kind: Kind,
     args: tuple[Any, ...],
     nullable: bool,
     children: tuple[Node, ...] = (),
     key: tuple[Any, ...] | None = None,
 ) -> Node:
-    """The one node with these arguments. `key` tells it from others where the arguments would lead from there back to the node."""
+    """The one node with these arguments, made if need be; the functions below simplify before they call this one.
+
+    Args:
+        kind, args, nullable: of the node.
+        children: the terms whose properties the node has, too.
+        key: what tells it from others, where the arguments would lead from there back to the node.
+    """
     if key is None:
         key = (kind, *args)
     entry = _interned.get(key)
@@ -328,8 +348,8 @@ def _forget(entry: ref[Node]) -> None:
             del _interned[entry.key]
 
 
-EMPTY = _intern(Kind.EMPTY, (), False)
-EPSILON = _intern(Kind.EPSILON, (), True)
+EMPTY = intern(Kind.EMPTY, (), False)
+EPSILON = intern(Kind.EPSILON, (), True)
 
 
 def byte_set(mask: int) -> Node:
@@ -337,8 +357,8 @@ def byte_set(mask: int) -> Node:
     if not mask:
         return EMPTY
     if mask & (mask - 1) == 0:
-        return _intern(Kind.LITERAL, (bytes((mask.bit_length() - 1,)),), False)
-    return _intern(Kind.BYTES, (mask,), False)
+        return intern(Kind.LITERAL, (bytes((mask.bit_length() - 1,)),), False)
+    return intern(Kind.BYTES, (mask,), False)
 
 
 def byte_range(first: int, last: int) -> Node:
@@ -350,8 +370,8 @@ def literal(text: bytes) -> Node:
     """Exactly this text, which may be empty."""
     node = EPSILON
     for start in reversed(range(0, len(text), MAX_LITERAL)):
-        piece = _intern(Kind.LITERAL, (text[start : start + MAX_LITERAL],), False)
-        node = piece if node is EPSILON else _intern(Kind.CONCAT, (piece, node), False, (piece, node))
+        piece = intern(Kind.LITERAL, (text[start : start + MAX_LITERAL],), False)
+        node = piece if node is EPSILON else intern(Kind.CONCAT, (piece, node), False, (piece, node))
     return node
 
 
@@ -367,38 +387,44 @@ def word_range(word_list: WordList, lo: int, hi: int, depth: int) -> Node:
         return EMPTY
     if hi - lo == 1:
         return literal(word_list.words[lo][depth:])
-    return _intern(Kind.WORDS, (word_list, lo, hi, depth), len(word_list.words[lo]) == depth)
+    return intern(Kind.WORDS, (word_list, lo, hi, depth), len(word_list.words[lo]) == depth)
+
+
+def next_words(texts: Sequence[bytes], lo: int, hi: int, depth: int) -> Iterator[tuple[int, int, int]]:
+    """Yield each byte at `depth` of the sorted texts lo..hi, alike before it and longer, and the range of texts that have it."""
+    while lo < hi:
+        byte = texts[lo][depth]
+        end = hi if byte == 255 else bisect_left(texts, texts[lo][:depth] + bytes((byte + 1,)), lo, hi)
+        yield byte, lo, end
+        lo = end
 
 
 def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
     """Yield each next byte of a range of words with the range that it leaves."""
     texts = word_list.words
-    if len(texts[lo]) == depth:
-        lo += 1
-    while lo < hi:
-        byte = texts[lo][depth]
-        end = hi if byte == 255 else bisect_left(texts, texts[lo][:depth] + bytes((byte + 1,)), lo, hi)
-        yield byte, word_range(word_list, lo, end, depth + 1)
-        lo = end
+    for byte, first, last in next_words(texts, lo + (len(texts[lo]) == depth), hi, depth):
+        yield byte, word_range(word_list, first, last, depth + 1)
 
 
-def narrow(texts: Sequence[bytes], lo: int, hi: int, depth: int, byte: int) -> tuple[int, int]:
-    """Those of the sorted texts lo..hi, all alike in their first `depth` bytes, in which `byte` comes next. Cost: two searches."""
-    before = texts[lo][:depth]
-    first = bisect_left(texts, before + bytes((byte,)), lo, hi)
-    return first, hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), first, hi)
+def narrowed(
+    data: bytes, position: int, texts: Sequence[bytes], lo: int, hi: int, depth: int
+) -> tuple[int, int, int, int]:
+    """Narrow the sorted texts lo..hi, alike in their first `depth` bytes, by bytes of `data`, while several are left and none of them ends.
+
+    Returns:
+        The new lo, hi and depth, and the position after the last byte that was read. Cost: two searches per byte.
+    """
+    while position < len(data) and hi - lo > 1 and len(texts[lo]) > depth:
+        before, byte = texts[lo][:depth], data[position]
+        lo = bisect_left(texts, before + bytes((byte,)), lo, hi)
+        hi = hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), lo, hi)
+        depth, position = depth + 1, position + 1
+    return lo, hi, depth, position
 
 
 def read_words(data: bytes, position: int, word_list: WordList, lo: int, hi: int, depth: int) -> tuple[Node, int]:
-    """Narrow a range of words by bytes from `position` on, as far as none of them ends: what is left, and the position after it.
-
-    Cost: two searches per byte, and one term.
-    """
-    texts = word_list.words
-    while position < len(data) and lo < hi and len(texts[lo]) > depth:
-        lo, hi = narrow(texts, lo, hi, depth, data[position])
-        depth += 1
-        position += 1
+    """Narrow a range of words by bytes from `position` on: what is left, and the position after it. Cost: see `narrowed`, and one term."""
+    lo, hi, depth, position = narrowed(data, position, word_list.words, lo, hi, depth)
     return word_range(word_list, lo, hi, depth), position
 
 
@@ -433,7 +459,7 @@ def concat(head: Node, tail: Node) -> Node:
         first, rest = first_and_rest(tail)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
-    return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+    return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
@@ -446,17 +472,17 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
         head: what is read first.
         tail: what comes after it.
         rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
-            After an empty head this is told in full: no beginning of the tail is a text of the rival, but for the empty one.
+            After an empty head this is exact: no beginning of the tail is a text of the rival, but for the empty one.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
     if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
-    return _intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
+    return intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
 
 
 def _is_guarded(node: Node) -> bool:
-    """True where the empty text belongs to the node, and what may come after it is said inside."""
+    """True where the empty text belongs to the node, and a MUNCH inside restricts what may follow."""
     while node.kind is Kind.CONCAT and node.nullable:
         if node.args[0].kind is Kind.MUNCH:
             return True
@@ -485,8 +511,8 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
     first, rest = first_and_rest(tail)
     if first.kind is not Kind.LITERAL or len(head.args[0]) + len(first.args[0]) > MAX_LITERAL:
         return None
-    joined = _intern(Kind.LITERAL, (head.args[0] + first.args[0],), False)
-    return joined if rest is EPSILON else _intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
+    joined = intern(Kind.LITERAL, (head.args[0] + first.args[0],), False)
+    return joined if rest is EPSILON else intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
 
 
 def _chain(node: Node) -> Iterator[Node]:
@@ -566,7 +592,7 @@ def _unite(children: Iterable[Node]) -> _Union:
     if len(members) <= 1:
         return next(iter(members), EMPTY)
     ordered = tuple(sorted(members, key=_by_serial))
-    return _intern(Kind.ALTERNATION, ordered, any(m.nullable for m in ordered), ordered)
+    return intern(Kind.ALTERNATION, ordered, any(m.nullable for m in ordered), ordered)
 
 
 def _by_serial(node: Node) -> int:
@@ -655,7 +681,7 @@ def intersection(children: Iterable[Node]) -> Node:
     if len(members) <= 1:
         return next(iter(members), ANYTHING)
     ordered = tuple(sorted(members, key=_by_serial))
-    return _intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
+    return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
 
 
 def complement(child: Node) -> Node:
@@ -668,7 +694,7 @@ def complement(child: Node) -> Node:
     if child.kind is Kind.COMPLEMENT:
         inner: Node = child.args[0]
         return inner
-    return _intern(Kind.COMPLEMENT, (child,), not child.nullable, (child,))
+    return intern(Kind.COMPLEMENT, (child,), not child.nullable, (child,))
 
 
 def require_regular(node: Node, operator: str) -> None:
@@ -709,7 +735,7 @@ def repeat(body: Node, lo: int = 0, hi: int | None = None) -> Node:
         lo, hi = lo * least, None if most is None or hi is None else hi * most
     if body.nullable:
         lo = 0
-    return _intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
+    return intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
 
 
 def _counts_join(least: int, most: int | None, lo: int, hi: int | None) -> bool:
@@ -728,7 +754,7 @@ def optional(body: Node) -> Node:
 
 def reference(rule: Rule) -> Node:
     """What `rule` stands for, looked up when it is first needed."""
-    return _intern(Kind.RULE, (rule,), False, key=(Kind.RULE, rule.number))
+    return intern(Kind.RULE, (rule,), False, key=(Kind.RULE, rule.number))
 
 
 def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node:
@@ -739,44 +765,11 @@ def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node
     shortest = most is None or most >= len(str(divisor))
     if not shortest and all(-remainder * 10**n % divisor >= 10**n for n in range((most or 0) + 1)):
         return EMPTY
-    return _intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
-
-
-class FieldTable(Protocol):
-    """What a FIELDS node needs of its entries; `fields.FieldList` is the one."""
-
-    def witnesses(self, start: int) -> tuple[Node, ...]:
-        """A few of the parts from entry `start` on: one that is not plain and one that is not regular, if there are any."""
-
-    def parts(self, start: int) -> tuple[Node, ...]:
-        """The terms that selections from entry `start` on are built from."""
-
-
-def intern_fields(table: FieldTable, start: int, lo: int, hi: int, depth: int) -> Node:
-    """A FIELDS node; `fields.fields` and `fields.narrowed` are the ways to make one."""
-    return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.witnesses(start))
-
-
-class Members(Protocol):
-    """What a MEMBERS node needs of its table; `members.MemberTable` is the one."""
-
-    @property
-    def parts(self) -> tuple[Node, ...]:
-        """The terms of all values and keys."""
-
-    @property
-    def is_free(self) -> bool:
-        """True when every state that can be reached can be completed, given that every value can be."""
-
-
-def intern_members(table: Members, state: tuple[int, int, int]) -> Node:
-    """A MEMBERS node; `MemberTable.members` is the way to make one."""
-    unsure = () if table.is_free else (EMPTY,)
-    return _intern(Kind.MEMBERS, (table, state), False, (*table.parts, *unsure))
+    return intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
 
 
 class Check(Protocol):
-    """What a CHECK node asks of a whole text; hashable, equal where it asks the same.
+    """The condition of a CHECK node on a whole text; hashable, equal where it is the same condition.
 
     Attributes:
         telling_bytes: those after which `fault` may know more than before.
@@ -784,7 +777,7 @@ class Check(Protocol):
 
     @property
     def telling_bytes(self) -> frozenset[int]:
-        """See the attributes; empty where `fault` never tells."""
+        """See the attributes; empty where `fault` never finds one."""
 
     def holds(self, data: bytes) -> bool:
         """True when the whole text passes."""
@@ -795,7 +788,7 @@ class Check(Protocol):
 
 def checked(body: Node, check: Check) -> Node:
     """The texts of `body` that pass a check; for the automaton alone, all texts of `body`."""
-    return EMPTY if body is EMPTY else _intern(Kind.CHECK, (body, check), body.nullable, (body,))
+    return EMPTY if body is EMPTY else intern(Kind.CHECK, (body, check), body.nullable, (body,))
 
 
 class Machine(Protocol):
@@ -805,29 +798,21 @@ class Machine(Protocol):
         """True when the text may end in `state`."""
 
     def parts(self, state: Any) -> tuple[Node, ...]:
-        """The terms whose arcs `arcs` asks for."""
+        """The terms whose arcs `arcs` needs; none where the steps are arithmetic."""
+        return ()
 
     def arcs(self, state: Any, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterable[tuple[int, Node]]:
-        """Disjoint masks of bytes, each with the term that is left; `known` has the arcs of all `parts`."""
+        """Disjoint masks of bytes, each with the term that is left: those of the only part, which is what `state` accepts.
+
+        `known` has the arcs of all `parts`.
+        """
+        parts = self.parts(state)
+        return known[parts[0]] if parts else ()
 
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     """What `reader` accepts from `state` on; `is_plain` promises that this is never empty, nor anything that it leads to."""
-    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
-
-
-class Reading(Protocol):
-    """What a CONTINUATION node needs of the continuation that follows its head; implemented by `continuation.Continuation`."""
-
-    def is_over(self, behind: tuple[Node, ...]) -> bool:
-        """True when the text may end before the continuation, given the state of the lookbehinds."""
-
-
-def intern_continuation(head: Node, continuation: Reading, behind: tuple[Node, ...]) -> Node:
-    """A CONTINUATION node; made by `continuation.follow`."""
-    return _intern(
-        Kind.CONTINUATION, (head, continuation, behind), head.nullable and continuation.is_over(behind), (head, *behind)
-    )
+    return intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -850,6 +835,34 @@ def children(node: Node) -> tuple[Node, ...]:
         parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
         return parts
     return ()
+
+
+def all_parts(root: Node) -> Iterator[Node]:
+    """A term and all that it is built from, each once, breadth first; the bodies of rules included."""
+    seen, queue = {root}, [root]
+    for node in queue:
+        yield node
+        new = [child for child in children(node) if child not in seen]
+        seen.update(new)
+        queue += new
+
+
+def folded(
+    root: Node,
+    parts: Callable[[Node], tuple[Node, ...]],
+    combine: Callable[[Node, list[Value]], Value],
+    known: dict[Node, Value],
+) -> Value:
+    """What `combine` makes of a term and of the values of its `parts`, from the bottom up, without recursion; `known` keeps all values."""
+    stack = [] if root in known else [root]
+    while stack:
+        below = parts(stack[-1])
+        missing = [part for part in below if part not in known]
+        stack += missing
+        if not missing:
+            top = stack.pop()
+            known[top] = combine(top, [known[part] for part in below])
+    return known[root]
 
 
 def memory(root: Node) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from fsm.terms import node as nodes
-from fsm.terms.node import EMPTY, Node
+from fsm.terms.node import EMPTY, Kind, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ State = tuple[int, int, int]
 """A bit set of the slots seen (in a fixed order: the next slot), the number of members, the duties done."""
 
 
-class MemberTable:
+class MemberTable(nodes.Content):
     """The members of one object.
 
     Args:
@@ -53,7 +53,6 @@ class MemberTable:
     """
 
     __slots__ = (
-        "_hash",
         "_required",
         "_slots",
         "close",
@@ -82,16 +81,7 @@ class MemberTable:
         self._slots = 1 + max((e.slot for e in entries if e.slot is not None), default=-1)
         self._required = sum(1 << slot for slot in {e.slot for e in entries if e.is_required} if slot is not None)
         self.parts = tuple(dict.fromkeys((comma, close, *(part for e in entries for part in (e.key, e.value)))))
-        self._hash = hash(self._content())
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, MemberTable) and self._content() == other._content())
-
-    def _content(self) -> tuple[object, ...]:
-        return self.entries, self.lo, self.hi, self.duties, self.is_ordered, self.comma, self.close
+        super().__init__(entries, lo, hi, duties, is_ordered, comma, close)
 
     @property
     def is_free(self) -> bool:
@@ -100,7 +90,11 @@ class MemberTable:
 
     def members(self) -> Node:
         """All members and the closing end, from the opening one on."""
-        return nodes.alternation((self._end((0, 0, 0)), nodes.intern_members(self, (0, 0, 0))))
+        return nodes.alternation((self._end((0, 0, 0)), self._members((0, 0, 0))))
+
+    def _members(self, state: State) -> Node:
+        unsure = () if self.is_free else (EMPTY,)
+        return nodes.intern(Kind.MEMBERS, (self, state), False, (*self.parts, *unsure))
 
     def expand(self, state: State) -> Node:
         """One member, and what comes after it."""
@@ -112,7 +106,7 @@ class MemberTable:
     def _after(self, state: State) -> Node:
         more: list[Node] = [self._end(state)]
         if next(self._available(state), None) is not None:
-            more.append(nodes.concat(self.comma, nodes.intern_members(self, state)))
+            more.append(nodes.concat(self.comma, self._members(state)))
         return nodes.alternation(more)
 
     def _end(self, state: State) -> Node:

@@ -9,7 +9,7 @@ inside an intersection and behind that loop keep their bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fsm.terms import node as nodes
@@ -18,7 +18,7 @@ from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 MAX_NESTED = 8
 """Alternatives in alternatives that are looked into for a counted loop."""
 MAX_PARTS = 64
-"""Terms in a row that are looked at for one."""
+"""Terms in a row that are searched for one."""
 
 NEVER = 1 << 60
 """More rounds than any loop has."""
@@ -28,7 +28,7 @@ Counts = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLoop:
+class OpenLoop(nodes.Machine):
     """`body{lo,hi} rest` without its bounds, as a machine (see `node.machine`); the state n >= 0 is the loop after n rounds.
 
     The state -1 - n is what stands behind `rest` where the loop was left after n rounds. No state accepts by itself: what a term
@@ -48,10 +48,6 @@ class OpenLoop:
             return ()
         more = nodes.concat(self.body, self.at(state + 1))
         return (nodes.alternation((more, nodes.concat(self.rest, self.at(-1 - state)))),)
-
-    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
-        """The arcs of its part."""
-        return known[self.parts(state)[0]] if state >= 0 else ()
 
     def at(self, state: int) -> Node:
         """The term of a state."""
@@ -86,7 +82,7 @@ def done(state: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
+class Ruler(nodes.Machine):
     """`body*` beside a term that is walked, by which the characters of that term are counted; the only state is 0."""
 
     body: Node
@@ -98,10 +94,6 @@ class Ruler:
     def parts(self, state: int) -> tuple[Node, ...]:
         """One more round."""
         return (nodes.concat(self.body, self.term),)
-
-    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
-        """The arcs of its part."""
-        return known[self.parts(state)[0]]
 
     @property
     def term(self) -> Node:
@@ -196,28 +188,19 @@ def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
 
 def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:
     """The term that an open one stands for, given the bounds of its loops, and what other parts stand for. Cost: 2 us per part."""
-    known = dict(others)
-    stack = [node]
-    while stack:
-        top = stack[-1]
-        parts: tuple[Node, ...] = ()
-        if top.kind is Kind.CONCAT:
-            parts = top.args[1:]
-        elif top.kind in (Kind.ALTERNATION, Kind.INTERSECTION):
-            parts = top.args
-        missing = [part for part in parts if part not in known]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        if top.kind is Kind.CONCAT:
-            known[top] = nodes.concat(top.args[0], known[top.args[1]])
-        elif top.kind is Kind.ALTERNATION:
-            known[top] = nodes.alternation([known[part] for part in parts])
-        elif top.kind is Kind.INTERSECTION:
-            known[top] = nodes.intersection([known[part] for part in parts])
-        elif top.kind is Kind.MACHINE and isinstance(top.args[0], OpenLoop):
-            known[top] = top.args[0].closed(top.args[1], bounds[top.args[0]])
-        else:
-            known[top] = top
-    return known[node]
+
+    def parts(part: Node) -> tuple[Node, ...]:
+        if part.kind is Kind.CONCAT:
+            return part.args[1:]
+        return part.args if part.kind in (Kind.ALTERNATION, Kind.INTERSECTION) else ()
+
+    def close(part: Node, inside: list[Node]) -> Node:
+        if part.kind is Kind.CONCAT:
+            return nodes.concat(part.args[0], inside[0])
+        if inside:
+            return (nodes.alternation if part.kind is Kind.ALTERNATION else nodes.intersection)(inside)
+        if part.kind is Kind.MACHINE and isinstance(part.args[0], OpenLoop):
+            return part.args[0].closed(part.args[1], bounds[part.args[0]])
+        return part
+
+    return nodes.folded(node, parts, close, dict(others))

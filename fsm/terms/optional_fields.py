@@ -7,15 +7,14 @@ of the list that can still follow. What stands before and after the sequence is 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from fsm.errors import ExpressionError
 from fsm.terms import node as nodes
-from fsm.terms.node import EMPTY, Node
+from fsm.terms.node import EMPTY, Kind, Node
 
 
-class FieldList:
+class FieldList(nodes.Content):
     """Entries in their order: `words[i]` begins entry i, `values[i]` follows it.
 
     After an entry that is not the last there is either `stop`, or `between` and a later entry; after the last entry there
@@ -25,7 +24,7 @@ class FieldList:
         ExpressionError: a word is the beginning of another, or there is no entry.
     """
 
-    __slots__ = ("_flags", "_hash", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
+    __slots__ = ("_flags", "_places", "between", "last", "ranks", "stop", "values", "words")
 
     def __init__(
         self, words: tuple[bytes, ...], values: tuple[Node, ...], between: Node, stop: Node, last: Node
@@ -33,29 +32,19 @@ class FieldList:
         self.values, self.between, self.stop, self.last = values, between, stop, last
         self.ranks = tuple(sorted(range(len(words)), key=words.__getitem__))
         self.words = tuple(words[rank] for rank in self.ranks)
-        self._order = words
         self._places = sorted(range(len(words)), key=self.ranks.__getitem__)
         self._flags = self._witnesses()
-        self._hash = hash((words, values, between, stop, last))
+        super().__init__(words, values, between, stop, last)
         if not words or any(b.startswith(a) for a, b in zip(self.words, self.words[1:], strict=False)):
             raise ExpressionError("the words of fields must be given, and none may be the beginning of another.")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, FieldList) and self._content() == other._content())
-
-    def _content(self) -> tuple[object, ...]:
-        return self._order, self.values, self.between, self.stop, self.last
 
     def _witnesses(self) -> list[tuple[Node, ...]]:
         found: tuple[Node, ...] = ()
         for part in (self.between, self.last, self.stop):
-            found = found if part is EMPTY else _with_news(found, part)
+            found = found if part is EMPTY else _with_new_kind(found, part)
         out = []
         for value in reversed(self.values):
-            found = _with_news(found, value)
+            found = _with_new_kind(found, value)
             out.append(found)
         return out[::-1]
 
@@ -108,40 +97,28 @@ class FieldList:
 
     def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
         """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
-        words = self.words
-        while lo < hi:
-            head = words[lo][: depth + 1]
-            byte = head[depth]
-            end = hi if byte == 255 else bisect_left(words, head[:depth] + bytes((byte + 1,)), lo, hi)
-            target = narrowed(self, start, lo, end, depth + 1)
+        for byte, first, last in nodes.next_words(self.words, lo, hi, depth):
+            target = narrowed(self, start, first, last, depth + 1)
             if target is not EMPTY:
                 yield byte, target
-            lo = end
 
 
 def read_fields(
     data: bytes, position: int, table: FieldList, start: int, lo: int, hi: int, depth: int
 ) -> tuple[Node, int]:
-    """Narrow a run by bytes from `position` on, as long as several words are left: the term, and the position after it.
-
-    Cost: two searches per byte, and one term.
-    """
-    words = table.words
-    while position < len(data) and hi - lo > 1:
-        lo, hi = nodes.narrow(words, lo, hi, depth, data[position])
-        depth += 1
-        position += 1
+    """Narrow a run by bytes from `position` on: the term, and the position after it. Cost: see `node.narrowed`, and one term."""
+    lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
     return narrowed(table, start, lo, hi, depth), position
 
 
-def _with_news(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
+def _with_new_kind(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
     """Add a part that is not plain, not regular or checked, if it is the first such."""
-    is_news = (
+    is_new = (
         (not part.is_plain and all(n.is_plain for n in found))
         or (not part.is_regular and all(n.is_regular for n in found))
         or (part.is_checked and not any(n.is_checked for n in found))
     )
-    return (*found, part) if is_news else found
+    return (*found, part) if is_new else found
 
 
 def _is_over(text: bytes, alphabet: int) -> bool:
@@ -168,5 +145,5 @@ def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node
     common = depth
     while first[common] == last[common]:
         common += 1
-    rest = nodes.intern_fields(table, start, lo, hi, common)
+    rest = nodes.intern(Kind.FIELDS, (table, start, lo, hi, common), False, table.witnesses(start))
     return nodes.concat(nodes.literal(first[depth:common]), rest)

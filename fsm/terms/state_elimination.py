@@ -9,8 +9,8 @@ Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
@@ -66,21 +66,27 @@ def eliminated(arcs: Arcs[State], start: State, ends: Mapping[State, Node]) -> N
 
 def _kinds(arcs: Arcs[State], ends: Mapping[State, Node]) -> dict[State, int]:
     """A number for each state, the same for states from which the same texts lead to the same ends."""
-    numbers = {end: number for number, end in enumerate(dict.fromkeys(ends.values()), 1)}
-    kind = {state: numbers[ends[state]] if state in ends else 0 for state in arcs}
+    return refined({state: ends.get(state) for state in arcs}, lambda state, kind: _signature(arcs[state], kind))
+
+
+def refined(
+    kind: Mapping[State, Hashable], signature: Callable[[State, Mapping[State, Any]], Hashable]
+) -> dict[State, int]:
+    """Refine a partition of states until those of one class agree in their signature under it (Moore 1956); classes are numbered."""
+    count = len(set(kind.values()))
     while True:
-        seen: dict[tuple[object, ...], int] = {}
-        finer = {state: seen.setdefault((kind[state], *_signature(arcs[state], kind)), len(seen)) for state in arcs}
-        if len(seen) == len(set(kind.values())):
-            return kind
-        kind = finer
+        seen: dict[Hashable, int] = {}
+        finer = {state: seen.setdefault((kind[state], signature(state, kind)), len(seen)) for state in kind}
+        if len(seen) == count:
+            return finer
+        kind, count = finer, len(seen)
 
 
-def _signature(arcs: Iterable[tuple[int, State]], kind: dict[State, int]) -> list[tuple[int, int]]:
-    masks: dict[int, int] = {}
+def _signature(arcs: Iterable[tuple[int, State]], kind: Mapping[State, Any]) -> frozenset[tuple[Any, int]]:
+    masks: dict[Any, int] = {}
     for mask, target in arcs:
         masks[kind[target]] = masks.get(kind[target], 0) | mask
-    return sorted(masks.items())
+    return frozenset(masks.items())
 
 
 def _num_ways(edges: _Edges, state: int) -> tuple[int, int]:

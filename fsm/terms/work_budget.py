@@ -13,23 +13,23 @@ HEAVY = "loops inside loops that can begin and end in many places, or lookaround
 """What takes much work, for people."""
 
 
-class _Meter(threading.local):
+class _Work(threading.local):
     done = 0
     most: float = float("inf")
     exceeded: Callable[[], Exception] = RuntimeError
 
 
-_meter = _Meter()
+_work = _Work()
 
 
 def add(amount: int) -> None:
     """Count work of this thread."""
-    _meter.done += amount
+    _work.done += amount
 
 
 def done() -> int:
     """The work of this thread so far."""
-    return _meter.done
+    return _work.done
 
 
 class Bound:
@@ -46,27 +46,27 @@ class Bound:
         self._new = most, exceeded
 
     def __enter__(self) -> None:
-        self._before = _meter.most, _meter.exceeded
+        self._before = _work.most, _work.exceeded
         most, exceeded = self._new
-        if _meter.done + most < _meter.most:
-            _meter.most, _meter.exceeded = _meter.done + most, exceeded
+        if _work.done + most < _work.most:
+            _work.most, _work.exceeded = _work.done + most, exceeded
 
     def __exit__(self, *error: object) -> None:
-        _meter.most, _meter.exceeded = self._before
+        _work.most, _work.exceeded = self._before
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Count nothing of what this thread does inside, and bound nothing: it has bounds of its own, or is needed whatever it costs."""
-    before, most = _meter.done, _meter.most
-    _meter.most = float("inf")
+    before, most = _work.done, _work.most
+    _work.most = float("inf")
     try:
         yield
     finally:
-        _meter.done, _meter.most = before, most
+        _work.done, _work.most = before, most
 
 
 def check() -> None:
     """Raise the error of the nearest bound (`BudgetExceeded`), unless the work is within it."""
-    if _meter.done > _meter.most:
-        raise _meter.exceeded()
+    if _work.done > _work.most:
+        raise _work.exceeded()

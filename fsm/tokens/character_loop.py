@@ -8,22 +8,21 @@ after the exit into a small trie, and the work of one state is a depth-first wal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.bitmask import add_ids, pack, to_ids
+from fsm.bitmask import add_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_from, walk_narrow
+from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_each, walk_narrow
 
 MAX_OVERLAP = 4
 """Most bytes with which both a round and the rest may begin; with more, a breadth-first walk is cheaper."""
@@ -93,28 +92,12 @@ class Exits:
     token_ids: NDArray[np.int32]
     rounds: NDArray[np.uint16]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` takes."""
-        return {
-            "start": np.array(self.starts),
-            "token_ids": self.token_ids,
-            "rounds": self.rounds,
-            **self.trie.arrays(),
-        }
-
     @property
     def nbytes(self) -> int:
         """Bytes held, the branches of the trie included, all of which may be made one day."""
         return (
             50 * len(self.starts) + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
         )
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
-        """The exits that `arrays` was read from."""
-        starts = arrays["start"].tolist()
-        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.uint16)
-        return cls(Trie.from_arrays(arrays, len(starts) - 1), starts, token_ids, rounds)
 
 
 class CharacterLoop:
@@ -126,7 +109,6 @@ class CharacterLoop:
         trie: the trie of the tokens that have bytes, labelled with token ids.
         num_words: the length of a packed mask.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
-        arrays: what `arrays` of such a loop gave, in place of the walk.
         exits: where exits are remembered, for loops of one vocabulary together.
 
     Attributes:
@@ -148,7 +130,6 @@ class CharacterLoop:
         num_words: int,
         *,
         node: int = Trie.root,
-        arrays: Mapping[str, NDArray[Any]] | None = None,
         exits: ByteCache[Hashable, Exits] | None = None,
     ) -> None:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
@@ -158,39 +139,8 @@ class CharacterLoop:
         self._first = frozenset(automaton.moves(automaton.initial_state))
         self._uses: Counter[tuple[int, bool]] = Counter()
         self._refused = set[tuple[int, bool]]()
-        if arrays is None:
-            self._run(automaton, node)
-        else:
-            self._read(arrays)
+        self._run(automaton, node)
         self._inside = pack(self.rounds < NEVER)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays from which the loop is restored: the results of its walk and the exits that were grouped."""
-        is_between = self.between < NEVER
-        out: dict[str, NDArray[Any]] = {
-            "inside": self._inside.view(np.uint8),
-            "rounds": self.rounds[self.rounds < NEVER],
-            "between": pack(is_between).view(np.uint8),
-            "between_rounds": self.between[is_between],
-            "most_rounds": np.array([self.most_rounds]),
-        }
-        for byte, of_all in ((byte, of_all) for byte in range(256) for of_all in (False, True)):
-            exits = self._exits.get((*self._key, byte, of_all))
-            for name, array in ({} if exits is None else exits.arrays()).items():
-                out[f"{byte} {int(of_all)} {name}"] = array
-        return out
-
-    def _read(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.rounds = np.full(len(self._tokens), NEVER, np.uint16)
-        self.rounds[to_ids(arrays["inside"])] = arrays["rounds"]
-        self.between = np.full(len(self._trie), NEVER, np.uint16)
-        self.between[to_ids(arrays["between"])] = arrays["between_rounds"]
-        (self.most_rounds,) = arrays["most_rounds"].tolist()
-        for byte, of_all in {tuple(map(int, name.split()[:2])) for name in arrays if " " in name}:
-            prefix = f"{byte} {of_all} "
-            found = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            exits = Exits.from_arrays(found)
-            self._exits.put((*self._key, byte, bool(of_all)), exits, exits.nbytes)
 
     def _run(self, automaton: Automaton, node: int) -> None:
         """Walk the trie beside `body*`: the rounds of every token, NEVER for those that do not stay inside.
@@ -229,7 +179,7 @@ class CharacterLoop:
     @property
     def nbytes(self) -> int:
         """Bytes held, without the exits; the states of `body*` are guessed."""
-        return 60_000 + self.rounds.nbytes + self.between.nbytes + self._inside.nbytes
+        return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
@@ -286,7 +236,7 @@ class CharacterLoop:
         return words
 
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
-        """The packed mask of `(body* & ~texts) rest`, or None where this method does not tell.
+        """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply.
 
         It is that of `body* rest` but for tokens that leave right after one of the texts. This is sure where the place at which
         a token leaves is certain, and each of the texts is a row of rounds. What stays inside can always become longer than they are.
@@ -350,7 +300,7 @@ class CharacterLoop:
         steps, rounds = self._steps(bytes_)
         if lo > 0 or self._counts(hi):
             steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
-        return self._trie.labels_at(sweep_from(automaton, self._trie, state, steps))
+        return self._trie.labels_of(sweep_each(automaton, self._trie, state, steps)[0])[0]
 
 
 def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:

@@ -23,8 +23,8 @@ from fsm.terms.node import Kind
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep
 
-_MAX_TOLD = 2_000
-"""States of a term that are looked at to tell whether some bytes spell a text of it."""
+_MAX_VISITED = 2_000
+"""States of a term that are visited to decide whether some bytes spell a text of it."""
 
 Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Token ids, and the state to which each leads."""
@@ -63,14 +63,14 @@ class Spelling:
         self._trie = trie
         self._max_search = max_search
         self._distances = Distances()
-        self._derivatives = Derivatives(max_search=_MAX_TOLD)
+        self._derivatives = Derivatives(max_search=_MAX_VISITED)
         self._can_end: dict[int, bool] = {}
         self.is_exact = True
 
     def can_end(self, state: int) -> bool:
         """True when a sequence of tokens, the empty one included, is known to lead from `state` to an accepting state.
 
-        Cost: a look at the term where tokens of one byte spell one of its texts; else a walk of the trie per state that is visited.
+        Cost: one pass over the term where tokens of one byte spell one of its texts; else a walk of the trie per state that is visited.
         """
         known = self._known(state)
         return self._search(state) if known is None else known
@@ -86,12 +86,12 @@ class Spelling:
         """The answer without a search; None where that does not decide."""
         known = self._can_end.get(state)
         if known is None:
-            known = self._told(state)
+            known = self._decided_by_bytes(state)
             if known is not None:
                 self._can_end[state] = known
         return known
 
-    def _told(self, state: int) -> bool | None:
+    def _decided_by_bytes(self, state: int) -> bool | None:
         """The answer by the term alone: tokens of one byte spell a text of it, or the bytes of all tokens spell none."""
         node = self._automaton.nodes[state]
         if node.nullable:
@@ -99,22 +99,17 @@ class Spelling:
         try:
             if not self._derivatives.is_inhabited(node, self._trie.all_bytes):
                 return False
-            if self._tells_all and self._derivatives.is_inhabited(node, self._trie.single_bytes):
+            if self._is_decidable_by_bytes and self._derivatives.is_inhabited(node, self._trie.single_bytes):
                 return True
         except BudgetExceeded:  # the search by tokens may take fewer steps
             pass
         return None
 
     @cached_property
-    def _tells_all(self) -> bool:
-        """False where the bytes of its parts do not tell whether a text of the term consists of certain bytes."""
-        queue = [self._automaton.nodes[self._automaton.initial_state]]
-        found = set(queue)
-        for node in queue:
-            new = [part for part in nodes.children(node) if part not in found]
-            found.update(new)
-            queue += new
-        return all(node.kind is not Kind.MUNCH for node in queue)
+    def _is_decidable_by_bytes(self) -> bool:
+        """False where the alphabet of its parts does not decide whether the language has a text over some bytes."""
+        root = self._automaton.nodes[self._automaton.initial_state]
+        return all(node.kind is not Kind.MUNCH for node in nodes.all_parts(root))
 
     def _search(self, root: int) -> bool:
         """Best-first search for an accepting state, by the estimated distance to one."""
@@ -128,7 +123,7 @@ class Spelling:
                     continue
                 came_from[target] = state
                 if self._known(target):
-                    self._note_way(target, came_from)
+                    self._mark_path(target, came_from)
                     return True
                 heappush(queue, (self._distances.of(self._automaton.nodes[target]), target))
             if len(came_from) > self._max_search:
@@ -138,7 +133,7 @@ class Spelling:
             self._can_end.setdefault(state, False)  # another thread may have found a way meanwhile
         return False
 
-    def _note_way(self, end: int, came_from: dict[int, int | None]) -> None:
+    def _mark_path(self, end: int, came_from: dict[int, int | None]) -> None:
         step: int | None = end
         while step is not None:
             self._can_end[step] = True

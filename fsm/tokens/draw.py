@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import TokenStates, expression_graph, token_graph
-from fsm.expression import Expression
+
+
+class Drawable(Protocol):
+    """What can be drawn: an `Expression`, or a `TokenFSM`."""
+
+    def state_graph(self, max_states: int, max_tokens: int) -> StateGraph:
+        """The graph of the first states."""
 
 
 def draw(
-    language: Expression | TokenStates,
+    language: Drawable,
     *,
     format: Literal["svg", "dot"] = "svg",
     max_states: int = 40,
@@ -36,11 +41,5 @@ def draw(
     """
     if format not in ("svg", "dot"):
         raise ValueError(f"expected `format` 'svg' or 'dot', received {format!r}.")
-    graph = _graph(language, max_states, max_tokens)
+    graph = language.state_graph(max_states, max_tokens)
     return picture(graph) if format == "svg" else graph.to_dot()
-
-
-def _graph(language: Expression | TokenStates, max_states: int, max_tokens: int) -> StateGraph:
-    if isinstance(language, Expression):
-        return expression_graph(language.node, max_states)
-    return token_graph(language, max_states, max_tokens)

@@ -31,8 +31,8 @@ from fsm.terms.work_bound import work_bound
 from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.tokens.coreachable import Spelling
 from fsm.tokens.exclusion import as_exclusion, forbidden
-from fsm.tokens.open_walk import as_counted, has_count
-from fsm.tokens.short_loop import is_byte, is_narrow
+from fsm.tokens.open_walk import as_counted
+from fsm.tokens.sparse_product import is_byte, is_narrow
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_narrow, walk_wide
@@ -169,14 +169,6 @@ def _members(term: Node) -> list[Node]:
     return found
 
 
-def pattern_beside_count(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
-
-    The counts stand open in the walk, which is kept; a mask then asks each pair of a state and rounds once. 0.3 ms.
-    """
-    return _counted(maker, term, node) if has_count(term) else None
-
-
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
 
@@ -238,13 +230,13 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
 
 
 def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`(body* & pattern) rest`, such as a `pattern` whose maximal length no token reaches: as `pattern_beside_count`."""
-    return None if has_count(term) else _counted(maker, term, node)
+    """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
 
-
-def _counted(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    The counts stand open in the walk, which is kept; a mask then decides each pair of a state and rounds once. 0.3 ms.
+    """
     automaton = maker.automaton
-    if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
+    is_product = nodes.first_and_rest(term)[0].kind is Kind.INTERSECTION
+    if not is_product or automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
     if counted is None:
@@ -288,7 +280,7 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     state = automaton.state_of(term)
     if not _is_narrow(maker, state):
         return None
-    walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=MAX_NARROW_COST, loops=vocabulary)
+    walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=MAX_NARROW_COST, products=vocabulary.sparse)
     if walked is None or len(walked[1]) > MAX_JUMPS:
         return None
     texts, jumps = walked
@@ -304,15 +296,17 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
 def _is_narrow(maker: MaskMaker, state: int) -> bool:
     """True where a depth-first walk is tried."""
     automaton = maker.automaton
-    if automaton.head(state) or automaton.fields(state) or automaton.split(state):
+    start = automaton.start(state)
+    if start is None and automaton.split(state):
+        return True
+    if start is not None and start[0].kind is not Kind.REPEAT:
         return True
     begun = automaton.prefix(state)
-    if begun is not None and maker.vocabulary.prefix(begun[0], Trie.root) is not None:
+    if begun is not None and maker.vocabulary.sparse.prefix(begun[0], Trie.root) is not None:
         return True
     if automaton.num_first_bytes(state) <= FEW_BYTES or automaton.ways(state):
         return True
-    loop = automaton.loop(state)
-    return begins_with_byte_loop(automaton.nodes[state]) if loop is None else is_narrow(loop[0])
+    return begins_with_byte_loop(automaton.nodes[state]) if start is None else is_narrow(start[0].args[0])
 
 
 def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -320,19 +314,13 @@ def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.pack(walk_wide(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term)))
 
 
-DIRECT: tuple[Strategy, ...] = (
-    pattern_beside_count,
-    character_loop,
-    loop_without_words,
-    loop_without_language,
-    pattern_beside_loop,
-)
+DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, loop_without_language, pattern_beside_loop)
 """Strategies that need no walk of the trie from its root."""
 
 WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 """Walks of the trie from its root; the last takes any term."""
 
-BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_count, pattern_beside_loop)
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
 STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)

@@ -27,13 +27,13 @@ from fsm.tokens.walk import NEVER, Rounds, finish, next_bytes, sweep, sweep_each
 
 MAX_STATES = 4_000
 """Most states of a walk; where it needs more, open counters do not help."""
-MAX_LOOKED_AT = 400
+MAX_VISITED = 400
 """States visited in the search for a shortest text."""
-MAX_FARTHER = 40
+MAX_VISITED_AFTER = 40
 """States visited after that, in the search for a text that can be extended by any number of rounds."""
-FAR = 1 << 30
-"""More rounds than any text has."""
-Wanted = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
+UNBOUNDED = 1 << 30
+"""More rounds than any text has: no upper bound."""
+Required = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
 """Whether a text must have some rounds of the ruler, and the least rounds of open loops."""
 
 
@@ -45,28 +45,28 @@ class _Unpruned(Automaton):
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """A text from a state to one in which it may end: its rounds of the ruler, and that state; `FAR` and -1: none is known."""
+class _Path:
+    """A shortest path from a state to an accepting one: its rounds of the ruler, and that state, -1 where none is known."""
 
     rounds: int
     end: int
 
 
-_NO_WAY = _Way(2 * FAR, -1)
+_NO_PATH = _Path(2 * UNBOUNDED, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
-    """The texts that lead from a state to an accepting one.
+class _Completions:
+    """How a state can be completed.
 
     Attributes:
-        least: a text with few rounds, whatever the most rounds of open loops are.
+        least: a path with few rounds, whatever the most rounds of open loops are.
         endless: one to which any number of rounds may be added.
-        at_least: no text has fewer rounds than this.
+        at_least: no path has fewer rounds than this.
     """
 
-    least: _Way
-    endless: _Way
+    least: _Path
+    endless: _Path
     at_least: int
 
 
@@ -120,7 +120,7 @@ class OpenWalk:
     def __init__(self, term: Node, loop: Rounds, trie: Trie, node: int = Trie.root) -> None:
         self._trie, self._loop = trie, loop
         self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
-        self._ahead: dict[Wanted, dict[int, _Ahead]] = {}
+        self._completions: dict[Required, dict[int, _Completions]] = {}
         self._leaving: dict[Node, _Leaving] = {}
         self._ends: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
         self._accepting: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
@@ -183,22 +183,22 @@ class OpenWalk:
         """For each pair of a state and rounds, whether a text leads on from there to an end."""
         states = self._distinct.tolist()
         wanted = counted.lo > 0, tuple((loop, counts[0]) for loop, counts in counted.bounds.items())
-        if len(self._ahead) > 64:
-            self._ahead = {}
-        known = self._ahead.setdefault(wanted, {})
+        if len(self._completions) > 64:
+            self._completions = {}
+        known = self._completions.setdefault(wanted, {})
         for state in reversed(states):  # those that are met late have read more rounds, and so are nearer to an end
             if state not in known:
-                known[state] = self._look_ahead(state, wanted, known)
+                known[state] = self._find_completions(state, wanted, known)
         ahead = [known[state] for state in states]
         ok = np.array(
             [[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool
         ).reshape(-1, 2)
-        is_possible = np.array([self._may_live(state, counted.bounds) for state in states], bool)
+        is_possible = np.array([self._may_continue(state, counted.bounds) for state in states], bool)
         least = np.array([a.least.rounds for a in ahead], np.int64)
         at_least = np.array([a.at_least for a in ahead], np.int64)
         endless = np.array([a.endless.rounds for a in ahead], np.int64)
         which = self._which
-        room = (FAR if counted.hi is None else counted.hi) - self._rounds
+        room = (UNBOUNDED if counted.hi is None else counted.hi) - self._rounds
         need = np.maximum(counted.lo - self._rounds, 0)
         alive: NDArray[np.bool_] = ok[which, 0] & (least[which] <= room) & (least[which] >= need)
         alive |= ok[which, 1] & (np.maximum(endless[which], need) <= room)
@@ -218,7 +218,7 @@ class OpenWalk:
         others = {Ruler(counted.body).term: nodes.repeat(counted.body, need, hi)}
         return automaton.derivatives.is_inhabited(closed(node, counted.bounds, others))
 
-    def _may_live(self, state: int, bounds: Bounds) -> bool:
+    def _may_continue(self, state: int, bounds: Bounds) -> bool:
         """False where the bounds of open loops leave nothing of a state, whatever the rounds are."""
         known = self._ends.get(state)
         if known is None:
@@ -258,14 +258,14 @@ class OpenWalk:
                 pattern.append(member)
         return nodes.intersection(pattern), is_between
 
-    def _look_ahead(self, state: int, wanted: Wanted, ahead: dict[int, _Ahead]) -> _Ahead:
+    def _find_completions(self, state: int, wanted: Required, ahead: dict[int, _Completions]) -> _Completions:
         """Look for the texts with the fewest rounds from a state on, nearest first (Dijkstra)."""
         wants_endless, lows = wanted[0], dict(wanted[1])
-        found = dict[bool, _Way]()  # by whether any number of rounds may be added
+        found = dict[bool, _Path]()  # by whether any number of rounds may be added
         seen = set[tuple[int, bool]]()
         # Characters of several bytes come last: they seldom lead where no other leads.
         queue: list[tuple[int, bool, int, int, bool, bool]] = [(0, False, 0, state, False, False)]
-        nearest, steps, most = _NO_WAY.rounds, 0, MAX_LOOKED_AT
+        nearest, steps, most = _NO_PATH.rounds, 0, MAX_VISITED
         while queue and len(found) <= wants_endless:
             rounds, _, _, here, is_endless, is_end = heappop(queue)
             steps += 1
@@ -273,10 +273,10 @@ class OpenWalk:
                 nearest = min(nearest, rounds)
                 break
             if is_end:
-                found.setdefault(is_endless, _Way(rounds, here))
+                found.setdefault(is_endless, _Path(rounds, here))
                 if False not in found:
-                    found[False] = _Way(rounds, here)
-                    most = min(most, steps + MAX_FARTHER)
+                    found[False] = _Path(rounds, here)
+                    most = min(most, steps + MAX_VISITED_AFTER)
                 continue
             if (here, is_endless) in seen:
                 continue
@@ -301,8 +301,8 @@ class OpenWalk:
                 elif (target, is_endless) not in seen:
                     is_inside = not self._parts(target)[1]
                     heappush(queue, (rounds + is_between, is_inside, steps, target, is_endless, False))
-        least = found.get(False, _NO_WAY)
-        return _Ahead(least, found.get(True, _NO_WAY), min(nearest, least.rounds))
+        least = found.get(False, _NO_PATH)
+        return _Completions(least, found.get(True, _NO_PATH), min(nearest, least.rounds))
 
     def _left(self, automaton: Automaton, counted: Counted) -> NDArray[np.int32]:
         """The tokens that leave the pattern after right rounds and go on in what comes after it."""
@@ -315,7 +315,7 @@ class OpenWalk:
         for state in leaving.distinct:
             may_end[state] = self._may_end(state, counted.bounds)
         kept = may_end[leaving.states]
-        kept &= (leaving.rounds >= counted.lo) & (leaving.rounds <= (FAR if counted.hi is None else counted.hi))
+        kept &= (leaving.rounds >= counted.lo) & (leaving.rounds <= (UNBOUNDED if counted.hi is None else counted.hi))
         token_ids: NDArray[np.int32] = leaving.token_ids[kept]
         return token_ids
 
@@ -333,12 +333,6 @@ class OpenWalk:
         token_ids, places = trie.labels_of(found)
         which = which[places]
         return _Leaving(token_ids, at[which], rounds[which], np.unique(at).tolist())
-
-
-def has_count(node: Node) -> bool:
-    """True for a term that begins with a pattern beside a counted loop."""
-    head, _ = nodes.first_and_rest(node)
-    return head.kind is Kind.INTERSECTION and any(is_counted(member) for member in head.args)
 
 
 def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:

@@ -7,6 +7,7 @@ A state is a state of the byte automaton (`lazy_dfa.py`), a small int. The mask 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 from weakref import finalize
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.caller import stacklevel_of_user
+from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import token_graph
+from fsm.drawing.state_graph import explored, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression, as_bytes
 from fsm.terms import node as nodes
@@ -29,15 +31,15 @@ from fsm.terms.work_bound import work_bound
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
-from fsm.tokens.token_tables import TokenTables, token_tables
+from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
 _BEGINNINGS = b'0"-[{tn}]a'
-"""Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
+"""Bytes with which a value of JSON may begin or go on; where one is not allowed, a keyword forbids it."""
 
 _MAX_GAP_STATES = 100
-"""States that are looked at to say which bytes a vocabulary lacks."""
+"""States that are visited to find which bytes a vocabulary lacks."""
 
 MASK_OVERHEAD = 1_000
 """Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
@@ -106,7 +108,7 @@ class TokenFSM:
     def _repr_svg_(self) -> str | None:
         """Return a picture of some states, for notebooks; None where a mask takes more than its budget. `fsm.draw` has options."""
         try:
-            return picture(token_graph(self, max_states=12, max_tokens=4))
+            return picture(self.state_graph(max_states=12, max_tokens=4))
         except BudgetExceeded:
             return None
 
@@ -302,6 +304,22 @@ class TokenFSM:
         sources = self._missing(state, as_bytes(text))
         return render(self.automaton.nodes[state]) + (f", asked for by {', '.join(sources)}" if sources else "")
 
+    def state_graph(self, max_states: int, max_tokens: int) -> StateGraph:
+        """Return the graph that `fsm.draw` draws; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
+        tokens, ends = self.vocabulary.tokens, self.vocabulary.eos_token_ids
+
+        def labels(state: int) -> Iterator[tuple[int, list[str]]]:
+            named: dict[int, list[str]] = {}
+            for token_id in self.allowed_token_ids(state).tolist():
+                if token_id not in ends:
+                    name = visible((tokens[token_id] or b"").decode(errors="replace"))
+                    named.setdefault(self.next_state(state, token_id), []).append(name)
+            for target, names in named.items():
+                more = len(names) - max_tokens
+                yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
+
+        return explored(self.initial_state, labels, self.is_accepting, max_states)
+
     def to_tensors(self, *, max_states: int = 10_000, max_bytes: int = 256 << 20) -> TokenTables:
         """All states as arrays; for small languages that are followed without Python.
 
@@ -318,7 +336,7 @@ class TokenFSM:
 
         Cost: a walk of the trie per state, 0.3 to 5 ms for 131,072 tokens.
         """
-        return token_tables(self.automaton, self.vocabulary, self._steps, max_states, max_bytes)
+        return TableBuilder(self.automaton, self.vocabulary, self._steps, max_states, max_bytes).build()
 
     def _steps(self, state: int) -> Steps:
         """The tokens that `state` allows, each with the state to which it leads."""
@@ -331,7 +349,7 @@ class TokenFSM:
         return self._spelling is None or self._spelling.can_end(state)
 
     def _missing(self, state: int, written: bytes) -> tuple[str, ...]:
-        """What of the source asks for more in `state`, after the text `written`."""
+        """The parts of the source that require more in `state`, after the text `written`."""
         moves, blame = self.automaton.moves(state), self.expression.blame
         # The end of the text says little where no value has begun; what might have begun one, or closed it, says more.
         wrong = (blame(written + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)

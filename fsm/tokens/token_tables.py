@@ -7,7 +7,7 @@ refinement), so that the transition table has a column per class and not per tok
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,8 +58,7 @@ class TokenTables:
     @property
     def nbytes(self) -> int:
         """Bytes held by all arrays."""
-        arrays = self.transitions, self.token_class, self.is_accepting, self.masks, self.mask_index, self.states
-        return sum(array.nbytes for array in arrays)
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     def next_state(self, state: int, token_id: int) -> int:
         """The state after `token_id`; 0 where it is not allowed."""
@@ -71,18 +70,16 @@ class TokenTables:
         return mask
 
 
-def token_tables(
-    automaton: Automaton, vocabulary: Vocabulary, steps: Callable[[int], Steps], max_states: int, max_bytes: int
-) -> TokenTables:
-    """Walk all states that tokens reach, breadth first; see `TokenFSM.to_tensors`. `steps` gives the tokens that a state allows."""
-    return _Tables(automaton, vocabulary, steps, max_states, max_bytes).build()
-
-
-class _Tables:
-    """Tables that are being made.
+class TableBuilder:
+    """Builds the tables of all states that tokens reach; see `TokenFSM.to_tensors`.
 
     Classes are split as states show differences. A class that is split off behaves as the one it came from in all states
     before, so it suffices to note for each state what the classes of that moment do.
+
+    Args:
+        automaton, vocabulary: the language and the tokens.
+        steps: gives the tokens that a state allows, and where they lead.
+        max_states, max_bytes: bounds; see `BudgetExceeded`.
     """
 
     def __init__(
@@ -106,6 +103,7 @@ class _Tables:
         self._mask_index = [0]
 
     def build(self) -> TokenTables:
+        """The tables."""
         while len(self._done) < len(self._states):
             token_ids, targets = self._steps(self._states[len(self._done)])
             numbers = self._numbered(targets)

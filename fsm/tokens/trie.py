@@ -69,7 +69,7 @@ class Trie:
         positions = _byte_order(texts, data, starts, lengths)
         self.order = positions if labels is None else np.asarray(labels, np.int32)[positions]
         self._build(lengths[positions], data, starts[positions])
-        self._finish(len(texts) if num_labels is None else num_labels)
+        self._derive(len(texts) if num_labels is None else num_labels)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], num_labels: int) -> Trie:
@@ -81,8 +81,7 @@ class Trie:
         trie.num_children = np.zeros(len(trie), np.int32)
         trie.num_children[inner] = np.diff(firsts, append=np.int32(len(trie)))
         trie.num_ends = arrays["num_ends"].astype(np.int32)
-        trie._derive()
-        trie._finish(num_labels)
+        trie._derive(num_labels)
         return trie
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -93,8 +92,8 @@ class Trie:
         bits = {"is_inner": pack(is_inner).view(np.uint8), "is_first": pack(is_first).view(np.uint8)}
         return {"order": self.order, "byte": self.byte, "num_ends": self.num_ends, **bits}
 
-    def _derive(self) -> None:
-        """Find the other arrays: where children and texts lie, level by level."""
+    def _derive(self, num_labels: int) -> None:
+        """Find the other arrays: where children and texts lie, level by level, and where texts end."""
         size = len(self)
         self.first_child = np.cumsum(self.num_children, dtype=np.int32) - self.num_children + 1
         self.parent = np.zeros(size, np.intp)
@@ -118,50 +117,39 @@ class Trie:
             before, parents = sums.pop(), self.parent[first:last]
             base = self.first_text[parents] + self.num_ends[parents] - before[self.first_child[parents] - first]
             self.first_text[first:last] = base + before[:-1]
+        self._find_ends(num_labels)
+        self._read_one_by_one()
 
-    def _finish(self, num_labels: int) -> None:
+    def _find_ends(self, num_labels: int) -> None:
         self.ends = np.full(num_labels, len(self), np.intp)
         ending = np.flatnonzero(self.num_ends).astype(np.int32)
         counts = self.num_ends[ending]
         before = np.cumsum(counts, dtype=np.int32) - counts
         places = np.repeat(self.first_text[ending] - before, counts) + np.arange(len(self.order), dtype=np.int32)
         self.ends[self.order[places]] = np.repeat(ending, counts)
-        self._read_one_by_one()
 
     def _build(self, lengths: NDArray[np.int32], data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         at_node = np.zeros(len(lengths), np.int32)
         below = np.flatnonzero(lengths > 0)
-        byte = [np.zeros(1, np.uint8)]
-        first_text, num_texts, num_ends = ([np.array([n])] for n in (0, len(lengths), int((lengths == 0).sum())))
-        parents, first_child, num_children = [np.zeros(1, np.int32)], [], []
+        byte, num_ends = [np.zeros(1, np.uint8)], [np.array([(lengths == 0).sum()])]
+        num_children = list[NDArray[np.intp]]()
         depth, base, level_size = 0, 1, 1
-        self._levels = [0]
         while True:
             parent, here = at_node[below], data[starts[below] + depth]
             is_new = np.ones(len(below), bool)
             is_new[1:] = (parent[1:] != parent[:-1]) | (here[1:] != here[:-1])
             heads = np.flatnonzero(is_new)
             local = (np.cumsum(is_new) - 1).astype(np.int32)
-            counts = np.bincount(parent[heads] - (base - level_size), minlength=level_size)
-            num_children.append(counts.astype(np.int32))
-            first_child.append((base + np.cumsum(counts) - counts).astype(np.int32))
+            num_children.append(np.bincount(parent[heads] - (base - level_size), minlength=level_size))
             if not len(below):
                 break
             at_node[below] = base + local
-            self._levels.append(base)
             byte.append(here[heads])
-            parents.append(parent[heads])
-            first_text.append(below[heads])
-            num_texts.append(np.bincount(local, minlength=len(heads)))
             num_ends.append(np.bincount(local[lengths[below] == depth + 1], minlength=len(heads)))
             depth, base, level_size = depth + 1, base + len(heads), len(heads)
             below = below[lengths[below] > depth]
         self.byte = np.concatenate(byte)
-        self.parent = np.concatenate(parents).astype(np.intp)
-        self.first_child = np.concatenate(first_child)
-        self.num_children = np.concatenate(num_children)
-        self.first_text = np.concatenate(first_text).astype(np.int32)
-        self.num_texts = np.concatenate(num_texts).astype(np.int32)
+        self.num_children = np.concatenate(num_children).astype(np.int32)
         self.num_ends = np.concatenate(num_ends).astype(np.int32)
 
     def _read_one_by_one(self) -> None:
@@ -201,7 +189,7 @@ class Trie:
         return sum(1 << byte for byte in np.unique(self.byte[1:]).tolist())
 
     def children(self, node: int) -> Iterator[tuple[int, int]]:
-        """The children of one node, each with the byte that leads to it. Cost: less than `branches` where that is asked once."""
+        """The children of one node, each with the byte that leads to it. Cost: less than `branches` for a single visit."""
         begin, end = self._starts[node], self._starts[node + 1]
         return zip(range(begin, end), self._bytes[begin:end], strict=True)
 
@@ -213,12 +201,8 @@ class Trie:
         found: NDArray[np.int32] = (self.first_child[nodes] - before)[which] + np.arange(len(which), dtype=np.int32)
         return found, which
 
-    def labels_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The labels of the texts that end at `nodes`."""
-        return self.labels_of(nodes)[0]
-
     def labels_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The same labels, and for each the position in `nodes` of the one where its text ends."""
+        """The labels of the texts that end at `nodes`, and for each the position in `nodes` of the one where it ends."""
         ending = np.flatnonzero(self.num_ends[nodes])
         nodes = nodes[ending]
         counts = self.num_ends[nodes]
@@ -238,19 +222,8 @@ class Trie:
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
-        arrays = (
-            self.order,
-            self.ends,
-            self.byte,
-            self.parent,
-            self.first_child,
-            self.num_children,
-            self.first_text,
-            self.num_texts,
-            self.num_ends,
-        )
-        by_byte = 4 * len(self) if "_by_byte" in self.__dict__ else 0
-        return by_byte + sum(a.nbytes for a in arrays)
+        by_byte = 4 * len(self) if "_by_byte" in vars(self) else 0
+        return by_byte + sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     @property
     def branch_nbytes(self) -> int:

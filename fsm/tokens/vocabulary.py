@@ -24,10 +24,8 @@ from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens import vocabulary_file
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
-from fsm.tokens.dfa_prefix import DFAPrefix
 from fsm.tokens.open_walk import OpenWalk
-from fsm.tokens.short_loop import SparseCharacterLoop, is_byte
-from fsm.tokens.small_automaton import byte_loop, narrow_automaton
+from fsm.tokens.sparse_product import SparseProducts
 from fsm.tokens.trie import Trie
 
 
@@ -41,7 +39,7 @@ class Vocabulary:
             the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
             in it that is damaged or of another version is made anew, with a warning.
-        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
+        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 1.1 MB for
             131,072 tokens.
 
     Raises:
@@ -68,10 +66,7 @@ class Vocabulary:
         for eos in special:
             spelled[eos] = b""
         lengths = np.fromiter(map(len, spelled), np.int32, len(spelled))
-        known: list[bytes | None] = [*spelled]
-        for token_id in np.flatnonzero(lengths == 0).tolist():
-            known[token_id] = None
-        self.tokens = tuple(known)
+        self.tokens = tuple([token or None for token in spelled])
         self.eos_token_ids = tuple(sorted(special))
         self.num_words = bitmask.num_words(len(self.tokens))
         self.max_token_bytes = int(lengths.max(initial=0))
@@ -83,16 +78,9 @@ class Vocabulary:
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
-        self._short_loops: ByteCache[tuple[Node, int], SparseCharacterLoop] = ByteCache(max_cache_bytes // 32)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
-        self._prefixes: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
-        self._caches: tuple[ByteCache[Any, Any], ...] = (
-            self.masks, self._loops, self._exits, self._short_loops, self._open_walks, self._prefixes
-        )  # fmt: skip
-        self._max_branch_bytes = max_cache_bytes // 16
         # By serial number, so that no term is kept for what is known of it:
         self._is_class: dict[int, bool] = {}
-        self._automata: dict[int, Automaton | None] = {}
         self._reaches: dict[int, int] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
         share(JSON_CHARACTER)
@@ -100,47 +88,35 @@ class Vocabulary:
             self._build(spelled, lengths)
         else:
             self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
+        self.trie.max_branch_bytes = max_cache_bytes // 16
+        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
+        self._make_loops_of_strings()
 
     def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
-        """Build the trie and the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
         self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
-        self.trie.max_branch_bytes = self._max_branch_bytes
-        self._loops.clear()  # a file may have broken off in the middle
-        self._exits.clear()
-        entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
-        for node in (Trie.root, *entries.tolist()):
-            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
 
     def _read_or_build(
         self, spelled: list[bytes], lengths: NDArray[np.int32], folder: Path, max_disk_bytes: int
     ) -> None:
+        def restore(arrays: vocabulary_file.Arrays) -> None:
+            self.trie = Trie.from_arrays(arrays, len(spelled))
+
         name = vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
-        if not vocabulary_file.read(folder, name, self._restore):
+        if not vocabulary_file.read(folder, name, restore):
             self._build(spelled, lengths)
-            vocabulary_file.write(folder, name, self._arrays(), max_disk_bytes)
+            vocabulary_file.write(folder, name, self.trie.arrays(), max_disk_bytes)
 
-    def _arrays(self) -> vocabulary_file.Arrays:
-        """The arrays from which the trie and the loops of JSON strings are restored; the part before a slash names the owner."""
-        found = {f"trie/{name}": array for name, array in self.trie.arrays().items()}
-        for (_, node), loop in self._loops.items():
-            found |= {f"{node}/{name}": array for name, array in loop.arrays().items()}
-        return found
+    def _make_loops_of_strings(self) -> None:
+        """Make the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
+        entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
+        for node in (Trie.root, *entries.tolist()):
+            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
 
-    def _restore(self, arrays: vocabulary_file.Arrays) -> None:
-        parts: dict[str, vocabulary_file.Arrays] = {}
-        for label, array in arrays.items():
-            part, _, name = label.partition("/")
-            parts.setdefault(part, {})[name] = array
-        self.trie = Trie.from_arrays(parts.pop("trie"), len(self.tokens))
-        self.trie.max_branch_bytes = self._max_branch_bytes
-        for node, found in parts.items():
-            self._make_loop(JSON_CHARACTER, int(node), found)
-
-    def _make_loop(self, body: Node, node: int, arrays: vocabulary_file.Arrays | None = None) -> CharacterLoop:
+    def _make_loop(self, body: Node, node: int) -> CharacterLoop:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
-            loop = CharacterLoop(
-                body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits
-            )
+            loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node, exits=self._exits)
+        if node == Trie.root:
+            self.sparse.add_class(body, loop.automaton)
         return self._loops.put((body, node), loop, loop.nbytes)
 
     def __len__(self) -> int:
@@ -171,11 +147,15 @@ class Vocabulary:
         """Bytes held by all that constraints share and that may be dropped; see `max_cache_bytes`."""
         return sum(cache.nbytes for cache in self._caches) + self.trie.branch_nbytes
 
+    @property
+    def _caches(self) -> tuple[ByteCache[Any, Any], ...]:
+        return self.masks, self._loops, self._exits, self._open_walks, self.sparse.known
+
     def clear_cache(self) -> None:
         """Drop masks, loops and prefixes; they are made again when needed."""
         for cache in self._caches:
             cache.clear()
-        self._automata.clear()
+        self.sparse.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
@@ -230,20 +210,6 @@ class Vocabulary:
         """The loop of `body` at the root if it has been made and is still kept. Cost: a look-up."""
         return self._loops.get((body, Trie.root))
 
-    def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
-        """The product of `body*` and the trie below a node with few tokens; None where `body` is not known to be a class of characters."""
-        short = self._short_loops.get((body, node))
-        if short is None:
-            loop = self.known_loop(body)
-            if loop is None and not is_byte(body):
-                return None
-            automaton = byte_loop(body) if loop is None else loop.automaton
-            with work.uncounted():
-                short = SparseCharacterLoop(automaton, self.trie, node)
-            if short.nbytes <= self._short_loops.max_bytes:
-                self._short_loops.put((body, node), short, short.nbytes)
-        return short
-
     def reach(self, body: Node) -> int:
         """An upper bound for the rounds of `body` that a token can read: larger counts make no difference. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
@@ -262,36 +228,6 @@ class Vocabulary:
             nodes = [step[0] for found in branches for byte, step in found.items() if mask >> byte & 1]
             length += 1
         return length
-
-    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
-        """The product of a prefix `term` and the trie below a node; None where it takes long or does not help."""
-        prefix = self._prefixes.get((term, node))
-        automaton = None if prefix is not None else self._narrow_automaton(term)
-        if automaton is not None:
-            with work.uncounted():
-                prefix = DFAPrefix(automaton, self.trie, node)
-            if prefix.nbytes <= self._prefixes.max_bytes:
-                self._prefixes.put((term, node), prefix, prefix.nbytes)
-        return prefix if prefix is not None and prefix.is_known else None
-
-    def _narrow_automaton(self, term: Node) -> Automaton | None:
-        try:
-            return self._automata[term.serial]
-        except KeyError:
-            if len(self._automata) > 200:
-                self._automata.clear()
-            with work.uncounted():
-                automaton = self._automata[term.serial] = narrow_automaton(term)
-            return automaton
-
-    def has_short_loop(self, body: Node, node: int) -> bool:
-        """True where `short_loop` is there already."""
-        return (body, node) in self._short_loops
-
-    def has_wide_loop(self, body: Node) -> bool:
-        """True where `body` is a class of characters with many first bytes, and `loop` has met it."""
-        loop = self.known_loop(body)
-        return loop is not None and loop.is_wide
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
         body, use = key[0], (key[0].serial, key[1])

@@ -23,7 +23,7 @@ from fsm.caller import stacklevel_of_user
 
 Arrays = dict[str, NDArray[Any]]
 
-FORMAT = b"fsm vocabulary 1\n"
+FORMAT = b"fsm vocabulary 2\n"
 """Changes whenever other bytes would be written for the same tokens; a test remembers them."""
 SUFFIX = ".fsm-vocabulary"
 _TYPES = ("<u1", "<u2", "<u4", "<i2", "<i4")

@@ -6,7 +6,6 @@ common, with dicts. `walk_wide` advances all nodes of a trie level by one look-u
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
@@ -14,19 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm.automaton.byte_dfa import FEW_BYTES
-from fsm.automaton.lazy_dfa import Automaton, Fields, Loop, begins_with_byte_loop
+from fsm.automaton.lazy_dfa import Automaton, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.errors import BudgetExceeded
+from fsm.terms import node as nodes
 from fsm.terms.node import Kind, Node
-from fsm.tokens.dfa_prefix import DFAPrefix
-from fsm.tokens.short_loop import SparseCharacterLoop, is_byte, is_narrow
+from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow
 from fsm.tokens.trie import Trie
 
 Jump = tuple[int, int]
 """A trie node and a state at which a depth-first walk stopped, to leave the texts below to a mask strategy."""
-Place = tuple[int, int, int]
-"""A trie node and a state that are still to be walked, and the number of texts below the node."""
-
 End = tuple[int, int, int]
 """The index of a text that ends, the trie node there, and the number of texts below the node."""
 
@@ -51,140 +47,137 @@ class Rounds(Protocol):
     between: NDArray[np.uint16]
 
 
-class Loops(Protocol):
-    """The products of loops and prefixes with a trie, which a `Vocabulary` keeps."""
-
-    def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
-        """The product of `body*` and the trie below `node`; None where it is not available."""
-
-    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
-        """The product of `term` and the trie below `node`; None where it would help little."""
-
-    def has_short_loop(self, body: Node, node: int) -> bool:
-        """True where `short_loop` is a look-up."""
-
-    def has_wide_loop(self, body: Node) -> bool:
-        """True where `body` is known to be a class of characters with many first bytes."""
-
-
 def walk_narrow(
-    automaton: Automaton,
-    trie: Trie,
-    state: int,
-    *,
-    max_cost: int = 400,
-    loops: Loops | None = None,
+    automaton: Automaton, trie: Trie, state: int, *, max_cost: int = 400, products: SparseProducts | None = None
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None where that costs too much.
 
     Where a wide state has many texts below, the walk splits the state into its alternatives, or stops there and reports a jump; without
-    `loops` not at the start.
+    `products` not at the start.
     Best where few bytes may come: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
     the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a state per byte,
     and cost 1 for each place at which one of them ends.
     """
-    found: list[int] = []
-    jumps: list[Jump] = []
-    num_known = len(automaton)
-    stack: list[Place] = [(Trie.root, state, 0 if loops is None else trie.below(Trie.root))]
-    seen = set[tuple[int, int]]()
-    cost = 0
-    while stack:
-        place = node, state, below = stack.pop()
-        if (node, state) in seen:  # several ways may lead there
-            continue
-        seen.add((node, state))
-        if cost > max_cost:
-            return None
-        read = _read_texts(automaton, trie, place, found, stack)
-        if read is None and loops is not None:
-            read = _read_loops(automaton, loops, place, max_cost - cost, found, jumps, stack)
-        if read is not None:
-            cost += read
-            continue
-        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) > FEW_BYTES:
-            ways = automaton.ways(state)
+    walk = _NarrowWalk(automaton, trie, products)
+    return (walk.found, walk.jumps) if walk.run(state, max_cost) else None
+
+
+class _NarrowWalk:
+    """A depth-first walk: the labels found so far, the jumps, and the stack of nodes, states and numbers of texts below."""
+
+    __slots__ = ("_automaton", "_products", "_stack", "_trie", "found", "jumps")
+
+    def __init__(self, automaton: Automaton, trie: Trie, products: SparseProducts | None) -> None:
+        self._automaton, self._trie, self._products = automaton, trie, products
+        self._stack: list[tuple[int, int, int]] = []
+        self.found: list[int] = []
+        self.jumps: list[Jump] = []
+
+    def run(self, state: int, max_cost: int) -> bool:
+        """Walk from the root on; False where it costs too much."""
+        automaton, trie, stack, found = self._automaton, self._trie, self._stack, self.found
+        num_known, cost, seen = len(automaton), 0, set[tuple[int, int]]()
+        stack.append((Trie.root, state, 0 if self._products is None else trie.below(Trie.root)))
+        while stack:
+            node, state, below = stack.pop()
+            if (node, state) in seen:  # several ways may lead there
+                continue
+            seen.add((node, state))
+            if cost > max_cost:
+                return False
+            read = self._read(node, state, below, max_cost - cost)
+            if read is not None:
+                cost += read
+                continue
+            branches, moves = trie.branches(node), automaton.moves(state)
+            shared = moves if len(moves) <= len(branches) else branches
+            cost += 4 + len(shared)
+            if cost + NEW_STATE_COST * (len(automaton) - num_known) > max_cost:
+                return False
+            for byte in shared:
+                step, target = branches.get(byte), moves.get(byte)
+                if step is not None and target is not None:
+                    child, ends, below = step
+                    if ends:
+                        found.extend(ends)
+                    if below:
+                        stack.append((child, target, below))
+        return True
+
+    def _read(self, node: int, state: int, below: int, room: int) -> int | None:
+        """Read what a state begins with in one stride; return the cost, or None where it is to be walked byte by byte."""
+        automaton = self._automaton
+        start = automaton.start(state)
+        if start is None:
+            ways = automaton.split(state)
             if ways:
-                cost += len(ways)
-                stack += [(node, way, below) for way in ways]
-                continue
-            if _is_jump(automaton, state, below):
-                jumps.append((node, state))
-                continue
-        branches, moves = trie.branches(node), automaton.moves(state)
-        shared = moves if len(moves) <= len(branches) else branches
-        cost += 4 + len(shared)
-        if cost + NEW_STATE_COST * (len(automaton) - num_known) > max_cost:
+                self._stack += [(node, way, below) for way in ways]
+                return 4
+        elif start[0].kind is Kind.LITERAL:
+            return self._push(_read_text(self._trie, node, start[0].args[0], self.found), start[1])
+        elif start[0].kind is Kind.WORDS:
+            word_list, *span = start[0].args
+            return self._push(_read_words(self._trie, node, self.found, word_list.words, *span), start[1])
+        elif start[0].kind is Kind.FIELDS:
+            return self._read_fields(node, *start)
+        if self._products is not None:
+            read = self._read_product(self._products, node, state, below, room)
+            if read is not None:
+                return read
+        if below < MIN_WIDE_TEXTS or automaton.num_first_bytes(state) <= FEW_BYTES:
             return None
-        for byte in shared:
-            step, target = branches.get(byte), moves.get(byte)
-            if step is not None and target is not None:
-                child, ends, below = step
-                if ends:
-                    found.extend(ends)
-                if below:
-                    stack.append((child, target, below))
-    return found, jumps
-
-
-def _read_texts(automaton: Automaton, trie: Trie, place: Place, found: list[int], stack: list[Place]) -> int | None:
-    """Read the texts with which a state begins, or a few alternative texts; return the cost, or None where it begins with neither."""
-    node, state, below = place
-    head = automaton.head(state)
-    if head is not None:
-        first, state = head
-        if first.kind is Kind.LITERAL:
-            read = _read_text(trie, node, first.args[0], found)
-        else:
-            read = _read_words(trie, node, found, first.args[0].words, *first.args[1:])
-        stack += [(end, state, below) for _, end, below in read]
-        return len(read)
-    fields = automaton.fields(state)
-    if fields is not None:
-        return _read_fields(automaton, trie, node, fields, found, stack)
-    ways = automaton.split(state)
-    if ways is None:
-        return None
-    stack += [(node, way, below) for way in ways]
-    return 4
-
-
-def _read_loops(
-    automaton: Automaton,
-    loops: Loops,
-    place: Place,
-    room: int,
-    found: list[int],
-    jumps: list[Jump],
-    stack: list[Place],
-) -> int | None:
-    """Read the prefix or the short loop with which a state begins, or report a jump; return the cost, or None where it has neither."""
-    node, state, below = place
-    loop = automaton.loop(state)
-    if loop is not None and below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
-        jumps.append((node, state))
+        ways = automaton.ways(state)
+        self._stack += [(node, way, below) for way in ways]
+        if ways:
+            return len(ways)
+        if begins_with_byte_loop(automaton.nodes[state]) and below < MIN_BYTE_LOOP_TEXTS:
+            return None
+        self.jumps.append((node, state))
         return 0
-    begun = automaton.prefix(state)
-    prefix = None if begun is None else loops.prefix(begun[0], node)
-    if begun is not None and prefix is not None:
-        return 4 + _read_prefix(automaton, prefix, begun[1], found, stack)
-    if loop is None or not _is_short(loop[0], below):
-        return None
-    cost = 0 if is_narrow(loop[0]) or loops.has_short_loop(loop[0], node) else NEW_TEXT_COST * below
-    short = loops.short_loop(loop[0], node) if cost < room else None
-    return None if short is None else cost + 4 + _read_short_loop(automaton, short, loop, found, stack)
+
+    def _push(self, ends: list[End], state: int) -> int:
+        self._stack += [(end, state, below) for _, end, below in ends]
+        return len(ends)
+
+    def _read_fields(self, node: int, fields: Node, after: int) -> int:
+        """Follow the words of optional fields, after each of which comes its own value; return how many of them end."""
+        table, start, lo, hi, depth = fields.args
+        words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
+        rest, state_of = self._automaton.nodes[after], self._automaton.state_of
+        read = _read_words(self._trie, node, self.found, words, 0, len(words), depth)
+        self._stack += [
+            (end, state_of(nodes.concat(table.after(ranks[index]), rest)), below) for index, end, below in read
+        ]
+        return len(read)
+
+    def _read_product(self, products: SparseProducts, node: int, state: int, below: int, room: int) -> int | None:
+        """Read the prefix or the loop with which a state begins, or report a jump; return the cost, or None where it has neither."""
+        start = self._automaton.start(state)  # a loop, or None
+        if start is not None and below >= MIN_WIDE_TEXTS and products.is_wide_class(start[0].args[0]):
+            self.jumps.append((node, state))
+            return 0
+        begun = self._automaton.prefix(state)
+        prefix = None if begun is None else products.prefix(begun[0], node)
+        if begun is not None and prefix is not None:
+            return 4 + self._leave(prefix, begun[1])
+        if start is None or not _is_short(start[0].args[0], below):
+            return None
+        body, lo, hi = start[0].args
+        cost = 0 if is_narrow(body) or products.has_loop(body, node) else NEW_TEXT_COST * below
+        loop = products.loop(body, node) if cost < room else None
+        return None if loop is None else cost + 4 + self._leave(loop, start[1], lo, hi)
+
+    def _leave(self, product: SparseProduct, state: int, lo: int = 0, hi: int | None = None) -> int:
+        """Add what stays inside of a product, and push the nodes where it may end; return their number."""
+        self.found += product.inside(hi)
+        places = product.exits(next_bytes(self._automaton, state), lo, hi)
+        self._stack += [(node, state, below) for node, below in places]
+        return len(places)
 
 
 def _is_short(body: Node, below: int) -> bool:
-    """True where a loop is read as a `ShortLoop`."""
+    """True where a loop is read as a sparse product."""
     return is_narrow(body) or below < (MIN_BYTE_LOOP_TEXTS if is_byte(body) else MIN_WIDE_TEXTS)
-
-
-def _is_jump(automaton: Automaton, state: int, below: int) -> bool:
-    """True where the state is wide and so many texts lie below that a mask strategy should take over."""
-    if begins_with_byte_loop(automaton.nodes[state]):
-        return below >= MIN_BYTE_LOOP_TEXTS
-    return automaton.num_first_bytes(state) > FEW_BYTES
 
 
 def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End]:
@@ -195,31 +188,11 @@ def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End
     return [(0, node, below)] if below else []
 
 
-def _read_short_loop(
-    automaton: Automaton, short: SparseCharacterLoop, loop: Loop, found: list[int], stack: list[Place]
-) -> int:
-    """Read a loop, and push the nodes where it may end; return their number."""
-    _, lo, hi, state = loop
-    found += short.inside(hi)
-    bytes_ = [byte for byte in next_bytes(automaton, state) if byte in short.places]
-    places = dict.fromkeys(place for byte in bytes_ for place in short.exits(byte, lo, hi))
-    stack += [(node, state, below) for node, below in places]
-    return len(places)
-
-
-def _read_prefix(automaton: Automaton, prefix: DFAPrefix, state: int, found: list[int], stack: list[Place]) -> int:
-    """Read a prefix, and push the nodes where it may end; return their number."""
-    found += prefix.labels
-    places = prefix.exits(next_bytes(automaton, state))
-    stack += [(node, state, below) for node, below in places]
-    return len(places)
-
-
 def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
-    """The bytes that may come in `state`; for a literal only its first byte is looked at."""
-    head = automaton.head(state)
-    if head is not None and head[0].kind is Kind.LITERAL:
-        text: bytes = head[0].args[0]
+    """The bytes that may come in `state`; for a literal only its first byte is computed."""
+    start = automaton.start(state)
+    if start is not None and start[0].kind is Kind.LITERAL:
+        text: bytes = start[0].args[0]
         return text[:1]
     return automaton.moves(state).keys()
 
@@ -235,37 +208,23 @@ def _read_words(
     places = [(node, lo, hi, depth)]
     while places:
         node, lo, hi, depth = places.pop()
-        while lo < hi:
-            word = words[lo]
-            byte = word[depth]
-            end = hi if byte == 255 else bisect_left(words, word[:depth] + bytes((byte + 1,)), lo, hi)
+        for byte, first, end in nodes.next_words(words, lo, hi, depth):
             step = trie.step(node, byte)
-            if step is not None:
-                child, ends, below = step
-                if ends:
-                    found.extend(ends)
-                if below:
-                    if len(word) == depth + 1:
-                        read.append((lo, child, below))
-                        lo += 1
-                    if end - lo == 1:
-                        rest = _read_text(trie, child, words[lo][depth + 1 :], found)
-                        read += [(lo, last, below) for _, last, below in rest]
-                    elif lo < end:
-                        places.append((child, lo, end, depth + 1))
-            lo = end
+            if step is None:
+                continue
+            child, ends, below = step
+            if ends:
+                found.extend(ends)
+            if below:
+                if len(words[first]) == depth + 1:
+                    read.append((first, child, below))
+                    first += 1
+                if end - first == 1:
+                    rest = _read_text(trie, child, words[first][depth + 1 :], found)
+                    read += [(first, last, below) for _, last, below in rest]
+                elif first < end:
+                    places.append((child, first, end, depth + 1))
     return read
-
-
-def _read_fields(
-    automaton: Automaton, trie: Trie, node: int, fields: Fields, found: list[int], stack: list[Place]
-) -> int:
-    """Follow the words of optional fields, after each of which comes its own value; return how many of them end."""
-    table, start, lo, hi, depth = fields[0].args
-    words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
-    read = _read_words(trie, node, found, words, 0, len(words), depth)
-    stack += [(end, automaton.after_field(fields, ranks[index]), below) for index, end, below in read]
-    return len(read)
 
 
 def sweep(
@@ -334,18 +293,16 @@ def finish(automaton: Automaton, trie: Trie, tail: list[tuple[int, int]]) -> Ite
                 tail.append((child, target))
 
 
-def sweep_from(automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The nodes that `state` reaches from the parents of `nodes` by way of these; some may be found more than once.
-
-    Cost: 30 us per level and 50 ns per node found.
-    """
-    return sweep_each(automaton, trie, state, nodes)[0]
-
-
 def sweep_each(
     automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The same nodes, and for each the position in `nodes` of the one by way of which it was reached."""
+    """The nodes that `state` reaches from the parents of `nodes` by way of these; some may be found more than once.
+
+    Returns:
+        The nodes, and for each the position in `nodes` of the one by way of which it was reached.
+
+    Cost: 30 us per level and 50 ns per node found.
+    """
     rows = automaton.rows()
     codes = rows.step(rows.code(state) + trie.byte[nodes].astype(np.intp))
     origins = np.arange(len(nodes), dtype=np.int32)

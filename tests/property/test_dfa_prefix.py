@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from fsm import Expression, TokenFSM, Vocabulary, json_schema
 from fsm.automaton.lazy_dfa import DEAD, Automaton, as_prefix
 from fsm.terms import node as nodes
-from fsm.tokens.dfa_prefix import DFAPrefix
-from fsm.tokens.small_automaton import narrow_automaton
+from fsm.tokens.sparse_product import SparseProduct, narrow_automaton
 from fsm.tokens.trie import Trie
 from tests.judged import at_least, judged
 from tests.property.test_token_fsm import check_everywhere
@@ -44,17 +43,17 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
     term: nodes.Node, texts: list[bytes], start: int
 ) -> None:
-    automaton, trie = narrow_automaton(term), Trie(texts)
+    automaton, trie = narrow_automaton(term, Automaton), Trie(texts)
     assert automaton is not None
     start %= len(trie)
-    prefix = DFAPrefix(automaton, trie, start)
+    prefix = SparseProduct(automaton, trie, start)
     below = {
         label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)
     }
     inside = {label: text[len(path(trie, start)) :] for label, text in below.items()}
     plain = Automaton(term)
     assert prefix.is_known
-    assert sorted(prefix.labels) == [label for label, text in inside.items() if plain_step(plain, 1, text) != DEAD]
+    assert sorted(prefix.inside()) == [label for label, text in inside.items() if plain_step(plain, 1, text) != DEAD]
     expected = {
         (text[:end], text[end])
         for text in inside.values()
@@ -105,7 +104,7 @@ def test_a_prefix_that_takes_too_long_is_left_to_a_walk() -> None:
     state = fsm.next_state(fsm.initial_state, 1 + ord("7"))
     term, _ = as_prefix(nodes.concat(fsm.automaton.nodes[state], nodes.literal(b"}"))) or (None, None)
     assert term is not None
-    assert vocabulary.prefix(term, Trie.root) is None
+    assert vocabulary.sparse.prefix(term, Trie.root) is None
     assert set(fsm.allowed_token_ids(state)) >= {257 + int(text) for text in texts}
 
 
@@ -120,6 +119,6 @@ def test_schemas_share_what_they_know_of_numbers() -> None:
         for byte in f'{{"{key}": 12.5e'.encode():
             fsm.bitmask(state)
             state = fsm.next_state(state, 1 + byte)
-        sizes.append(len(vocabulary._prefixes))
+        sizes.append(len(vocabulary.sparse.known))
     assert sizes[0] > 0
     assert sizes == sizes[:1] * 3

@@ -16,9 +16,9 @@ from fsm.bitmask import pack
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER
 from fsm.tokens import walk
-from fsm.tokens.short_loop import SparseCharacterLoop
+from fsm.tokens.sparse_product import SparseProduct
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import sweep_from, walk_narrow, walk_wide
+from fsm.tokens.walk import sweep_each, walk_narrow, walk_wide
 from tests.property.test_expression import LANGUAGES, Language
 from tests.property.test_token_fsm import ANY, LETTER, PIECES, loops
 
@@ -79,7 +79,7 @@ def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
     byte = texts[0][byte % len(texts[0])]
     nodes_there = trie.nodes_with((byte,))
     automaton, plain = Automaton(expression.node, max_row_bytes=max_row_bytes), Automaton(expression.node)
-    found = trie.labels_at(sweep_from(automaton, trie, 1, nodes_there))
+    found = trie.labels_of(sweep_each(automaton, trie, 1, nodes_there)[0])[0]
     depths = trie.depths(nodes_there)
     expected = set()
     for label, text in enumerate(texts):
@@ -101,7 +101,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
 ) -> None:
     hi = None if extra is None else lo + extra
     trie, rounds = Trie(texts), Automaton(nodes.repeat(body))
-    short = SparseCharacterLoop(rounds, trie, Trie.root)
+    short = SparseProduct(rounds, trie, Trie.root)
     inside = Automaton(nodes.repeat(body, 0, hi))
     assert [i for i, text in enumerate(texts) if plain_step(inside, 1, text) != DEAD] == sorted(short.inside(hi))
     counted = Automaton(nodes.concat(nodes.repeat(body, lo, hi), nodes.literal(b"\xff")))
@@ -113,7 +113,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
                 expected.add((text[:end], text[end]))
     found = set()
     for byte in range(256):
-        for node, _ in short.exits(byte, lo, hi):
+        for node, _ in short.exits({byte}, lo, hi):
             path = b""
             while node:
                 path = bytes((trie.byte[node],)) + path

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import fsm
-from fsm.terms.endless import is_endless
+from fsm.terms.distance import is_endless
 from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
 from outlines_cont.cli.app import app
 from outlines_cont.generation.lengths import named_lengths

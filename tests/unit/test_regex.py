@@ -355,3 +355,30 @@ def test_the_errors_are_those_of_fsm() -> None:
     for pattern in ("(", r"(a)\1", "(" * 300):
         with pytest.raises(FSMError):
             regex(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?:^|a){1,20}",
+        r"(?:$|a|\n){2,20}",
+        r"(?:^|$|a){2,20}",
+        r"(?:a(?<!b))" * 20,
+        r"(?:a*(?<!b))?(?:^|a)b?",
+        r"(?:(?<!^)|a){2,4}",
+    ],
+)
+def test_anchors_in_counted_loops_and_many_short_lookbehinds_mean_what_they_mean_to_re(pattern: str) -> None:
+    texts = [
+        "",
+        "a",
+        "b",
+        "ab",
+        "aa",
+        "a\n",
+        "\n",
+        "a\na",
+        *("a" * n + end for n in (19, 20, 21) for end in ("", "\n")),
+    ]
+    expression = regex(pattern)
+    assert [re.fullmatch(pattern, text) is not None for text in texts] == [expression.accepts(text) for text in texts]

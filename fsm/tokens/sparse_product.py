@@ -1,0 +1,194 @@
+"""`SparseProduct`: the product of a small DFA and the token trie below one node, computed once per vocabulary.
+
+In a state `prefix rest`, such as the rest of a number and a comma, or `body{lo,hi} rest`, such as a string where few tokens go on, a token
+either ends inside the prefix, whatever `rest` is, or leaves at a node where the prefix may end and continues in `rest`. So one product
+serves every key, every count and every schema, and the work of one state begins behind the prefix. (`CharacterLoop` is the same for
+subtries with many tokens, as arrays.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fsm.automaton.byte_dfa import FEW_BYTES, ByteDFA
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.node import PREFIX_KINDS, Kind, Node
+from fsm.tokens.cache import ByteCache
+from fsm.tokens.trie import Trie
+
+MAX_TERMS = 40
+MAX_COST = 600
+
+
+def is_byte(body: Node) -> bool:
+    """True for one byte, out of some: then no text of `body` begins another."""
+    return body.kind is Kind.BYTES or (body.kind is Kind.LITERAL and len(body.args[0]) == 1)
+
+
+def is_narrow(body: Node) -> bool:
+    """True for one byte out of a few, such as a blank: then the texts inside a loop are few wherever it is entered."""
+    return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= FEW_BYTES)
+
+
+def narrow_automaton(term: Node, automaton_of: Callable[[Node], ByteDFA]) -> ByteDFA | None:
+    """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more.
+
+    Cost: 1 us per term inside.
+    """
+    for number, node in enumerate(nodes.all_parts(term)):
+        if node.kind not in PREFIX_KINDS or number >= MAX_TERMS:
+            return None
+    automaton = automaton_of(term)
+    return automaton if len(automaton.moves(automaton.initial_state)) <= FEW_BYTES else None
+
+
+class SparseProduct:
+    """The product of a DFA and the texts below one trie node, whatever follows.
+
+    A text either stays inside to its end, or may leave at a node where the DFA accepts; both are listed. A visit of the initial state is
+    a round, so that in the DFA of `body*`, where no text of `body` begins another, rounds are those of the body.
+
+    Args:
+        automaton: the DFA.
+        trie: the texts.
+        node: where the DFA begins.
+        max_cost: steps after which the product is given up.
+
+    Attributes:
+        labels: the texts that stay inside.
+        rounds: for each of them, the rounds it takes, one that it ends in the middle of included.
+        most_rounds: the most rounds of any text before it ends or leaves.
+        places: by the byte that comes next, the nodes where the DFA accepts: node, rounds, texts below.
+        is_known: whether the product is complete.
+
+    Cost: 1 us per node below and byte that may follow there.
+    """
+
+    __slots__ = ("is_known", "labels", "most_rounds", "places", "rounds")
+
+    def __init__(self, automaton: ByteDFA, trie: Trie, node: int, max_cost: float = float("inf")) -> None:
+        self.labels: list[int] = []
+        self.rounds: list[int] = []
+        self.most_rounds = 0
+        self.places: dict[int, list[tuple[int, int, int]]] = {}
+        start, cost = automaton.initial_state, 0
+        stack = [(node, start, 0, trie.below(node))]
+        while stack and cost <= max_cost:
+            node, state, rounds, below = stack.pop()
+            branches, moves = trie.branches(node), automaton.moves(state)
+            cost += 4 + min(len(branches), len(moves))
+            if automaton.is_accepting(state):
+                self.most_rounds = max(self.most_rounds, rounds)
+                for byte in branches:
+                    self.places.setdefault(byte, []).append((node, rounds, below))
+            for byte in moves if len(moves) <= len(branches) else branches:
+                step, target = branches.get(byte), moves.get(byte)
+                if step is None or target is None:
+                    continue
+                child, ends, more = step
+                if ends:
+                    self.labels += ends
+                    self.rounds += [rounds + 1] * len(ends)
+                    self.most_rounds = max(self.most_rounds, rounds + 1)
+                if more:
+                    stack.append((child, target, rounds + (target == start), more))
+        self.is_known = not stack
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes it takes, its share of the automaton included."""
+        return 5_000 + 20 * len(self.labels) + sum(200 + 100 * len(nodes) for nodes in self.places.values())
+
+    def inside(self, hi: int | None = None) -> list[int]:
+        """The texts that stay inside for at most `hi` rounds."""
+        if hi is None or hi >= self.most_rounds:
+            return self.labels
+        return [label for label, rounds in zip(self.labels, self.rounds, strict=True) if rounds <= hi]
+
+    def exits(self, next_bytes: Collection[int], lo: int = 0, hi: int | None = None) -> Collection[tuple[int, int]]:
+        """The nodes, and the texts below each, where the DFA may end after `lo` to `hi` rounds with one of `next_bytes` to come."""
+        most, found = self.most_rounds if hi is None else hi, dict[tuple[int, int], None]()
+        for byte in self.places.keys() & next_bytes:
+            for node, rounds, below in self.places[byte]:
+                if lo <= rounds <= most:
+                    found[node, below] = None
+        return found
+
+
+class SparseProducts:
+    """The products of one vocabulary, each made when it is first needed.
+
+    Args:
+        trie: the tokens.
+        max_bytes: most memory for all products.
+        automaton_of: makes the automaton of a term.
+
+    Attributes:
+        known: the products, by node and term, or by node and body of a loop.
+    """
+
+    def __init__(self, trie: Trie, max_bytes: int, automaton_of: Callable[[Node], ByteDFA]) -> None:
+        self._trie, self._automaton_of = trie, automaton_of
+        self.known: ByteCache[tuple[Node, int, bool], SparseProduct] = ByteCache(max_bytes)
+        # By serial number, so that no term is kept for what is known of it:
+        self._classes: dict[int, ByteDFA] = {}
+        self._automata: dict[int, ByteDFA | None] = {}
+
+    def clear(self) -> None:
+        """Drop all products; they are made again when needed."""
+        self.known.clear()
+        self._classes.clear()
+        self._automata.clear()
+
+    def add_class(self, body: Node, automaton: ByteDFA) -> None:
+        """Note that `body` is a class of characters, and the automaton of `body*`."""
+        if len(self._classes) > 200:
+            self._classes.clear()
+        self._classes[body.serial] = automaton
+
+    def is_wide_class(self, body: Node) -> bool:
+        """True where `body` is known to be a class of characters with many first bytes."""
+        automaton = self._classes.get(body.serial)
+        return automaton is not None and len(automaton.moves(automaton.initial_state)) > FEW_BYTES
+
+    def has_loop(self, body: Node, node: int) -> bool:
+        """True where `loop` is a look-up."""
+        return (body, node, True) in self.known
+
+    def loop(self, body: Node, node: int) -> SparseProduct | None:
+        """The product of `body*` and the tokens below a node; None where `body` is not known to be a class of characters."""
+        key = body, node, True
+        product = self.known.get(key)
+        if product is None:
+            automaton = self._classes.get(body.serial)
+            if automaton is None and is_byte(body):
+                automaton = self._automaton_of(nodes.repeat(body))
+            product = None if automaton is None else self._make(key, automaton)
+        return product
+
+    def prefix(self, term: Node, node: int) -> SparseProduct | None:
+        """The product of a prefix `term` and the tokens below a node; None where it takes long or does not help."""
+        key = term, node, False
+        product = self.known.get(key)
+        automaton = self._narrow_automaton(term) if product is None else None
+        if automaton is not None:
+            product = self._make(key, automaton, MAX_COST)
+        return product if product is not None and product.is_known else None
+
+    def _narrow_automaton(self, term: Node) -> ByteDFA | None:
+        try:
+            return self._automata[term.serial]
+        except KeyError:
+            if len(self._automata) > 200:
+                self._automata.clear()
+            with work.uncounted():
+                automaton = self._automata[term.serial] = narrow_automaton(term, self._automaton_of)
+            return automaton
+
+    def _make(self, key: tuple[Node, int, bool], automaton: ByteDFA, max_cost: float = float("inf")) -> SparseProduct:
+        with work.uncounted():  # it is made for all constraints, and bounded by the tokens
+            product = SparseProduct(automaton, self._trie, key[1], max_cost)
+        if product.nbytes <= self.known.max_bytes:
+            self.known.put(key, product, product.nbytes)
+        return product
