@@ -1,6 +1,6 @@
-"""`ConversationConstraint`: the constraint of a conversation: it begins at some token, and holds until an end of text.
+"""`ConversationConstraint`: the token FSM of a conversation and its state, from some token on, until an end of text is sampled.
 
-`Unnamed`: the place of a constraint that was saved; its expression is not known until it is named again.
+`UnknownConstraint` stands for one that a file does not hold: only where it began is known.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class ConversationConstraint:
         return cls(constraint, start, (), constraint.token_fsm.initial_state)
 
     @property
+    def is_over(self) -> bool:
+        """Whether an end of text was read."""
+        return self.state is None
+
+    @property
     def mask(self) -> TokenSet:
         """What may be sampled next, ends of text among it where the text is whole."""
         if self.state is None:
@@ -67,28 +72,30 @@ class ConversationConstraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed:
-    """A constraint of which only the beginning is known: nothing may be sampled, anything may be prompted.
+class UnknownConstraint:
+    """A constraint of which only the beginning is known. Nothing may be sampled under it, and anything may be prompted.
 
     Attributes:
         start: index of the first token that counts.
+        is_over: False; only constraints that still hold are saved.
     """
 
     start: int
+    is_over = False
 
     @property
     def mask(self) -> NoReturn:
-        """Nobody knows what may be sampled."""
+        """Raise `ConstraintRequired`: what may be sampled is not known."""
         raise self._error()
 
     @property
     def is_accepting(self) -> NoReturn:
-        """Nobody knows whether the text is one of the language."""
+        """Raise `ConstraintRequired`: whether the text is one of the language is not known."""
         raise self._error()
 
-    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> Unnamed:
+    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> UnknownConstraint:
         """Return the same with another beginning; the tokens are read when the constraint is named."""
-        return Unnamed(start)
+        return UnknownConstraint(start)
 
     def _error(self) -> ConstraintRequired:
         return ConstraintRequired(

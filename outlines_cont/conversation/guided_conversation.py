@@ -10,7 +10,8 @@ from collections.abc import Collection
 
 import torch
 
-from outlines_cont.conversation import BatchedExecutor, Conversation
+from outlines_cont.conversation.conversation import Conversation, feed
+from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.engine.guided.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet
@@ -33,13 +34,14 @@ class GuidedConversation:
         self.positive = positive
         self.negative = negative
         self.scale = scale
+        self._pool = positive._pool
 
     def infer(self) -> None:
         """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
-        with self.positive._home.lock:
+        with self._pool.lock:
             for conversation in (self.positive, self.negative):
-                conversation._needs_token()
-            self.positive._home.fill([self.positive, self.negative])
+                conversation._checked_length()
+            feed(self._pool, [self.positive, self.negative])
 
     def scores(self) -> torch.Tensor:
         """Return (V,) what the next token is drawn from; its softmax is the guided distribution.
@@ -55,12 +57,12 @@ class GuidedConversation:
 
     def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """Return a token id drawn from `scores`; see `Conversation.sample`."""
-        with self.positive._home.lock:
+        with self._pool.lock:
             return self.positive.sample(sampler, mask=mask, scores=self.scores())
 
     def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """The same as `sample`, and both conversations get the token; the positive one with its own log-probability."""
-        with self.positive._home.lock:
+        with self._pool.lock:
             token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
             try:
                 self.negative.prompt(token_id)
@@ -77,7 +79,7 @@ class GuidedConversation:
             sampler: `samplers.greedy()` for None.
             mask: what may be written; None for every token that has text, and ends of text.
         """
-        model = self.positive._home.model
+        model = self._pool.model
         chosen = FreeText.of_model(model).token_ids if mask is None else mask
         for _ in range(max_tokens):
             self.infer()
@@ -114,14 +116,14 @@ def guide(
         if not isinstance(context, Conversation | SequenceState):
             raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
     given = [context for context in contexts if isinstance(context, Conversation)]
-    if len(given) == 2 and (given[0] is given[1] or given[0]._home is not given[1]._home):
+    if len(given) == 2 and (given[0] is given[1] or given[0]._pool is not given[1]._pool):
         raise OptionError(
             "expected two conversations of one executor. A fork is a second one; a state goes with any of its model.",
             "negative",
         )
-    found = [context._home.model if isinstance(context, Conversation) else context.model for context in contexts]
+    found = [context._pool.model if isinstance(context, Conversation) else context.model for context in contexts]
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
-    executor = given[0]._home if given else BatchedExecutor(found[0], kept_logits_bytes=0)
-    first, second = (context if isinstance(context, Conversation) else executor.create(context) for context in contexts)
+    pool = given[0]._pool if given else BatchedExecutor(found[0], kept_logits_bytes=0)._pool
+    first, second = (one if isinstance(one, Conversation) else Conversation.create(pool, one) for one in contexts)
     return GuidedConversation(first, second, scale)

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from outlines_cont.checks import checked_bool, is_int
-from outlines_cont.conversation import BatchedExecutor, Conversation
+from outlines_cont.conversation.conversation import Conversation
+from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.samplers import Sampler, multinomial
-from outlines_cont.streams import TextDecoder
+from outlines_cont.streams.text_decoder import TextDecoder
 
 _MAX_LEAVES = 1024
 
@@ -117,19 +118,17 @@ class CompletionTree:
 
     def text(self, leaf: TreeNode) -> str:
         """Return the whole completion that ends in `leaf`, the prompt included."""
-        node, text = self.root, self.prompt + self.root.text
-        for turn in leaf.path:
-            node = node.children[turn]
-            text += node.text
-        return text
+        return self.prompt + "".join(node.text for node in self._nodes_to(leaf))
 
     def token_ids(self, leaf: TreeNode) -> list[int]:
         """Return the ids of that completion, without the prompt."""
-        node, ids = self.root, [*self.root.token_ids]
+        return [token_id for node in self._nodes_to(leaf) for token_id in node.token_ids]
+
+    def _nodes_to(self, leaf: TreeNode) -> list[TreeNode]:
+        nodes = [self.root]
         for turn in leaf.path:
-            node = node.children[turn]
-            ids += node.token_ids
-        return ids
+            nodes.append(nodes[-1].children[turn])
+        return nodes
 
     def grow(self) -> Iterator[int]:
         """Grow to the end, and yield the number of each step after it. Cost: `depth` forwards."""

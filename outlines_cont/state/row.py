@@ -150,6 +150,16 @@ class StateRow:
         start = SearchScore(self.weight_start).counting(len(self.token_ids), self.ends)
         return self.search if self.search is not None else start
 
+    @property
+    def next_mirostat_start(self) -> int:
+        """From which token on `Mirostat` counts: where it began, else the next one."""
+        return len(self.token_ids) if self.mirostat_start is None else self.mirostat_start
+
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what a sampler needs to know of the tokens; `mirostat`: the next one is drawn with `Mirostat`. Cost: O(T log T)."""
+        start = self.next_mirostat_start if mirostat else None
+        return counts_of(self.token_ids, self.kinds, self.sampling_logprobs, start)
+
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
         """Return the row with more given tokens at its end; `reset` starts the weight anew."""
         if not token_ids:
