@@ -152,9 +152,7 @@ class CompletionTree:
     def _sample(self, executor: BatchedExecutor, *, apart: bool) -> None:
         first = self._leaves[::2] if apart else self._leaves
         for leaf, token_id in zip(
-            first,
-            executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed),
-            strict=True,
+            first, executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed), strict=True
         ):
             self._take(leaf, token_id)
         for leaf, twin in zip(first, self._leaves[1::2], strict=True) if apart else ():

@@ -18,12 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoTokenizer,
-    DynamicCache,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from outlines_cont.checks import is_int
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
@@ -35,12 +30,7 @@ from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
 from outlines_cont.meter import Meter, MeterBoard
-from outlines_cont.models.capability import (
-    Capabilities,
-    check_recurrent,
-    is_recurrent,
-    probe,
-)
+from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
@@ -399,10 +389,7 @@ def _vocab_size(model: PreTrainedModel) -> int:
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> frozenset[int]:
-    sources = [
-        getattr(model.generation_config, "eos_token_id", None),
-        tokenizer.eos_token_id,
-    ]
+    sources = [getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id]
     ids: set[int] = set()
     for source in sources:
         ids.update([source] if isinstance(source, int) else source or [])

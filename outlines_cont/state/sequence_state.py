@@ -13,13 +13,7 @@ import torch
 from transformers import DynamicCache
 
 from outlines_cont.checks import checked_bool, is_int
-from outlines_cont.errors import (
-    BatchMismatch,
-    ContextLengthError,
-    ModelMismatch,
-    OptionError,
-    SampleMismatch,
-)
+from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state

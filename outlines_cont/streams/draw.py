@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def drawn_token(
-    logits: Any,
-    sampler: Sampler,
-    mask: TokenSet | None,
-    uniform: float | None,
-    counts: TokenCounts | None,
+    logits: Any, sampler: Sampler, mask: TokenSet | None, uniform: float | None, counts: TokenCounts | None
 ) -> tuple[int, float]:
     """Return a token id and the log-probability with which it was drawn.
 
