@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from transformers import DynamicCache
 
 from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state
@@ -30,7 +31,7 @@ Rows = tuple[tuple[StateRow, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class SequenceState:
+class SequenceState(Immutable):
     """Batch x sample sequences that a generator has made and any generator can continue. Immutable.
 
     Shapes: B batch entries, S samples, T ids of the longest row. Tensors are made on demand, left-padded with id 0; padding
@@ -79,8 +80,7 @@ class SequenceState:
     @property
     def attention_mask(self) -> torch.Tensor:
         """(B, S, T) bool: True for tokens, False for padding."""
-        ones = [(True,) * len(row.token_ids) for row in self._flat]
-        return torch.from_numpy(self._padded(ones, np.bool_))
+        return torch.from_numpy(self._padded([(True,) * len(row.token_ids) for row in self._flat], np.bool_))
 
     @property
     def logprobs(self) -> torch.Tensor:
@@ -192,7 +192,8 @@ class SequenceState:
         rows = self.model.prefilled(self._flat)
         if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
             # The same value; it has only learned what its tokens lead to.
-            object.__setattr__(self, "rows", _grouped(rows, self.num_samples))
+            found = iter(rows)
+            object.__setattr__(self, "rows", tuple(tuple(next(found) for _ in group) for group in self.rows))
         known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
         missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
         lines = [row.logits if row.logits is not None else missing for row in rows]
@@ -227,12 +228,13 @@ class SequenceState:
             SlicingError: keys and values that a row holds for tokens inside the slice would be lost.
             IndexError: as for `state[key]`.
         """
-        chosen = parse_key(key, self.batch_size, self.num_samples)
-        for b in chosen.batch:
-            for s in chosen.samples:
-                kept = self._text_cut(self.rows[b][s], chosen.ids, (b, s))
-                check_crop(self.rows[b][s], kept, chosen.ids, (b, s), self.tokenizer)
-        return self[key]
+
+        def cropped(row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
+            kept = self._text_cut(row, ids, at)
+            check_crop(row, kept, ids, at, self.tokenizer)
+            return kept
+
+        return self._cut(key, cropped)
 
     def fork(self, n: int, *, same: bool = False) -> SequenceState:
         """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
@@ -248,9 +250,11 @@ class SequenceState:
         if not is_int(n, 1):
             raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
         checked_bool(same, "same")
-        return replace(
-            self, rows=tuple(tuple(fork for row in group for fork in _forks(row, n, same)) for group in self.rows)
-        )
+
+        def forks(row: StateRow) -> list[StateRow]:
+            return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(n)]
+
+        return replace(self, rows=tuple(tuple(fork for row in group for fork in forks(row)) for group in self.rows))
 
     def take(self, rows: Sequence[tuple[int, int]]) -> SequenceState:
         """Return the rows at the given (batch, sample) indices, in this order, as a state of one sample per batch entry.
@@ -287,8 +291,6 @@ class SequenceState:
         """Return the `n` samples of each batch entry with the largest scores, the largest first; failed rows come last.
 
         The score of a row is its weight, but for rows that a search wrote; see `scores`.
-
-        Of no samples the best are none.
 
         Raises:
             OptionError: `n` is not an int from 1 to the number of samples.
@@ -401,8 +403,7 @@ class SequenceState:
         """
         if boundary not in ("as_is", "heal"):
             raise OptionError(f"expected 'as_is' or 'heal' as `boundary`, got {boundary!r}", "boundary")
-        join = healed if boundary == "heal" else extended
-        return self._with_texts(text, lambda row, item: join(row, item, self.tokenizer))
+        return self._with_texts(text, healed if boundary == "heal" else extended)
 
     def __add__(self, other: object) -> SequenceState:
         """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
@@ -416,7 +417,7 @@ class SequenceState:
             return self._joined(other)
         if not is_given(other):
             return NotImplemented
-        return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
+        return self._with_texts(other, lambda *given: extended(*given).append((), reset=True))
 
     def __radd__(self, text: object) -> SequenceState:
         """Return the state with text in front of its rows; all of it is fed again. 0, with which `sum` begins, adds nothing."""
@@ -424,11 +425,11 @@ class SequenceState:
             return self
         if not is_given(text):
             return NotImplemented
-        return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
+        return self._with_texts(text, preceded)
 
-    def _with_texts(self, text: Any, change: Callable[[StateRow, Given], StateRow]) -> SequenceState:
+    def _with_texts(self, text: Any, change: Callable[[StateRow, Given, Tokenizer], StateRow]) -> SequenceState:
         texts = iter(given_texts(text, self.model, self.batch_size, self.num_samples))
-        return self._map(lambda row: self._fitting(change(row, next(texts))))
+        return self._map(lambda row: self._fitting(change(row, next(texts), self.tokenizer)))
 
     def _joined(self, other: SequenceState) -> SequenceState:
         self._check_model(other)
@@ -478,7 +479,7 @@ class SequenceState:
         return iter([row_text(row, self.tokenizer) for row in self._flat])
 
     def __reversed__(self) -> Iterator[str]:
-        """The texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
+        """Yield the texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
         return reversed(list(self))
 
     def __contains__(self, item: object) -> bool:
@@ -502,7 +503,7 @@ class SequenceState:
         return format(str(self), spec)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: tokens by probability, forced and cached ones marked."""
+        """Return what a notebook shows: tokens by probability, forced and cached ones marked."""
         return state_html(self.rows, self.tokenizer)
 
     def __repr__(self) -> str:
@@ -514,9 +515,9 @@ class SequenceState:
         )
 
     def __eq__(self, other: object) -> bool:
-        """The same model and, row by row, the same token ids; not weights, caches or random streams.
+        """Return whether model and token ids are the same, row by row; weights, caches and random streams may differ.
 
-        The texts are the same, too, but where one of two texts writes the BOS that the tokenizer has put in front of the other.
+        Texts are the same then, too, unless one of two texts writes the BOS that the tokenizer has put in front of the other.
         """
         if not isinstance(other, SequenceState):
             return NotImplemented
@@ -524,14 +525,6 @@ class SequenceState:
 
     def __hash__(self) -> int:
         return hash((id(self.model), self._key))
-
-    def __copy__(self) -> Self:
-        """Return the same: a state never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: a state never changes."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model and the bytes that `save` writes, keys and values included; `detach_cache()` makes them fewer."""
@@ -583,20 +576,11 @@ def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> Sequ
 
 def kv_bytes(states: Sequence[SequenceState]) -> int:
     """Return the bytes of keys, values and logits that `states` keep alive together; what they share counts once."""
-    rows = [row for state in states for row in state._flat]
     storage: dict[int, int] = {}
-    for row in rows:
-        storage.update(row.kv.storage if row.kv is not None else {})
-    logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
-    return sum(storage.values()) + sum(logits.values())
-
-
-def _grouped(rows: Sequence[StateRow], num_samples: int) -> Rows:
-    return tuple(tuple(rows[i : i + num_samples]) for i in range(0, len(rows), num_samples))
-
-
-def _forks(row: StateRow, count: int, same: bool) -> list[StateRow]:
-    return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(count)]
+    for row in (row for state in states for row in state._flat):
+        storage |= row.kv.storage if row.kv is not None else {}
+        storage |= {id(row.logits): row.logits.nbytes} if row.logits is not None else {}
+    return sum(storage.values())
 
 
 def best_row(rows: Sequence[StateRow]) -> StateRow:
@@ -627,7 +611,5 @@ def _pair(item: Any) -> tuple[int, int]:
 def _check_samples(first: int, second: int) -> None:
     if first != second:
         advice = "`state.fork(n)` widens a state, `state.best(n)` narrows it."
-        raise SampleMismatch(
-            f"expected two states with one number of samples, got {first} and {second}. "
-            + (advice if first and second else "Leave the one without samples out: it has no row.")
-        )
+        advice = advice if first and second else "Leave the one without samples out: it has no row."
+        raise SampleMismatch(f"expected two states with one number of samples, got {first} and {second}. {advice}")
