@@ -19,10 +19,8 @@ class ConversationConstraint:
     """A constraint on the tokens from `start` on. Immutable, so that forks and marks keep theirs.
 
     Attributes:
-        constraint: the language.
-        start: index of the first token that counts.
         read: the tokens that were read so far.
-        state: of the token FSM after them; None after an end of text, when everything is free again.
+        state: of the token FSM after them; None after an end of text, when anything may follow again.
     """
 
     constraint: Constraint
@@ -55,8 +53,7 @@ class ConversationConstraint:
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> ConversationConstraint:
         """Return the constraint after `token_ids`, all tokens of the conversation, of which it holds those from `start` on.
 
-        Raises:
-            fsm.TokenNotAllowed: a token breaks it.
+        Raises `fsm.TokenNotAllowed` where a token breaks it.
 
         Cost: the tokens that are new since the last reading, or all of them where others were read.
         """
@@ -73,11 +70,9 @@ class ConversationConstraint:
 
 @dataclass(frozen=True, slots=True)
 class UnknownConstraint:
-    """A constraint of which only the beginning is known. Nothing may be sampled under it, and anything may be prompted.
+    """A constraint of which only `start`, the index of its first token, is known: nothing may be sampled, anything may be prompted.
 
-    Attributes:
-        start: index of the first token that counts.
-        is_over: False; only constraints that still hold are saved.
+    `is_over` is False, because only constraints that still hold are saved.
     """
 
     start: int
@@ -94,7 +89,7 @@ class UnknownConstraint:
         raise self._error()
 
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> UnknownConstraint:
-        """Return the same with another beginning; the tokens are read when the constraint is named."""
+        """Return the same with another beginning; the tokens are read when the constraint is named again."""
         return UnknownConstraint(start)
 
     def _error(self) -> ConstraintRequired:

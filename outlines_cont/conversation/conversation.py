@@ -50,11 +50,7 @@ from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, 
 
 
 class Mark:
-    """A place in a conversation, made by `conversation.mark()`. It is known there and in forks that were made later.
-
-    Attributes:
-        length: the number of tokens at that place.
-    """
+    """A place in a conversation, after `length` tokens, made by `conversation.mark()`. Forks that are made later know it, too."""
 
     __slots__ = ("__weakref__", "length")
 
@@ -70,8 +66,7 @@ class _Place:
     """Where a conversation stands; forks and marks share it.
 
     Attributes:
-        row: its tokens, and what is known of them.
-        num_pending: how many of the last tokens were not fed.
+        num_pending: how many of the last tokens of `row` were not fed.
         constraint: what may follow; None for anything.
         approximate_from: index of the first token whose keys and values are not exactly those of a fresh run; None where all are.
     """
@@ -667,11 +662,7 @@ def _no_logits(model: LanguageModel) -> torch.Tensor:
 
 
 def only_row(state: SequenceState) -> StateRow:
-    """Return the row of a state that has one.
-
-    Raises:
-        OptionError: it has another number of rows, or the row has failed.
-    """
+    """Return the row of a state that has one; `OptionError` where it has another number of rows, or the row has failed."""
     if len(state) != 1:
         raise OptionError(
             f"expected a state of one row, got one of {len(state)}. `state.take([(b, s)])` picks one.", "state"

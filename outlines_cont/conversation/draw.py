@@ -24,14 +24,9 @@ _SCORES = torch.float32, torch.float64
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A token that was drawn for a row.
+    """A token that was drawn for a row: its log-probability by the model and that with which it was drawn.
 
-    Attributes:
-        token_id: its id.
-        logprob: its log-probability by the model.
-        sampling_logprob: that with which it was drawn.
-        stream: where the random numbers of the row go on.
-        mirostat: whether `Mirostat` took part.
+    `stream` says where the random numbers of the row go on, `mirostat` whether that warper took part.
     """
 
     token_id: int
@@ -42,11 +37,7 @@ class Drawn:
 
 
 def checked_sampler(sampler: Sampler | None) -> Sampler:
-    """Return the sampler, `greedy()` for None.
-
-    Raises:
-        OptionError: it draws several tokens, or none by itself.
-    """
+    """Return the sampler, `greedy()` for None; `OptionError` where it draws several tokens, or none by itself."""
     sampler = greedy() if sampler is None else sampler
     advice = ""
     if hasattr(sampler, "sample"):
@@ -67,19 +58,10 @@ def draw_tokens(
     sampler: Sampler,
     scores: torch.Tensor | None,
 ) -> list[Drawn]:
-    """Return what is drawn for each of R rows, whose logits are known; the rows stay as they are.
+    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows stay as they are.
 
-    Args:
-        model: whose logits they are.
-        masker: applies the masks.
-        rows: at least one.
-        masks: what may be drawn for each.
-        sampler: as `checked_sampler` returns it.
-        scores: (R, V) to draw from in the place of their logits.
-
-    Raises:
-        OptionError: `scores` have another shape or type.
-        InvalidLogits, DeadEnd: nothing can be drawn for one of the rows.
+    `scores` are (R, V) to draw from in the place of their logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
+    `DeadEnd` where nothing can be drawn for one of the rows.
     """
     logits = torch.stack([row.logits for row in rows if row.logits is not None])
     _check_scores(scores, logits)

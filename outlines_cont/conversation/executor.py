@@ -1,6 +1,6 @@
-"""`BatchedExecutor`: many conversations on one model, whose pending tokens run together.
+"""`BatchedExecutor`: many conversations on one model, whose pending tokens run together, after the class of that name in LLamaSharp.
 
-The feature is that of LLamaSharp's BatchedExecutor. Left out: embeddings and images as prompts.
+Embeddings and images as prompts are left out.
 """
 
 from __future__ import annotations

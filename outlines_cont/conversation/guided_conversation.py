@@ -1,7 +1,7 @@
 """`guide`: classifier-free guidance over two conversations or states, step by step; a call of a generator takes `Guidance` instead.
 
-The next token is drawn from `guided_logits`: with a scale of 1 the positive context alone counts, with more the negative one is avoided.
-Both contexts get the token.
+The next token is drawn from `guided_logits`: with a scale of 1 the positive context alone counts, with a larger one the negative
+context is avoided. Both contexts get the token.
 """
 
 from __future__ import annotations

@@ -17,15 +17,10 @@ from outlines_cont.interfaces import LanguageModel
 
 @dataclass(slots=True, eq=False)
 class ConversationPool:
-    """What the conversations of one executor have in common.
+    """What the conversations of one executor have in common; its options are those of `BatchedExecutor`.
 
     Attributes:
-        model: the model of all of them.
-        seed: of the random numbers of conversations that name none.
-        kept_logits_bytes: how many bytes of logits of earlier tokens each conversation keeps.
-        is_closed: whether the executor was closed.
         lock: held while a conversation is read or changed; the same thread may take it again.
-        masker: applies masks to logits.
         numbers: the numbers of conversations to come.
         conversations: the open conversations by number, held weakly.
     """

@@ -1,4 +1,4 @@
-"""`CompletionTree`: the completions of one prompt that part at even distances, all leaves one batch.
+"""`CompletionTree`: a binary tree of completions of one prompt, which part at even distances; all leaves run as one batch.
 
 It is the tree of LLamaSharp's fork example: every leaf becomes two forks of itself after each `every` tokens. A parent and its
 forks hold what they have in common once. Ends of text are not sampled, so all leaves have the same number of tokens.
@@ -27,8 +27,7 @@ class TreeNode:
 
     Attributes:
         path: which fork was taken at each parting, 0 or 1; empty at the root.
-        token_ids: the ids of the stretch.
-        text: what they spell; a character that a parting cuts belongs to the nodes after it.
+        text: what the ids spell; a character that a parting cuts belongs to the nodes after it.
         children: two, or none for a leaf.
     """
 

@@ -1,8 +1,8 @@
-"""`PartialType`: validates JSON of which only the beginning was written against a pydantic type, read from its core schema.
+"""`PartialType`: validates the complete parts of unfinished JSON against a pydantic type, by walking its core schema.
 
-Shown while they are open: models, typed dicts, dicts, lists, tuples and sets with what is whole in them, strings of text fields as far as
-they go. Of a union what one of its types alone can be. Dataclasses show once every field that must be there is. Anything else
-comes when it is whole. Validators of a whole model or container run when it is whole.
+While they are open, models, typed dicts, dicts, lists, tuples and sets show what is complete in them, and strings of text fields what
+was written so far. Of a union that is shown which only one of its types can be. Dataclasses show once every field that must be there
+is. Anything else comes when it is complete. Validators of a whole model or container run when it is complete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "froz
 
 @dataclass(frozen=True, eq=False)
 class PartialShape:
-    """One reading of an open object or array.
+    """One interpretation of an open object or array.
 
     Attributes:
         build: makes the value so far of its members, a dict by the names of `member`, or a list.
@@ -58,11 +58,7 @@ class _Source:
 
 
 class PartialType:
-    """A type, or a part of one.
-
-    Attributes:
-        shown: from a value, whole or not, to what is shown of it.
-    """
+    """A type, or a part of one; `shown` maps a value, complete or not, to what is shown of it."""
 
     def __init__(self, schema: Any, source: _Source, config: Any = None) -> None:
         self._schema, self._source, self._config = schema, source, config
@@ -70,12 +66,7 @@ class PartialType:
 
     @staticmethod
     def of(kind: Any, shown: Callable[[Any], Any] | None = None) -> PartialType:
-        """Return a type of pydantic, such as a model, as one that can be asked. Cost: that of a `TypeAdapter`.
-
-        Args:
-            kind: the type; `Any` for all JSON.
-            shown: from a value of the type, whole or not, to what is shown of it.
-        """
+        """Return a type of pydantic, or `Any` for all JSON, as one that can be asked. Cost: that of a `TypeAdapter`."""
         schema: Any = TypeAdapter(kind).core_schema
         definitions: dict[str, Any] = {}
         if schema["type"] == "definitions":

@@ -48,11 +48,7 @@ class StreamOptions:
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:
-    """Reject a search, whose text is only known at its end.
-
-    Raises:
-        OptionError: `sampler` is a `BeamSearch`.
-    """
+    """Raise `OptionError` for a search, whose text is only known at its end."""
     if isinstance(sampler, BeamSearch | BestOf):
         raise OptionError(
             "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "

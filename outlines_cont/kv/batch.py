@@ -1,8 +1,8 @@
-"""`KVBatch`: the keys and values of the rows that run together: what they share, read where it lies, and a tail per row.
+"""`KVBatch`: the ragged KV cache of the rows that run together: shared prefixes, read where they lie, and a tail per row.
 
-The tails are ragged, behind one cache: row r has a token in column c of it where `mask[r, c]`. Columns that are no token of
-a row are masked. A model that counts columns instead of positions (sliding windows, ALiBi) stands masked columns only on
-the left of a row; for it the rows are packed to the right again after every ragged step, and nothing is shared.
+The tails lie in one left-padded cache: row r has a token in column c of it where `mask[r, c]`, and other columns are masked.
+A model that counts columns instead of positions (sliding windows, ALiBi) needs masked columns to be on the left of a row; for it the
+rows are packed to the right again after every ragged step, and nothing is shared.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ _SPARE_COLUMNS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fed:
-    """Logits of what was fed: those after token j of row r's chunk are `logits[r, places[r][j]]`.
+    """(R, K, V) logits of what was fed, float32 or float64: those after token j of row r's chunk are `logits[r, places[r][j]]`.
 
-    Attributes:
-        logits: (R, K, V), float32 or float64.
-        places: for each row, from an index into its chunk to an index into K; only what was asked for.
-        num_forwards: how many forwards it took.
+    `places` has only what was asked for; `num_forwards` is how many forwards it took.
     """
 
     logits: torch.Tensor
@@ -44,20 +41,17 @@ class KVBatch:
     """The keys and values of R rows that run together.
 
     Attributes:
-        mask: bool, (R, C): where a column of the tails is a token of the row.
+        mask: (R, C) bool, where a column of the tails is a token of the row.
         heads: for each row, the parts before its tail, which it may share with others.
     """
 
     def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None], *, sharing: Sharing | None = None) -> None:
-        """Take the shares of R rows; None is a row of which nothing is cached.
+        """Take the keys and values that are held of R rows; None for a row of which nothing is.
 
-        Args:
-            model: what feeds them.
-            shares: what is cached of each row.
-            sharing: when tokens are read where they lie; None for the usual law, or never where the model cannot branch.
+        `sharing` says when tokens are read where they lie; None for the default, or never where the model cannot branch.
 
-        Cost: nothing is copied but parts that are short and lie where the batch may not append; for a model that cannot
-        branch, everything but what lies as it is needed.
+        Cost: only parts that are short and lie where the batch may not append are copied; for a model that cannot branch, everything
+        that does not lie as it is needed.
         """
         self._model = model
         self._store = model.kv_store
@@ -85,8 +79,7 @@ class KVBatch:
             chunks: R lists of ids, at least one of them not empty.
             wanted: R lists of indices into the row's chunk, after which the logits are wanted; none, for parts of prompts.
 
-        Raises:
-            KVBudgetError: there is no room for the new keys and values; the batch is of no use any more.
+        Raises `KVBudgetError` where there is no room for the new keys and values; the batch is of no use any more.
 
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
@@ -143,10 +136,9 @@ class KVBatch:
         return shares
 
     def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
-        """Return the shares of some rows, which hold no memory of the others; the batch is over. Cost: a copy of their tails.
+        """Return what is held of some rows, without the memory of the others; the batch is over. Cost: a copy of their tails.
 
-        Raises:
-            KVBudgetError: there is no room for the copy; the batch is as it was.
+        Raises `KVBudgetError` where there is no room for the copy; the batch is as it was.
         """
         found = [self._row_parts(row) for row in rows]
         tails = [parts[len(self.heads[row]) :] for row, parts in zip(rows, found, strict=True)]
@@ -266,10 +258,9 @@ class KVBatch:
         return logits
 
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
-        """Return the mask of a forward.
+        """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
 
-        Without shared segments (R, C + Q) int64, from which the model makes its own. With them the mask itself, (R, 1, Q,
-        C + Q) additive over the tails; None where a single query sees all of its tail.
+        With shared segments it is (R, 1, Q, C + Q), additive over the tails; None where a single query sees all of its tail.
         """
         device = self._model.device
         if not self._tails.segments:

@@ -110,8 +110,7 @@ class Buffer:
     def write(self, index: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
         """Write (R, H, Q, D) keys and values at columns `start` and on, and return views of all columns up to there.
 
-        Raises:
-            KVBudgetError: the budget of the model has no room for it.
+        Raises `KVBudgetError` where the budget of the model has no room for it.
         """
         stop = start + keys.shape[2]
         layer = self._reserve(index, keys, values, start, stop)

@@ -1,4 +1,4 @@
-"""`PrefixCache`: the keys and values of prompts and texts that ran lately, for prompts that begin like them."""
+"""`PrefixCache`: automatic prefix caching: the keys and values of recent prompts and texts, for prompts that begin like them."""
 
 from __future__ import annotations
 

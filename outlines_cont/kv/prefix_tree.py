@@ -1,10 +1,9 @@
-"""`PrefixTree`: a radix tree over token ids, whose nodes hold the keys and values of their tokens.
+"""`PrefixTree`: a radix tree over token ids, whose nodes hold the keys and values of their tokens, evicted least recently used first.
 
 The path from the root to a node spells the beginning of some sequence; sequences that begin alike share the nodes of what they have
 in common. Every node has a buffer of its own, with nothing but the columns of its tokens, so that what the tree holds is the sum
 over its nodes, and a node that is dropped frees its bytes. (After a split a node may keep a buffer of which it needs 3 columns of 4.)
-
-Order: nodes are held by last use, and a use of a node is one of all nodes above it, so that the first in that order is a leaf.
+A use of a node is one of all nodes above it, so that the least recently used node is a leaf.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ _JOIN_FROM = 0.25
 
 
 class PrefixNode:
-    """Some tokens that follow what the nodes above spell, with their keys and values.
+    """The `token_ids` that follow what the nodes above spell, and the part that holds their keys and values; the root has neither.
 
-    Attributes:
-        token_ids: one or more; none for the root.
-        part: where their keys and values lie; None for the root.
-        nbytes: what its buffer takes.
-        children: what follows, by its first token.
+    `nbytes` is what the buffer of the part takes; `children` are what follows, by first token.
     """
 
     __slots__ = ("__weakref__", "_parent", "children", "nbytes", "part", "token_ids")
@@ -57,15 +52,7 @@ class PrefixNode:
 
 
 class PrefixTree:
-    """The keys and values of texts that ran lately.
-
-    Args:
-        store: where its buffers belong to. Its budget holds for them, too.
-        max_bytes: the most bytes of all nodes, at every moment.
-
-    Attributes:
-        nbytes: bytes of all nodes.
-    """
+    """The keys and values of texts that ran lately, in buffers of `store`, at most `max_bytes` at every moment; `nbytes` is their sum."""
 
     def __init__(self, store: BufferStore, max_bytes: int) -> None:
         self.nbytes = 0
@@ -91,9 +78,7 @@ class PrefixTree:
         return RowKV(tuple(parts)) if parts else None
 
     def add(self, token_ids: tuple[int, ...], kv: RowKV, min_tokens: int = 1) -> None:
-        """Hold a copy of the keys and values of a sequence, as far as it is not held yet and there is room.
-
-        Nothing is added where fewer than `min_tokens` are new.
+        """Hold a copy of the keys and values of a sequence as far as it is not held yet, at least `min_tokens` are new, and there is room.
 
         Cost: a copy of what was not held.
         """

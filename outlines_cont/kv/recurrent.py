@@ -1,4 +1,4 @@
-"""Caches that cannot be cut, of recurrent and hybrid models: kept whole, as snapshots, and replayed from one after a rewind."""
+"""`RecurrentBatch`: caches of recurrent and hybrid models, which cannot be cropped: kept whole as snapshots, and replayed from one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from outlines_cont.kv.row import RowKV
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A cache as it was after some tokens; nobody feeds it, only copies of it.
-
-    Attributes:
-        cache: of one row.
-        length: how many tokens were fed.
-    """
+    """A cache of one row as it was after `length` tokens. It is never fed; copies of it are."""
 
     cache: DynamicCache
     length: int
@@ -34,11 +29,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class RecurrentKV(RowKV):
-    """What is held of one sequence: the snapshots after its last token and after the beginning of its last piece.
-
-    Attributes:
-        snapshots: ascending by length, not empty.
-    """
+    """What is held of one sequence: the snapshots after the beginning of its last piece and after its last token."""
 
     snapshots: tuple[Snapshot, ...] = ()
 

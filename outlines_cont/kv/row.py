@@ -18,10 +18,7 @@ from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 class KVPart:
     """Some tokens of one sequence: token i of the part lies in row `row`, column `columns[i]` of `buffer`.
 
-    Attributes:
-        buffer: where they lie.
-        row: the row of the buffer.
-        columns: int64, 1-D, ascending, not empty.
+    `columns` is int64, 1-D, ascending, not empty.
     """
 
     buffer: Buffer
@@ -48,11 +45,7 @@ class KVPart:
 
 @dataclass(frozen=True, eq=False)
 class RowKV:
-    """The keys and values of the first tokens of one sequence. Immutable, but for what an eviction takes away.
-
-    Attributes:
-        parts: which tokens lie where, in order.
-    """
+    """The keys and values of the first tokens of one sequence, as `parts` in their order. Immutable, except that buffers may be evicted."""
 
     parts: tuple[KVPart, ...]
 

@@ -1,4 +1,4 @@
-"""Which rows of a batch share which of their first tokens: the plan by which they are held and read once."""
+"""The plan of prefix sharing: which rows of a batch have which first tokens in common, so that these are held and read once."""
 
 from __future__ import annotations
 
@@ -36,12 +36,7 @@ SHARING = Sharing(min_copies=1024, min_view=1024)
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Tokens that lie in one row of a buffer and belong to some rows of the batch.
-
-    Attributes:
-        part: where they lie.
-        rows: the rows of the batch, ascending.
-    """
+    """Tokens (`part`) that lie in one row of a buffer and belong to some `rows` of the batch, ascending."""
 
     part: KVPart
     rows: tuple[int, ...]
@@ -98,11 +93,7 @@ def _cut(share: Share, rests: list[list[KVPart]]) -> None:
 
 
 class Segment:
-    """Shares that lie in neighbouring rows of one buffer, read by one call of attention per layer.
-
-    Attributes:
-        shares: one per row of the segment.
-    """
+    """Shares that lie in neighbouring rows of one buffer, one per row of the segment, read by one call of attention per layer."""
 
     def __init__(self, shares: Sequence[Share], num_rows: int) -> None:
         """Join `shares`, whose rows of the buffer follow each other, for a batch of `num_rows` rows."""

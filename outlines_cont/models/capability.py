@@ -1,6 +1,6 @@
-"""`Capabilities`: what a model's KV cache supports (cropping, left-padded batches, shared prefixes), by its config and a numerical probe.
+"""`Capabilities`: what the KV cache of a model supports (cropping, left-padded batches, shared prefixes), by config and numerical probe.
 
-Not supported: encoder-decoders (refused), and caches that drop old tokens (never used).
+Encoder-decoders are refused. Layers that drop old tokens (sliding windows) get a cache that keeps all.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class Capabilities:
 def is_recurrent(model: PreTrainedModel) -> bool:
     """Return whether some layer of `model` keeps other state than keys and values.
 
-    Raises:
-        UnsupportedModel: it is not a decoder, or has its own kind of cache.
+    Raises `UnsupportedModel` where it is not a decoder, or has its own kind of cache.
     """
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
@@ -120,14 +119,9 @@ _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "Dum
 
 
 def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], float]) -> Capabilities:
-    """Return what `model` supports, measured by a few forwards of at most 15 random ids.
+    """Return what `model` supports, measured by a few forwards of at most 15 random ids. `forward` runs it.
 
-    Args:
-        model: the model; it is not changed.
-        forward: the function that runs it.
-        branch_error: measures the error of attending to a shared prefix in place.
-
-    Cost: 12 forwards, 20 to 100 ms with a tiny model.
+    `branch_error` measures the error of attending to a shared prefix in place. Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
     if is_recurrent(model):
         no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")

@@ -1,4 +1,4 @@
-"""A state as HTML for notebooks: tokens by probability, forced and cached ones marked."""
+"""A state as HTML for notebooks: tokens coloured by probability, forced and cached ones marked."""
 
 from __future__ import annotations
 

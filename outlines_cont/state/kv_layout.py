@@ -7,18 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import open_batch
+from outlines_cont.kv.serial import open_batch
 
 
 @dataclass(frozen=True, slots=True)
 class LayerLayout:
-    """The keys and values of T tokens in one layer.
-
-    Attributes:
-        keys: (heads, size) of keys of shape (heads, T, size).
-        values: the same of values.
-        dtype: of both.
-    """
+    """Keys and values of one layer: (heads, size) of keys of shape (heads, T, size), the same of values, and their dtype."""
 
     keys: tuple[int, int]
     values: tuple[int, int]

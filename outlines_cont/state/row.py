@@ -1,4 +1,4 @@
-"""`StateRow`: one sequence of a state, its tokens and what is known of each."""
+"""`StateRow`: one sequence of a state: its tokens with kinds and log-probabilities, its KV cache, and its random stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions

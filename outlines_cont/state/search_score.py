@@ -1,4 +1,4 @@
-"""`SearchScore`: what a search ranks a row by. Unlike the weight it is not reset where text is added between two pieces."""
+"""`SearchScore`: what a beam search ranks a row by. Unlike the weight it is not reset where text is added between two pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SequenceState`: batch x sample sequences as one immutable value."""
+"""`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined and forked."""
 
 from __future__ import annotations
 

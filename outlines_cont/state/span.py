@@ -1,4 +1,4 @@
-"""`Span`: a stretch of a row's tokens that came about in one way."""
+"""`Span`: the provenance of neighbouring tokens of a row: prompt, appended, generated, forced or healed."""
 
 from __future__ import annotations
 

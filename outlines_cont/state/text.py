@@ -1,7 +1,7 @@
-"""The text of a row and its tokens, side by side: cutting and joining rows by characters or by tokens.
+"""Slices and concatenation of rows, by characters or by tokens, that keep the keys and values of the longest common prefix.
 
-A special token stands in the text as it is written; `row_bytes` says which do not. Those belong to position 0 at the beginning of a
-row, elsewhere to the character that follows. One that is cut is letters.
+A special token stands in the text as it is written, and those that have no text (`row_bytes`) belong to position 0 at the beginning
+of a row, elsewhere to the character that follows. A special token that is cut becomes letters.
 """
 
 from __future__ import annotations
@@ -31,11 +31,7 @@ _GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
 
 
 class RowText:
-    """The characters of a row and the tokens that spell them.
-
-    Attributes:
-        text: as `list(state)` shows it.
-    """
+    """The characters of a row, as `list(state)` shows them in `text`, aligned with the tokens that spell them."""
 
     def __init__(self, row: StateRow, tokenizer: Tokenizer) -> None:
         """Cost: one pass over the bytes of the row."""
@@ -55,8 +51,8 @@ class RowText:
     def cut(self, part: slice) -> StateRow:
         """Return the row of the characters that `part` takes, a slice as `indexing.cut` makes it.
 
-        From the start on, tokens that lie inside are kept with their keys and values; otherwise they start without.
-        The characters of a token that is cut are encoded anew.
+        From the start on, tokens that lie inside keep their keys and values; other slices have none. The characters of a token that is cut
+        are encoded anew.
         """
         start, stop = part.start, max(part.start, part.stop)
         if part.step == 1 and start == 0 and stop == len(self.text):
@@ -222,17 +218,9 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
 
 
 def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, int], tokenizer: Tokenizer) -> None:
-    """Raise where a slice of a row has lost keys and values of tokens inside it.
+    """Raise `SlicingError` where `kept`, what the slice `ids` has left of a row, has lost keys and values of tokens inside the slice.
 
-    Args:
-        row: the row.
-        kept: what `RowText.cut` has left of it.
-        ids: the last part of the key, in characters.
-        at: the batch entry and the sample.
-        tokenizer: that of the model.
-
-    Raises:
-        SlicingError: it has.
+    `at` is the (batch, sample) index, for the message.
     """
     text = RowText(row, tokenizer)
     part = cut(ids, len(text.text), at)
@@ -279,7 +267,7 @@ def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
 def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     """Return the row with text after it, encoded together with the row's last token where both have text; ids are taken as they are.
 
-    What the row and the new tokens have in common is kept with its keys and values.
+    What the row and the new tokens have in common keeps its keys and values.
     """
     if isinstance(given, tuple):
         return extended(row, given, tokenizer)
@@ -309,10 +297,10 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 
 def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
-    """Return the row of `left` and, after it, that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
+    """Return the row of `left` followed by that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
 
-    Where `right` is no slice of tokens from inside a row, it has a beginning, which is none after `left`: the special tokens
-    that the tokenizer has put in front of it, and the prefix space.
+    Unless `right` was cut out of the inside of a row, what only a beginning has is left out of it: the special tokens that the
+    tokenizer has put in front of it, and the prefix space.
     """
     is_inside = has_text(left, tokenizer)
     opening = 0 if right.starts_inside else right.num_start_tokens
@@ -375,7 +363,7 @@ def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Token
 
 
 def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
-    """Return ids that spell `data` after `before`; bytes that are no text are spelled one by one.
+    """Return ids that spell `data` after `before`; bytes that are not text are spelled one by one.
 
     Unless it stands `inside` a text, `data` begins a row and may get a prefix space.
     """
@@ -427,7 +415,7 @@ def _characters(data: bytes) -> tuple[str, list[int]]:
 
 
 def _runs(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the text and the bytes after it that are none, each of which `errors="replace"` reads as one U+FFFD; either may be empty."""
+    """Yield valid UTF-8 as text, and the invalid bytes after it that `errors="replace"` reads as one U+FFFD; either may be empty."""
     view = memoryview(data)
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""What stands for a text where one is given: a `str`, `Tokens`, or token ids."""
+"""What is accepted where text is given: a `str`, `Tokens` (text that says whether its special tokens are control tokens), or token ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tokens:
     """A text, and whether the special tokens that are written in it are control tokens or letters.
 
     It is accepted wherever a text is: as a prompt, by `+` and by `state.append`. A plain `str` is read as `Tokens.of(text)`, and
-    warns where a special token is written in it.
+    causes a warning where a special token is written in it.
 
     Attributes:
         text: the text.
@@ -82,11 +82,7 @@ def as_given(item: object) -> Given | None:
 
 
 def checked_given(item: Given, model: LanguageModel) -> Given:
-    """Return what was given; warn where it is a `str` in which a special token is written.
-
-    Raises:
-        TokenizerError: an id is none of the model.
-    """
+    """Return what was given; warn where it is a `str` in which a special token is written; `TokenizerError` for an id out of range."""
     if isinstance(item, str):
         _warn_of_special(item, model)
     elif isinstance(item, tuple):
@@ -115,12 +111,10 @@ def start_ids(model: LanguageModel) -> list[int]:
 
 
 def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
-    """Return the ids of a prompt, and how many of the first were put there by the tokenizer and are no part of the text.
+    """Return the ids of a prompt, and how many of the first ones the tokenizer has put there, which are not part of the text.
 
-    Ids are taken as they are. A text that writes the tokens with which the tokenizer begins every text gets them once.
-
-    Raises:
-        TokenizerError: the text cannot be encoded.
+    Ids are taken as they are. A text that writes the tokens with which the tokenizer begins every text gets them once. Raises
+    `TokenizerError` where the text cannot be encoded.
     """
     start = start_ids(model)
     if isinstance(item, tuple):
@@ -146,9 +140,7 @@ def is_given(item: object) -> bool:
 def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: int) -> list[Given]:
     """Return a text for each of B * S rows, given as one for all, as one for each batch entry, or as one for each row.
 
-    Raises:
-        BatchMismatch: the list has neither B nor B * S texts.
-        TypeError: something else than text.
+    Another number of texts is a `BatchMismatch`, anything else than text a `TypeError`.
     """
     if not is_given(text):
         raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")

@@ -10,18 +10,14 @@ from transformers import DynamicCache
 
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
+from outlines_cont.kv.dynamic_cache import from_dynamic_cache, to_dynamic_cache
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 
 
 def cache_of_rows(model: LanguageModel, rows: Sequence[StateRow]) -> DynamicCache | None:
-    """Return the keys and values of R rows, left-padded; see `SequenceState.kv_cache`. Cost: one copy.
-
-    Raises:
-        UnsupportedModel: the model is a function of token ids.
-    """
+    """Return the keys and values of R rows, left-padded; see `SequenceState.kv_cache`. Cost: one copy."""
     _check_has_kv(model)
     width = max((len(row.token_ids) for row in rows), default=0)
     length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
@@ -34,10 +30,7 @@ def cache_of_rows(model: LanguageModel, rows: Sequence[StateRow]) -> DynamicCach
 def rows_of_cache(
     model: LanguageModel, token_ids: torch.Tensor, cache: DynamicCache, attention_mask: torch.Tensor | None, rng: Rng
 ) -> tuple[list[StateRow], int | tuple[int, ...]]:
-    """Return the rows that transformers has fed, with copies of their keys and values, and their seed or seeds.
-
-    The arguments, and what is raised, are those of `SequenceState.from_cache`.
-    """
+    """Return the rows that transformers has fed, with copies of their keys and values, and their seeds; see `SequenceState.from_cache`."""
     _check_has_kv(model)
     mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
     num_rows, width = _checked_shape(token_ids, mask, model.vocab_size)

@@ -1,6 +1,6 @@
-"""`StreamPlace`: the state of incremental detokenization after one token: stop-string matcher, UTF-8 decoder, text that is certain.
+"""`StreamPlace`: incremental detokenization after one token: state of the stop-string matcher and of the UTF-8 decoder.
 
-Nodes are immutable and linked to the one before (a persistent list), so that rewinding n tokens is following n links.
+Places are immutable and linked to the one before (a persistent list), so that rewinding n tokens is following n links.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Stop:
     Attributes:
         text: The stop text, None for a stop token.
         token_id: The stop token, None for a stop text.
-        position: Characters of the text before it. Negative where a stop text begins so many characters before the end of
-            the prompt.
+        position: Characters of the text before it. Negative where a stop text begins so many characters before the end of the prompt.
     """
 
     text: str | None
@@ -41,7 +40,6 @@ class StreamPlace:
         is_start: A prefix space, which is not part of the text, may still come.
         before: The place before the last token, or before what came at the end without one; None at the beginning.
         token_id: The last token; None at the beginning, after a flush, and after what was pushed after the end.
-        num_tokens: How many tokens were pushed.
         num_chars: How many characters are certain.
         new_text: Those of them that the last push or flush has made certain.
         stop: What ended the text, None while nothing has, and after a flush.

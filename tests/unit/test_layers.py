@@ -172,7 +172,7 @@ def test_one_module_imports_upwards_by_name() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
         if isinstance(node.args[0], ast.Constant) and node.args[0].value.startswith(PACKAGES)
     }
-    assert found == {("outlines_cont.models.prefilling", "outlines_cont.engine.prefill")}
+    assert found == {("outlines_cont.models.base", "outlines_cont.engine.prefill")}
 
 
 def test_fsm_imports_nothing_of_outlines_cont() -> None:

@@ -34,11 +34,7 @@ _EMPTY: dict[str, Any] = {
 class TokenizerParts:
     """The steps around the model of a tokenizer, each a list in order, as `tokenizer.json` writes them.
 
-    Attributes:
-        normalizers: What is done to the text first.
-        pre_tokenizers: What cuts it, and what rewrites the parts.
-        decoders: What makes text of tokens.
-        processors: What adds special tokens.
+    Normalizers change the text, pre-tokenizers cut it, decoders make text of tokens, and processors add special tokens.
     """
 
     normalizers: list[Part]
@@ -48,11 +44,7 @@ class TokenizerParts:
 
     @classmethod
     def of(cls, tokenizer: tokenizers.Tokenizer) -> TokenizerParts:
-        """Read the parts of `tokenizer`.
-
-        Raises:
-            TokenizerError: A part is written in Python.
-        """
+        """Return the parts of `tokenizer`; `TokenizerError` where a part is written in Python."""
         return cls(
             _read(tokenizer.normalizer, "normalizers"),
             _read(tokenizer.pre_tokenizer, "pretokenizers"),
@@ -61,13 +53,10 @@ class TokenizerParts:
         )
 
     def piece_code(self, *, byte_fallback: bool) -> PieceCode:
-        """Return how pieces spell bytes, by the parts that encode and, where these are silent, the decoder.
+        """Return how pieces spell bytes, by the parts that encode and, where these do not say it, the decoder.
 
-        Args:
-            byte_fallback: The model spells by byte pieces what it has no piece for.
-
-        Raises:
-            TokenizerError: The tokens do not join to the text.
+        `byte_fallback` says that the model spells by byte pieces what it has no piece for. Raises `TokenizerError` where the tokens do not
+        join to the text.
         """
         encoding = self.normalizers + self.pre_tokenizers
         if any(part["type"] == "ByteLevel" for part in encoding + self.decoders):
@@ -100,11 +89,7 @@ class TokenizerParts:
         return PieceCode(byte_fallback=byte_fallback, replacements=tuple(dict.fromkeys(marks)))
 
     def has_prefix_space(self, code: PieceCode) -> bool:
-        """Return whether encoding puts a space before a text.
-
-        Raises:
-            TokenizerError: It puts something else there.
-        """
+        """Return whether encoding puts a space before a text; `TokenizerError` where it puts something else there."""
         for part in self.normalizers:
             if part["type"] == "Prepend":
                 if code.piece_bytes(part["prepend"]) == b" ":

@@ -20,14 +20,9 @@ _NORMALIZER_SPEC = b"\x1a" + bytes([len(_IDENTITY_SPEC)]) + _IDENTITY_SPEC  # fi
 
 
 class SentencePieceBackend:
-    """A `sentencepiece.SentencePieceProcessor`; it is not changed.
+    """A `sentencepiece.SentencePieceProcessor`, which is not changed; `start_token_ids` go before a text.
 
-    Args:
-        processor: The processor.
-        start_token_ids: Special ids that go before a text.
-
-    Raises:
-        TokenizerError: The model marks spaces at the end of words.
+    Raises `TokenizerError` where the model marks spaces at the end of words.
     """
 
     def __init__(self, processor: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
@@ -79,11 +74,7 @@ def special_ids(processor: Any) -> set[int]:
 
 
 def has_prefix_space(processor: Any) -> bool:
-    """Return whether `processor` puts a space before a text.
-
-    Raises:
-        TokenizerError: It puts one after it.
-    """
+    """Return whether `processor` puts a space before a text; `TokenizerError` where it puts one after it."""
     marked = processor.normalize("a")
     if marked.endswith(_SPACE):
         raise TokenizerError(

@@ -18,13 +18,8 @@ from outlines_cont.models.tokenizer.token_bytes import TokenTable
 class SlowBackend:
     """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`); it is not changed.
 
-    Such a tokenizer may number the pieces in its own way, and adds tokens of its own.
-
-    Args:
-        tokenizer: The tokenizer.
-
-    Raises:
-        TokenizerError: The model marks spaces after words.
+    Such a tokenizer may number the pieces in its own way, and adds tokens of its own. Raises `TokenizerError` where the model marks
+    spaces after words.
     """
 
     def __init__(self, tokenizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""`SpecialNames`: finds special tokens in a text by their names, and encodes text so that they are control tokens, or letters."""
+"""`SpecialNames`: finds special tokens in a text by how they are written, and encodes text so that they are control tokens, or letters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ Encode = Callable[[str], list[int]]
 
 
 class SpecialNames:
-    """How the special tokens of a vocabulary are written.
+    """How the special tokens of a vocabulary are written, by id; of ids that are written alike the smallest is taken.
 
-    Args:
-        names: By id; of ids with one name the smallest is taken. A name of one character is left out: it is a letter that some
-            tokenizers take for padding, and no text means a special token by it.
+    A name of one character is left out: it is a letter that some tokenizers use as padding, and no text means a special token by it.
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
@@ -66,10 +64,7 @@ class SpecialNames:
     def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
         """Return the ids of a text in which the names are special tokens.
 
-        Args:
-            text: What is encoded.
-            start: Encodes what the text begins with, up to the first name.
-            inside: Encodes what is between the names and after them.
+        `start` encodes what the text begins with, up to the first name, and `inside` what is between the names and after them.
         """
         parts = self._pattern.split(text) if self._pattern is not None else [text]
         token_ids = start(parts[0]) if parts[0] else []
@@ -110,10 +105,7 @@ def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
 
 
 def encode_letters(text: str, tokenizer: Tokenizer, before: Sequence[int] = ()) -> list[int]:
-    """Return ids of a text that goes on after `before`, as `encode_inside` does, in which markup is letters.
-
-    Markup is cut after its first character, and the parts are encoded one by one.
-    """
+    """Return ids of a text that follows `before`, as `encode_inside` does, but with markup as letters: cut after its first character."""
     if not tokenizer.markup_tokens or not text:
         return tokenizer.encode_inside(text, before)
     token_ids: list[int] = []

@@ -9,14 +9,7 @@ from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
 
 class TekkenBackend:
-    """A `Tekkenizer` of mistral-common; it is not changed.
-
-    Nothing is normalised, and no space is added.
-
-    Args:
-        tekkenizer: The tokenizer.
-        start_token_ids: Special ids that go before a text.
-    """
+    """A `Tekkenizer` of mistral-common, which is not changed; `start_token_ids` go before a text. No normalisation, no added space."""
 
     def __init__(self, tekkenizer: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
         special = frozenset(tekkenizer.special_ids)
