@@ -39,11 +39,9 @@ class StreamOptions:
             raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
         for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
             checked_bool(flag, name)
-        for name, value in (("top", top), ("retract", retract)):
-            if value and not events:
-                raise OptionError(
-                    f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name
-                )
+        name = "top" if top else "retract"
+        if (top or retract) and not events:
+            raise OptionError(f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name)
         return cls(events, top, retract, partial)
 
 

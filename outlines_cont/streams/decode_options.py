@@ -32,9 +32,6 @@ class DecodeOptions:
     matcher: StopText = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for option in ("skip_special_tokens", "keep_stop", "stop_in_prompt"):
-            if not isinstance(getattr(self, option), bool):
-                raise OptionError(f"expected True or False as `{option}`, got {getattr(self, option)!r}", option)
         if self.stop_in_prompt and self.prompt is None:
             raise OptionError(
                 "expected `prompt` beside `stop_in_prompt`, got none: say which text or ids come before the first token",
@@ -108,11 +105,10 @@ def _foreign_id(token_id: int, size: int) -> TokenizerError:
     )
 
 
-def _stop_ids(tokenizer: Tokenizer, stop_token_ids: int | Iterable[int] | None) -> frozenset[int]:
-    if stop_token_ids is None:
+def _stop_ids(tokenizer: Tokenizer, given: int | Iterable[int] | None) -> frozenset[int]:
+    if given is None:
         return frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
-    items: Any = stop_token_ids if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
-    return frozenset(_checked_ids(tokenizer, items, "stop_token_ids"))
+    return frozenset(_checked_ids(tokenizer, given if isinstance(given, Iterable) else [given], "stop_token_ids"))
 
 
 def _prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int] | None) -> tuple[int, ...] | None:

@@ -78,23 +78,24 @@ class StreamPlace:
                 text, decoder = text + decoder.flush(), _START
             stop = None
             if matcher.match:
-                kept = _kept_of_stop(matcher.match) if options.keep_stop else ""
-                stop = _found(matcher.match, self.num_chars + len(text))
-                text += kept
-        return StreamPlace(
+                stop, kept = _found(matcher.match, self.num_chars + len(text))
+                text += kept if options.keep_stop else ""
+        num_tokens, num_chars, reason = self.num_tokens + 1, self.num_chars + len(text), "stop" if stop else ""
+        place = (
             matcher,
             decoder,
             is_start,
             self,
             token_id,
-            self.num_tokens + 1,
-            self.num_chars + len(text),
+            num_tokens,
+            num_chars,
             text,
             stop,
-            "stop" if stop else "",
+            reason,
             logprob,
             num_drawn,
         )
+        return StreamPlace(*place)
 
     def flush(self, finish_reason: str) -> StreamPlace:
         """Return the place where all is certain, because nothing follows. This one is not at an end."""
@@ -127,12 +128,8 @@ class StreamPlace:
         return text + decoder.flush()
 
 
-def _kept_of_stop(match: StopMatch) -> str:
-    """Return the text of a stop text that follows the prompt."""
-    return match.text.encode()[max(-match.start, 0) :].decode(errors="replace")
-
-
-def _found(match: StopMatch, num_chars: int) -> Stop:
-    """Return which stop text was found, after so many characters of text."""
-    in_prompt = match.text.encode()[: max(-match.start, 0)].decode(errors="replace")
-    return Stop(match.text, None, num_chars - len(in_prompt))
+def _found(match: StopMatch, num_chars: int) -> tuple[Stop, str]:
+    """Return which stop text was found, after so many characters of text, and how much of it follows the prompt."""
+    data, border = match.text.encode(), max(-match.start, 0)
+    in_prompt, after = data[:border].decode(errors="replace"), data[border:].decode(errors="replace")
+    return Stop(match.text, None, num_chars - len(in_prompt)), after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from outlines_cont.checks import is_int, is_number
@@ -80,8 +80,6 @@ class TokenStream(Immutable):
             stop_in_prompt=stop_in_prompt,
         )
         self._set(options, StreamPlace(options.matcher, is_start=options.begins_text), None)
-
-    # -- tokens --------------------------------------------------------------------------------------------------------
 
     def push(self, token_id: int) -> TokenStream:
         """Return the stream after one more token. After the end a token adds nothing, so that a whole run can be pushed.
@@ -183,8 +181,6 @@ class TokenStream(Immutable):
         wanted = self.num_tokens - n
         return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
 
-    # -- properties ----------------------------------------------------------------------------------------------------
-
     @property
     def text(self) -> str:
         """All text that is certain. Cost: its length, so collect `new_text` in a long loop."""
@@ -238,43 +234,28 @@ class TokenStream(Immutable):
             return NotImplemented
         if self._place is other._place:
             return True
-        here, there = self._place, other._place
-        same = (here.num_tokens, here.num_chars, here.finish_reason) == (
-            there.num_tokens,
-            there.num_chars,
-            there.finish_reason,
-        )
-        return same and self._options == other._options and self.token_ids == other.token_ids
+        is_same = self._summary == other._summary and self._options == other._options
+        return is_same and self.token_ids == other.token_ids
 
     def __hash__(self) -> int:
-        return hash((self._place.num_tokens, self._place.num_chars, self._place.finish_reason))
+        return hash(self._summary)
+
+    @property
+    def _summary(self) -> tuple[int, int, str]:
+        return self._place.num_tokens, self._place.num_chars, self._place.finish_reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""
-        options = self._options
-        settings = {
-            name: getattr(options, name) for name in ("skip_special_tokens", "keep_stop", "stop_in_prompt", "prompt")
-        }
+        settings = {field.name: getattr(self._options, field.name) for field in fields(DecodeOptions) if field.init}
         places = reversed([place for place in self._place.back() if place.token_id is not None])
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
         flushed = "" if self.stop else self.finish_reason
-        is_past = self.finished and not self.new_text
-        return _unpickle, (
-            options.tokenizer,
-            options.stop_at,
-            options.stop_token_ids,
-            settings,
-            tokens,
-            flushed,
-            is_past,
-        )
+        return _unpickle, (settings, tokens, flushed, self.finished and not self.new_text)
 
     def __repr__(self) -> str:
         shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
         end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
         return f"<TokenStream of {self.num_tokens} tokens, text={shown!r}, held={self.held!r}{end}>"
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _set(self, options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> None:
         object.__setattr__(self, "_options", options)
@@ -289,11 +270,9 @@ class TokenStream(Immutable):
 
     def _past_end(self) -> TokenStream:
         """Return this finished stream without new text, so that a loop which joins the new texts stays correct."""
-        return (
-            self
-            if not self.new_text
-            else self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
-        )
+        if not self.new_text:
+            return self
+        return self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
 
     def _own_tally(self) -> TokenTally:
         """Return the counts that this stream shares with those that come of it; made when first asked for."""
@@ -313,16 +292,10 @@ def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None
 
 
 def _unpickle(
-    tokenizer: Tokenizer,
-    stop_at: tuple[str, ...],
-    stop_token_ids: frozenset[int],
-    settings: dict[str, Any],
-    tokens: Sequence[tuple[int, float | None, int]],
-    flushed: str,
-    is_past: bool,
+    settings: dict[str, Any], tokens: Sequence[tuple[int, float | None, int]], flushed: str, is_past: bool
 ) -> TokenStream:
     """Return a pickled stream."""
-    stream = TokenStream(tokenizer, stop_at=stop_at, stop_token_ids=stop_token_ids, **settings)
+    stream = TokenStream(**settings)
     for token in tokens:
         stream = stream._pushed(*token)
     stream = stream.flush(flushed) if flushed else stream

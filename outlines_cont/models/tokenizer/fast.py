@@ -58,23 +58,11 @@ class FastBackend:
             added={token_id: token.content for token_id, token in added.items()},
         )
         self.start_token_ids = parts.start_token_ids()
-        self._special = _Encoder(parts.build(model), added)
+        self.encode_special = _Encoder(parts.build(model), added)
         letters = special | self.table.markup_tokens.keys()
-        self._start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in letters})
+        self.encode_start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in letters})
         texts = {i: t for i, t in added.items() if i not in special and entries[i] == t.content.encode()}
-        self._plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
-
-    def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text: normalised, with its prefix space."""
-        return self._start.encode(text)
-
-    def encode_special(self, text: str) -> list[int]:
-        """Encode the start of a text in which special tokens are recognised."""
-        return self._special.encode(text)
-
-    def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is."""
-        return self._plain.encode(text)
+        self.encode_plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
 
 
 class _Encoder:
@@ -87,7 +75,7 @@ class _Encoder:
         own_ids = ((tokenizer.token_to_id(token.content), token_id) for token_id, token in added.items())
         self._renumbered = {own_id: token_id for own_id, token_id in own_ids if own_id != token_id}
 
-    def encode(self, text: str) -> list[int]:
+    def __call__(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not self._renumbered:
             return token_ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,23 +141,20 @@ def _read(component: Any, key: str) -> list[Part]:
     if component is None:
         return []
     try:
-        state = json.loads(component.__getstate__())
+        pending = [json.loads(component.__getstate__())]
     except Exception as error:
         raise TokenizerError(
             f"expected parts of the library `tokenizers`, received {type(component).__name__}, which is "
             f"written in Python and cannot be read ({error}). {ADVICE}"
         ) from error
-    return list(_flatten(state, key))
-
-
-def _flatten(part: Part, key: str) -> Iterator[Part]:
-    pending = [part]
+    parts = []
     while pending:
         part = pending.pop(0)
         if part["type"] == "Sequence":
             pending[:0] = part[key]
         else:
-            yield part
+            parts.append(part)
+    return parts
 
 
 def _before_text(template: Part) -> tuple[int, ...]:
@@ -179,10 +175,5 @@ def _drops_text(part: Part) -> bool:
 
 
 def _without_prefix_space(part: Part) -> Part:
-    match part["type"]:
-        case "Metaspace":
-            return part | {"prepend_scheme": "never"}
-        case "ByteLevel":
-            return part | {"add_prefix_space": False}
-        case _:
-            return part
+    changes: dict[str, Part] = {"Metaspace": {"prepend_scheme": "never"}, "ByteLevel": {"add_prefix_space": False}}
+    return part | changes.get(part["type"], {})

@@ -36,8 +36,7 @@ class SpecialNames:
 
     def count_of(self, token_ids: Sequence[int]) -> int:
         """Return how many of the ids are those of names."""
-        known = {*self._ids.values()}
-        return sum(token_id in known for token_id in token_ids)
+        return sum(map({*self._ids.values()}.__contains__, token_ids))
 
     def parts(self, text: str) -> list[str]:
         """Return a text cut after the first character of every name in it, so that no part holds one."""
@@ -109,34 +108,29 @@ def encode_letters(text: str, tokenizer: Tokenizer, before: Sequence[int] = ()) 
     if not tokenizer.markup_tokens or not text:
         return tokenizer.encode_inside(text, before)
     token_ids: list[int] = []
-    for part in _markup_of(tokenizer).parts(text):
+    for part in _names_of(tokenizer)[1].parts(text):
         token_ids += tokenizer.encode_inside(part, [*before, *token_ids])
     return token_ids
 
 
-_SPECIAL: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
-_MARKUP: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
-_CONTROL: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+# For each tokenizer the names of its special tokens, of its markup, and of both.
+_NAMES: WeakKeyDictionary[Tokenizer, tuple[SpecialNames, SpecialNames, SpecialNames]] = WeakKeyDictionary()
+
+
+def _names_of(tokenizer: Tokenizer) -> tuple[SpecialNames, SpecialNames, SpecialNames]:
+    found = _NAMES.get(tokenizer)
+    if found is None:
+        special, markup = tokenizer.special_tokens, tokenizer.markup_tokens
+        found = SpecialNames(special), SpecialNames(markup), SpecialNames({**markup, **special})
+        _NAMES[tokenizer] = found
+    return found
 
 
 def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
     """Return how the special tokens of a tokenizer are written, without markup; made when first asked for."""
-    found = _SPECIAL.get(tokenizer)
-    if found is None:
-        found = _SPECIAL[tokenizer] = SpecialNames(tokenizer.special_tokens)
-    return found
+    return _names_of(tokenizer)[0]
 
 
 def control_names_of(tokenizer: Tokenizer) -> SpecialNames:
     """Return how everything that steers a model is written: special tokens and markup."""
-    found = _CONTROL.get(tokenizer)
-    if found is None:
-        found = _CONTROL[tokenizer] = SpecialNames({**tokenizer.markup_tokens, **tokenizer.special_tokens})
-    return found
-
-
-def _markup_of(tokenizer: Tokenizer) -> SpecialNames:
-    found = _MARKUP.get(tokenizer)
-    if found is None:
-        found = _MARKUP[tokenizer] = SpecialNames(tokenizer.markup_tokens)
-    return found
+    return _names_of(tokenizer)[2]

@@ -13,10 +13,10 @@ class TekkenBackend:
 
     def __init__(self, tekkenizer: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
         special = frozenset(tekkenizer.special_ids)
-        names = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
         ordinary = (token_id for token_id in range(tekkenizer.n_words) if token_id not in special)
+        entries = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
         self.table = TokenTable.from_entries(
-            names | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
+            entries | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
             special_token_ids=special,
             eos_token_id=tekkenizer.eos_id,
             bos_token_id=tekkenizer.bos_id,

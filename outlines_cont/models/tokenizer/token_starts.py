@@ -74,13 +74,9 @@ class TokenStarts:
         spelled = [False] * len(text) + [True]
         for start in range(len(text) - 1, -1, -1):
             spelled[start] = len(self._ids[self._beginning_with(text[start:])]) > 0 or any(
-                spelled[end] and self._has(text[start:end]) for end in range(start + 1, len(text))
+                spelled[end] and len(self._ids[self._equal(text[start:end])]) for end in range(start + 1, len(text))
             )
         return spelled
-
-    def _has(self, text: bytes) -> bool:
-        at = bisect_left(self._texts, text)
-        return at < len(self._texts) and self._texts[at] == text
 
     def _equal(self, text: bytes) -> slice:
         return slice(bisect_left(self._texts, text), bisect_right(self._texts, text))
