@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -72,9 +72,9 @@ class PartialType:
         if schema["type"] == "definitions":
             definitions = {part["ref"]: part for part in schema["definitions"]}
             schema = schema["schema"]
-        partial = PartialType(schema, _Source(definitions))
-        partial.shown = shown or partial.shown
-        return partial
+        whole = PartialType(schema, _Source(definitions))
+        whole.shown = shown or whole.shown
+        return whole
 
     def closed(self, text: str) -> Any:
         """Return the value of a JSON text that is whole; MISSING where it fails validation. Cost: that of validation."""
@@ -93,7 +93,7 @@ class PartialType:
 
     def shapes(self, opening: str) -> list[PartialShape]:
         """Return the readings of an object (`{`) or an array (`[`) that is being written."""
-        return self._objects if opening == "{" else self._arrays
+        return self._shapes[opening]
 
     @cached_property
     def _validator(self) -> SchemaValidator:
@@ -110,12 +110,10 @@ class PartialType:
         return [self._part(outer) for outer, inner in self._choices() if inner["type"] in ("str", "any")]
 
     @cached_property
-    def _objects(self) -> list[PartialShape]:
-        return [shape for _, inner in self._choices() if (shape := self._object(inner)) is not None]
-
-    @cached_property
-    def _arrays(self) -> list[PartialShape]:
-        return [shape for _, inner in self._choices() if (shape := self._array(inner)) is not None]
+    def _shapes(self) -> dict[str, list[PartialShape]]:
+        parts = [inner for _, inner in self._choices()]
+        found = {"{": [self._object(part) for part in parts], "[": [self._array(part) for part in parts]}
+        return {opening: [shape for shape in shapes if shape is not None] for opening, shapes in found.items()}
 
     def _choices(self) -> list[tuple[Any, Any]]:
         """Return the types of a union, or the only one: each with the validators around it, and without them."""
@@ -157,21 +155,23 @@ class PartialType:
         if kind == "dict":
             values = schema.get("values_schema", core_schema.any_schema())
             keys = self._part(schema.get("keys_schema", core_schema.any_schema()))
-            return PartialShape(dict, lambda key: _named(keys.closed(json.dumps(key)), self._part(values)))
+
+            def member(key: Any) -> tuple[Any, PartialType] | None:
+                name = keys.closed(json.dumps(key))
+                return None if name is MISSING else (name, self._part(values))
+
+            return PartialShape(dict, member)
         if kind == "typed-dict":
             return PartialShape(dict, self._fields(schema, schema.get("config")))
         if kind == "dataclass":
             fields = _inside(schema["schema"]).get("fields", ())
             by_name = {"fields": {part["name"]: part for part in fields}}
-            build = _maker(schema["cls"])
-            return PartialShape(build, self._fields(by_name, schema.get("config")))
+            return PartialShape(partial(_made, schema["cls"]), self._fields(by_name, schema.get("config")))
         if kind == "model":
             inside = _inside(schema["schema"])
             if inside["type"] == "model-fields":
-                cls = schema["cls"]
-                return PartialShape(
-                    lambda values: partial_model(cls, values), self._fields(inside, schema.get("config"))
-                )
+                build = partial(partial_model, schema["cls"])
+                return PartialShape(build, self._fields(inside, schema.get("config")))
         return self._root(schema, "{")
 
     def _array(self, schema: Any) -> PartialShape | None:
@@ -194,9 +194,7 @@ class PartialType:
         if len(shapes) != 1:
             return None
         cls, shape = schema["cls"], shapes[0]
-        return PartialShape(
-            lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member, shape.shows_open
-        )
+        return replace(shape, build=lambda values: partial_model(cls, {"root": shape.build(values)}))
 
     def _item(self, items: list[Any], variadic: int | None, number: int) -> tuple[int, PartialType] | None:
         index = number if variadic is None else min(number, variadic)
@@ -207,10 +205,8 @@ class PartialType:
         members = {}
         for name, part in schema["fields"].items():
             alias = part.get("validation_alias")
-            members[name] = members[alias if isinstance(alias, str) else name] = (
-                name,
-                self._part(part["schema"], config),
-            )
+            member = name, self._part(part["schema"], config)
+            members[name] = members[alias if isinstance(alias, str) else name] = member
         if schema.get("extra_behavior", (config or {}).get("extra_fields_behavior")) != "allow":
             return members.get
         extras = self._part(schema.get("extras_schema", core_schema.any_schema()), config)
@@ -228,10 +224,6 @@ def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
     return record
 
 
-def _named(name: Any, member: PartialType) -> tuple[Any, PartialType] | None:
-    return None if name is MISSING else (name, member)
-
-
 def _inside(schema: Any) -> Any:
     """Return a schema without what stands around it."""
     while schema["type"] in _AROUND:
@@ -239,11 +231,9 @@ def _inside(schema: Any) -> Any:
     return schema
 
 
-def _maker(cls: Any) -> Callable[[dict[str, Any]], Any]:
-    def make(fields: dict[str, Any]) -> Any:
-        try:
-            return shielded(cls, **fields)
-        except Exception:  # a field is missing, or `__post_init__` refuses
-            return MISSING
-
-    return make
+def _made(cls: Any, values: dict[str, Any]) -> Any:
+    """Return an object of a dataclass; MISSING where a field is missing, or `__post_init__` refuses."""
+    try:
+        return shielded(cls, **values)
+    except Exception:
+        return MISSING

@@ -51,17 +51,13 @@ class PartialValue:
 
     def close(self, value: Any) -> Any:
         """Take the final value, and return it; the last value so far, where that is equal."""
-        if not _is_same(value, self._value):
-            self._value = value
+        self._value = self._value if _is_same(value, self._value) else value
         return self._value
 
     def _begin(self, text: str) -> None:
         self._json = OpenJSON(text)
-        whole = PartialShape(self._shown, lambda _: (0, self._kind))
+        whole = PartialShape(lambda values: [*map(self._kind.shown, values)], lambda _: (0, self._kind))
         self._readings = [_Readings(self._json.open[0], [_Reading(whole)])]
-
-    def _shown(self, values: list[Any]) -> list[Any]:
-        return [self._kind.shown(value) for value in values]
 
     def _read(self) -> Any:
         """Return the value so far: down to what is open, and up again with the values."""

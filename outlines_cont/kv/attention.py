@@ -131,9 +131,8 @@ def prefix_attention(
     """
     prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)
     if prefix is None:
-        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
+        options = {"dropout": dropout, "scaling": scaling, **kwargs}
+        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return plain
     prefix.uses += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -60,7 +60,7 @@ class KVBatch:
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
         self._sharing = sharing if sharing is not None or not model.can_branch else SHARING
-        self._open([_here(share, model) for share in shares])
+        self._open([share.to(model.device, model.kv_store) if share is not None else None for share in shares])
 
     @property
     def num_rows(self) -> int:
@@ -107,42 +107,39 @@ class KVBatch:
 
     def rewind(self, row: int, length: int) -> None:
         """Forget the tokens of `row` from index `length` on; no tensor is written."""
-        if length < self._head_lengths[row]:
+        tail = length - self._head_lengths[row]
+        if tail < 0:
             shares = self.release_all()
             share = shares[row]
             shares[row] = share[:length] if share is not None and length else None
             self._open(shares)
             return
-        tail = length - self._head_lengths[row]
-        columns = np.flatnonzero(self.mask[row])
         self.mask = self.mask.copy()
-        self.mask[row, columns[tail:]] = False
+        self.mask[row, np.flatnonzero(self.mask[row])[tail:]] = False
         self._tail_lengths[row] = tail
         self._tidy()
 
     def release(self, row: int) -> RowKV | None:
         """Return one row's keys and values, for a row that leaves before the others. A short tail is copied."""
-        parts = self._row_parts(row)
-        tail = parts[len(self.heads[row]) :]
+        tail = self._tail_of(row)
         if tail and len(tail[0]) < SHARING.min_view and self.num_rows > 1:
             buffer, columns = _gather(self._store, [tail])
-            parts = (*self.heads[row], KVPart(buffer, 0, columns[0]))
+            tail = (KVPart(buffer, 0, columns[0]),)
+        parts = (*self.heads[row], *tail)
         return RowKV(parts) if parts else None
 
     def release_all(self) -> list[RowKV | None]:
         """Return the shares of all rows without a copy; the batch is over."""
-        shares = [RowKV(parts) if (parts := self._row_parts(row)) else None for row in range(self.num_rows)]
+        found = [(*self.heads[row], *self._tail_of(row)) for row in range(self.num_rows)]
         self._close()
-        return shares
+        return [RowKV(parts) if parts else None for parts in found]
 
     def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
         """Return what is held of some rows, without the memory of the others; the batch is over. Cost: a copy of their tails.
 
         Raises `KVBudgetError` where there is no room for the copy; the batch is as it was.
         """
-        found = [self._row_parts(row) for row in rows]
-        tails = [parts[len(self.heads[row]) :] for row, parts in zip(rows, found, strict=True)]
-        buffer, columns = _gather(self._store, tails)
+        buffer, columns = _gather(self._store, [self._tail_of(row) for row in rows])
         copies = [(KVPart(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
         shares = [(*self.heads[row], *copy) for row, copy in zip(rows, copies, strict=True)]
         self._close()
@@ -152,8 +149,6 @@ class KVBatch:
         """Go on with `rows`, in this order; one that stands there several times is forked. Cost: as that of a new batch."""
         shares = self.release_all()
         self._open([shares[row] for row in rows])
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
         sources = [buffer for share in shares if share is not None for buffer in share.buffers]
@@ -205,7 +200,7 @@ class KVBatch:
         columns = [last.columns for last in lasts if last is not None]
         stop = max(int(line[-1]) for line in columns) + 1
         lengths = [len(line) for line in columns]
-        few_spare = self._can_skip and (stop - max(lengths)) * 4 <= stop
+        few_spare = self._model.can_skip and (stop - max(lengths)) * 4 <= stop
         if not few_spare and not _is_packed(_mask(columns, stop), lengths):
             return None
         heads = [share.parts[:-1] for share in shares if share is not None]
@@ -226,15 +221,10 @@ class KVBatch:
     def _tails(self) -> Tails:
         return self._cache.tails
 
-    @property
-    def _can_skip(self) -> bool:
-        return self._model.can_skip
-
-    def _row_parts(self, row: int) -> tuple[KVPart, ...]:
+    def _tail_of(self, row: int) -> tuple[KVPart, ...]:
         columns = np.flatnonzero(self.mask[row])
         columns.flags.writeable = False
-        tail = (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
-        return (*self.heads[row], *tail)
+        return (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
 
     def _forward(
         self, ids: NDArray[np.int64], positions: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]
@@ -281,12 +271,12 @@ class KVBatch:
     def _chunk_start(self, row: int, spare: int) -> int:
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would lie between
         # tokens; for a model that cannot skip columns it goes behind them, and is packed away after the forward.
-        return spare if self._can_skip or not self._tail_lengths[row] else 0
+        return spare if self._model.can_skip or not self._tail_lengths[row] else 0
 
     def _tidy(self) -> None:
         self._trim()
         columns = self.mask.shape[1]
-        if self._can_skip:
+        if self._model.can_skip:
             spare = columns - max(self._tail_lengths)
             if spare > _SPARE_COLUMNS and spare * 4 > columns:
                 self._pack()
@@ -304,18 +294,12 @@ class KVBatch:
 
     def _pack(self) -> None:
         """Copy the tails to a new buffer, flush right."""
-        parts = [self._row_parts(row)[len(self.heads[row]) :] for row in range(self.num_rows)]
-        buffer, columns = _gather(self._store, parts)
+        buffer, columns = _gather(self._store, [self._tail_of(row) for row in range(self.num_rows)])
         old = self._tails.buffer
         old.release(self)
         if old not in self._read:
             old.users.discard(self)
         self._set_tails(buffer, columns, self._tails.segments)
-
-
-def _here(share: RowKV | None, model: LanguageModel) -> RowKV | None:
-    """Return a share on the device where the model's cache begins."""
-    return None if share is None else share.to(model.device, model.kv_store)
 
 
 Tail = tuple[Buffer, list[NDArray[np.int64]]]

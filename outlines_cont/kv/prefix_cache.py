@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from outlines_cont.checks import is_int
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import BufferStore
-from outlines_cont.kv.prefix_tree import PrefixTree
+from outlines_cont.kv.prefix_tree import PrefixNode, PrefixTree
 from outlines_cont.kv.row import RowKV
 
 MIN_TOKENS = 32
@@ -75,20 +75,21 @@ class PrefixCache:
     @property
     def entries(self) -> int:
         """How many stretches of tokens are held, each with its own keys and values."""
-        with self._lock:
-            return sum(node.is_live for node in self._tree.nodes)
+        return len(self._live_nodes())
 
     @property
     def nbytes(self) -> int:
         """Bytes of all keys and values that are held."""
-        with self._lock:
-            return sum(node.nbytes for node in self._tree.nodes if node.is_live)
+        return sum(node.nbytes for node in self._live_nodes())
 
     @property
     def num_tokens(self) -> int:
         """How many tokens have keys and values here."""
+        return sum(len(node.token_ids) for node in self._live_nodes())
+
+    def _live_nodes(self) -> list[PrefixNode]:
         with self._lock:
-            return sum(len(node.token_ids) for node in self._tree.nodes if node.is_live)
+            return [node for node in self._tree.nodes if node.is_live]
 
     def clear(self) -> None:
         """Let everything go, and keep nothing of what runs now. To be called after weights were changed in a way that cannot be seen.
@@ -129,11 +130,9 @@ class PrefixCache:
         a file or from the user, what was moved. Call `refresh` before.
         """
         least = self.min_tokens if least is None else least
-        if len(token_ids) < least:
-            return
-        with self._changing():
-            count = min(kv.num_fresh, len(token_ids))
-            self._tree.add(token_ids[:count], kv, least)
+        if len(token_ids) >= least:
+            with self._changing():
+                self._tree.add(token_ids[: kv.num_fresh], kv, least)
 
     def note(self, num_tokens: int) -> None:
         """Count a row that has begun with so many tokens of others."""

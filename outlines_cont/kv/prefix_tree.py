@@ -83,25 +83,21 @@ class PrefixTree:
         Cost: a copy of what was not held.
         """
         steps = self._walk(token_ids)
+        self._use([node for node, _ in steps])
         start = sum(count for _, count in steps)
         if len(token_ids) - start < min_tokens:
-            self._use([node for node, _ in steps])
             return
         node, count = steps[-1] if steps else (self._root, 0)
-        self._use([node for node, _ in steps])
         if count < len(node.token_ids):
             upper = self._split(node, count)
             if upper is None:
                 return
             node = upper
         is_short = len(node.token_ids) * _JOIN_FROM <= len(token_ids) - start
-        if node is not self._root and not node.children and is_short:
-            start -= len(node.token_ids)
-            self._put(node, token_ids[start:], kv.between(start, len(token_ids)))
-        else:
-            self._put(None, token_ids[start:], kv.between(start, len(token_ids)), parent=node)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
+        old = node if node is not self._root and not node.children and is_short else None
+        if old is not None:
+            start -= len(old.token_ids)
+        self._put(old, token_ids[start:], kv.between(start, len(token_ids)), node)
 
     def _walk(self, token_ids: tuple[int, ...]) -> list[tuple[PrefixNode, int]]:
         """Return the nodes that a sequence begins with, and how many tokens of each."""
@@ -129,12 +125,10 @@ class PrefixTree:
             if node.part is not None:
                 self._store.touch(node.part.buffer)
 
-    def _put(
-        self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, parent: PrefixNode | None = None
-    ) -> None:
-        """Add a node with a copy of `kv` below `parent`, or in the place of `old`, a leaf."""
-        above = old.parent if old is not None else parent
-        if above is None or not self._make_room(kv.num_token_bytes, old if old is not None else above):
+    def _put(self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, last: PrefixNode) -> None:
+        """Add a node with a copy of `kv` below `last`, or in the place of `old`, which is that leaf."""
+        above = last if old is None else old.parent
+        if above is None or not self._make_room(kv.num_token_bytes, last):
             return
         node = PrefixNode(token_ids, self._copy(kv), above)
         if old is not None:
@@ -149,13 +143,11 @@ class PrefixTree:
         assert above is not None
         assert part is not None
         halves = part[:count], part[count:]
-        keeps = [len(half) >= part.buffer.used * _WORTH_KEEPING for half in halves]
-        needed = sum(RowKV((half,)).num_token_bytes for half, keep in zip(halves, keeps, strict=True) if not keep)
-        if not self._make_room(needed, node):
+        copied = [RowKV((half,)) for half in halves if len(half) < part.buffer.used * _WORTH_KEEPING]
+        if not self._make_room(sum(half.num_token_bytes for half in copied), node):
             return None
-        upper_part, lower_part = (
-            half if keep else self._copy(RowKV((half,))) for half, keep in zip(halves, keeps, strict=True)
-        )
+        copies = {half.parts[0]: self._copy(half) for half in copied}
+        upper_part, lower_part = (copies.get(half, half) for half in halves)
         upper = PrefixNode(node.token_ids[:count], upper_part, above)
         lower = PrefixNode(node.token_ids[count:], lower_part, upper)
         lower.children = node.children

@@ -77,10 +77,8 @@ def _check_arity(holds: bool, key: Any, batch_size: int, num_samples: int) -> No
 def _part(part: Any, key: Any, batch_size: int, num_samples: int) -> int | slice:
     if isinstance(part, slice):
         return part
-    if not isinstance(part, bool) and hasattr(part, "__index__"):
-        return operator.index(part)
-    _check_arity(False, key, batch_size, num_samples)
-    raise AssertionError
+    _check_arity(not isinstance(part, bool) and hasattr(part, "__index__"), key, batch_size, num_samples)
+    return operator.index(part)
 
 
 def _indices(part: int | slice, size: int, axis: str) -> range:
@@ -94,10 +92,7 @@ def _indices(part: int | slice, size: int, axis: str) -> range:
 
 
 def _shown(key: Any) -> str:
-    text = (
-        ", ".join("..." if part is Ellipsis else _shown_part(part) for part in key) if isinstance(key, tuple) else None
-    )
-    return f"`state[{text if text is not None else _shown_part(key)}]`"
+    return f"`state[{', '.join(map(_shown_part, key if isinstance(key, tuple) else [key]))}]`"
 
 
 def _shown_part(part: Any) -> str:

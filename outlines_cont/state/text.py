@@ -38,14 +38,12 @@ class RowText:
         self._row = row
         self._tokenizer = tokenizer
         parts = written(row.token_ids, tokenizer, row.num_start_tokens)
-        lengths = [*map(len, parts)]
         self._data = b"".join(parts)
         self.text = row_text(row, tokenizer)
-        whole, ends = _characters(self._data)
+        borders = _character_borders(self._data)
         # A prefix space is in the first token and not in the text.
-        hidden = len(whole) - len(self.text)
-        self._char_ends = ends[hidden:]
-        self._token_ends = [0, *accumulate(lengths)]
+        self._char_ends = borders[-1 - len(self.text) :]
+        self._token_ends = [0, *accumulate(map(len, parts))]
         self._leading = first_written(parts)
 
     def cut(self, part: slice) -> StateRow:
@@ -58,16 +56,11 @@ class RowText:
         if part.step == 1 and start == 0 and stop == len(self.text):
             return self._row
         chosen = _chosen(part)
-        return replace(
-            self._cut(part.step, start, stop, chosen), prompt_length=_num_below(chosen, self._row.prompt_length)
-        )
-
-    def _cut(self, step: int, start: int, stop: int, chosen: range) -> StateRow:
-        if step != 1:
-            return self._anew("".join([self.text[i] for i in chosen]).encode())
-        if start == 0:
-            return self._head(stop)
-        return self._middle(start, stop) if start < stop else self._anew(b"")
+        if part.step != 1 or 0 < start == stop:
+            row = self._anew("".join([self.text[i] for i in chosen]).encode())
+        else:
+            row = self._middle(start, stop) if start else self._head(stop)
+        return replace(row, prompt_length=_num_below(chosen, self._row.prompt_length))
 
     def num_tokens_inside(self, stop: int) -> int:
         """Return how many tokens lie whole inside the first `stop` characters, those at the beginning included that have none."""
@@ -88,15 +81,10 @@ class RowText:
 
     def _middle(self, start: int, stop: int) -> StateRow:
         """Return the row of the characters from `start` on, 0 < start < stop."""
-        first = next(
-            (
-                i
-                for i in range(self._leading, len(self._token_ends))
-                if self._is_border(i) and self._char_at(i) >= start
-            ),
-            len(self._row.token_ids),
-        )
-        last = self._tokens_before(stop) if stop < len(self.text) else len(self._row.token_ids)
+        size = len(self._row.token_ids)
+        borders = (i for i in range(self._leading, size + 1) if self._is_border(i))
+        first = next((i for i in borders if self._char_at(i) >= start), size)
+        last = self._tokens_before(stop) if stop < len(self.text) else size
         left = self._row.token_ids[first:last]
         if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
             # It would be read as a prefix space, so the token is encoded anew with what is before it.
@@ -229,8 +217,8 @@ def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, i
         raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
     if row.cached and part.start != 0:
         raise SlicingError(
-            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values "
-            "depend on all that is before them. Use `state[...]`, which starts again without."
+            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values depend "
+            "on all that is before them. Use `state[...]`, which starts again without."
         )
     inside = text.num_tokens_inside(part.stop)
     if kept.cached < min(row.cached, inside):
@@ -246,22 +234,21 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         return row.append(given, reset=False)
     text, special = split_special(given, tokenizer)
     token_ids = tokenizer.encode_special(special) if special else []
-    if row.num_start_tokens and row.num_start_tokens == len(row.token_ids) and not text:
-        start = list(row.token_ids)
-        if token_ids[: len(start)] == start:  # written once more by the text, as chat templates do
-            row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
-    if has_text(row, tokenizer):
-        return row.append([*encode_letters(text, tokenizer, row.token_ids), *token_ids], reset=False)
-    return row.append([*encoded_start(text, tokenizer), *token_ids], reset=False)
+    start = list(row.token_ids)
+    if row.num_start_tokens == len(start) > 0 and not text and token_ids[: len(start)] == start:
+        # They are written once more by the text, as chat templates do.
+        row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
+    letters = encode_letters(text, tokenizer, start) if has_text(row, tokenizer) else encoded_start(text, tokenizer)
+    return row.append([*letters, *token_ids], reset=False)
 
 
 def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
     """Return the text up to the first special token, and the rest; the second is empty where none is to be found."""
-    if not isinstance(given, Tokens) or not given.special:
-        return (given if isinstance(given, str) else given.text), ""
-    name = control_names_of(tokenizer).first_in(given.text)
-    at = given.text.index(name) if name is not None else len(given.text)
-    return given.text[:at], given.text[at:]
+    text = given if isinstance(given, str) else given.text
+    is_special = isinstance(given, Tokens) and given.special
+    name = control_names_of(tokenizer).first_in(text) if is_special else None
+    at = text.index(name) if name is not None else len(text)
+    return text[:at], text[at:]
 
 
 def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
@@ -291,7 +278,7 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     anew = kept_tokens(row, len(before)).append(token_ids, reset=False)
     if row.search is None or anew.search is None:
         return anew
-    # Hypotheses that end in different tokens are healed differently; what they had stays comparable.
+    # Hypotheses that end in different tokens are healed differently; their scores stay comparable.
     lost = row.search.total(row.logprobs) - anew.search.total(anew.logprobs)
     return replace(anew, search=anew.search.counting(len(before), lost))
 
@@ -397,21 +384,13 @@ def encoded_start(text: str, tokenizer: Tokenizer) -> list[int]:
     return encode_letters(" " + text, tokenizer)
 
 
-def _characters(data: bytes) -> tuple[str, list[int]]:
-    """Return the text of `data`, decoded with `errors="replace"`, and where its characters begin, and its end, in bytes."""
-    parts: list[str] = []
-    starts: list[int] = []
-    at = 0
+def _character_borders(data: bytes) -> list[int]:
+    """Return where the characters of `data`, decoded with `errors="replace"`, begin, and its end, in bytes."""
+    sizes: list[int] = []
     for good, bad in _runs(data):
-        for character in good:
-            starts.append(at)
-            at += len(character.encode())
-        parts.append(good)
-        if bad:
-            parts.append("\ufffd")
-            starts.append(at)
-            at += len(bad)
-    return "".join(parts), [*starts, len(data)]
+        sizes += (len(character.encode()) for character in good)
+        sizes += [len(bad)] if bad else []
+    return [0, *accumulate(sizes)]
 
 
 def _runs(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -83,26 +83,20 @@ def as_given(item: object) -> Given | None:
 
 def checked_given(item: Given, model: LanguageModel) -> Given:
     """Return what was given; warn where it is a `str` in which a special token is written; `TokenizerError` for an id out of range."""
-    if isinstance(item, str):
-        _warn_of_special(item, model)
-    elif isinstance(item, tuple):
+    if isinstance(item, tuple):
         odd = next((i for i in item if not 0 <= i < model.vocab_size), None)
         if odd is not None:
             raise TokenizerError(f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}")
+    name = control_names_of(model.tokenizer).first_in(item) if isinstance(item, str) else None
+    if name is not None:
+        warnings.warn(
+            f"expected text without special tokens, got one in which {name!r} is written, and its letters were encoded. For the control "
+            "token, as in the text of a chat template, write `Tokens.of(text, special=True)`, or give token ids; for the letters, as in "
+            "the text of a user, `Tokens.of(text)`, which does not warn.",
+            SpecialTokenWarning,
+            stacklevel=stacklevel_of_user(),
+        )
     return item
-
-
-def _warn_of_special(text: str, model: LanguageModel) -> None:
-    name = control_names_of(model.tokenizer).first_in(text)
-    if name is None:
-        return
-    warnings.warn(
-        f"expected text without special tokens, got one in which {name!r} is written, and its letters were encoded. For the control "
-        "token, as in the text of a chat template, write `Tokens.of(text, special=True)`, or give token ids; for the letters, as in "
-        "the text of a user, `Tokens.of(text)`, which does not warn.",
-        SpecialTokenWarning,
-        stacklevel=stacklevel_of_user(),
-    )
 
 
 def start_ids(model: LanguageModel) -> list[int]:
@@ -148,7 +142,12 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     one = as_given(text)
     if one is not None:
         return [checked_given(one, model)] * num_rows
-    texts = [checked_given(_text_in_list(item), model) for item in text]
+    texts: list[Given] = []
+    for item in text:
+        given = as_given(item)
+        if given is None:
+            raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
+        texts.append(checked_given(given, model))
     if len(texts) == num_rows:
         return texts
     if len(texts) == batch_size:
@@ -156,10 +155,3 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     raise BatchMismatch(
         f"expected one text, {batch_size} texts (one per batch entry) or {num_rows} texts (one per row), got a list of {len(texts)}"
     )
-
-
-def _text_in_list(item: object) -> Given:
-    given = as_given(item)
-    if given is None:
-        raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
-    return given

@@ -39,9 +39,9 @@ def rows_of_cache(
     seen = mask.cpu().numpy().astype(bool)
     try:
         shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
+    except UnsupportedModel:
+        raise
     except ValueError as error:
-        if isinstance(error, UnsupportedModel):
-            raise
         raise OptionError(
             f"the cache does not fit the ids: {error}. After a search with beams the cache is that of the beams, not that of the rows: "
             "go on with the texts, as prompts.",
