@@ -17,7 +17,7 @@ import torch
 
 from fsm import Expression
 from fsm.expression import lift
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check, check_int
 from outlines_cont.conversation.constraint import ConversationConstraint, UnknownConstraint
 from outlines_cont.conversation.draw import Drawn, checked_sampler, draw_tokens
 from outlines_cont.conversation.pool import ConversationPool
@@ -348,8 +348,7 @@ class Conversation:
         Raises:
             OptionError: `n` is not an int, 1 or more.
         """
-        if n is not None and not is_int(n, 1):
-            raise OptionError(f"expected an int, 1 or more, or None as `n`, got {n!r}", "n")
+        check_int("n", n, 1, is_optional=True)
         with self._pool.lock:
             forks = [self._fork(same) for _ in range(1 if n is None else n)]
         return forks[0] if n is None else forks
@@ -389,12 +388,10 @@ class Conversation:
         """
         with self._pool.lock:
             row = self._open().row
-            if not isinstance(mark, Mark) or mark not in self._marks:
-                raise OptionError(
-                    f"expected a mark of this conversation, or of one that it was forked from later, got {mark!r}",
-                    "mark",
-                )
-            place = self._marks[mark]
+            place = self._marks.get(mark) if isinstance(mark, Mark) else None
+            if place is None:
+                expected = "a mark of this conversation, or of one that it was forked from later"
+                raise OptionError(f"expected {expected}, got {mark!r}", "mark")
             self._place = replace(place, row=replace(place.row, stream=row.stream))
             self._kept.forget_after(num_common(row.token_ids, place.row.token_ids))
 
@@ -420,8 +417,7 @@ class Conversation:
             length = len(row.token_ids)
             stop = _count(stop, "stop", length)
             start = _count(start, "start", stop)
-            if mode not in ("recompute", "shift"):
-                raise OptionError(f"expected 'recompute' or 'shift' as `mode`, got {mode!r}", "mode")
+            check("mode", mode, mode in ("recompute", "shift"), "'recompute' or 'shift'")
             rotary = Rotary.of_model(model) if mode == "shift" else None
             if start == stop:
                 return
@@ -569,8 +565,8 @@ class Conversation:
         try:
             if isinstance(prompt, bytes | bytearray):
                 raise TypeError
-            items = [prompt] if hasattr(prompt, "__index__") and not getattr(prompt, "shape", ()) else list(prompt)  # type: ignore[arg-type]
-            token_ids = [index(item) for item in items]  # type: ignore[arg-type]
+            items: Any = [prompt] if hasattr(prompt, "__index__") and not getattr(prompt, "shape", ()) else prompt
+            token_ids = [index(item) for item in items]
         except TypeError:
             raise PromptTypeError(
                 f"expected a text, token ids or a SequenceState as a prompt, got {type(prompt).__name__}"

@@ -12,12 +12,11 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check, is_int
 from outlines_cont.conversation.conversation import Conversation, draw_each, feed
 from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.engine.engine import check_model
-from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
@@ -50,11 +49,7 @@ class BatchedExecutor:
                 has made.
         """
         check_model(model)
-        if not is_int(kept_logits_bytes, 0):
-            raise OptionError(
-                f"expected a number of bytes, 0 or more, as `kept_logits_bytes`, got {kept_logits_bytes!r}",
-                "kept_logits_bytes",
-            )
+        check("kept_logits_bytes", kept_logits_bytes, is_int(kept_logits_bytes, 0), "a number of bytes, 0 or more,")
         self._pool = ConversationPool(model, open_seeds(seed, 1)[0][0], kept_logits_bytes)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check_int, checked_bool
 from outlines_cont.conversation.conversation import Conversation
 from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
@@ -84,8 +84,7 @@ class CompletionTree:
             OptionError: `depth` or `every` is not an int, 1 or more, or there would be more than 1,024 leaves.
         """
         for name, value in (("depth", depth), ("every", every)):
-            if not is_int(value, 1):
-                raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
+            check_int(name, value, 1)
         checked_bool(distinct, "distinct")
         partings = (depth - 1) // every
         if partings > _MAX_LEAVES.bit_length() - 1:

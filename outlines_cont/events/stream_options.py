@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, checked_bool, is_int
 from outlines_cont.errors import OptionError
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 
@@ -35,8 +35,7 @@ class StreamOptions:
         Raises:
             OptionError: a value is out of its range, or needs events.
         """
-        if not is_int(top, 0, _MAX_TOP):
-            raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
+        check("top", top, is_int(top, 0, _MAX_TOP), f"a number of tokens from 0 to {_MAX_TOP}")
         for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
             checked_bool(flag, name)
         name = "top" if top else "retract"

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from outlines_cont.checks import is_int
-from outlines_cont.errors import OptionError
+from outlines_cont.checks import check, is_int
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.prefix_tree import PrefixNode, PrefixTree
 from outlines_cont.kv.row import RowKV
@@ -61,8 +60,7 @@ class PrefixCache:
 
     @max_bytes.setter
     def max_bytes(self, value: int) -> None:
-        if not is_int(value, 0):
-            raise OptionError(f"expected a number of bytes, 0 or more, as `max_bytes`, got {value!r}", "max_bytes")
+        check("max_bytes", value, is_int(value, 0), "a number of bytes, 0 or more,")
         with self._lock:
             self._max_bytes = value
             self._tree, self._is_changing = self._new_tree(), False

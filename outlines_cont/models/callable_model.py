@@ -268,8 +268,5 @@ def _ends(tokens: TokenizerProtocol, given: int | Sequence[int] | None, vocab_si
     own = () if tokens.eos_token_id is None else (tokens.eos_token_id,)
     ends = own if given is None else (given,) if isinstance(given, int) else tuple(given)
     odd = next((end for end in ends if not hasattr(end, "__index__") or not 0 <= end < vocab_size), None)
-    if odd is not None:
-        raise OptionError(
-            f"expected token ids from 0 to {vocab_size - 1} as `eos_token_ids`, got {odd!r}", "eos_token_ids"
-        )
+    check("eos_token_ids", odd, odd is None, f"token ids from 0 to {vocab_size - 1}")
     return frozenset(map(int, ends))

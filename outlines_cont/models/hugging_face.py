@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check, is_int
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
@@ -269,12 +269,9 @@ def transformers(
     return wrapped
 
 
-def _check_source(id_or_path: object) -> None:
-    if not isinstance(id_or_path, str | PathLike) or not str(id_or_path):
-        raise OptionError(
-            f"expected a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model as `id_or_path`, got {id_or_path!r}",
-            "id_or_path",
-        )
+def _check_source(id_or_path: Any) -> None:
+    expected = "a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model"
+    check("id_or_path", id_or_path, isinstance(id_or_path, str | PathLike) and bool(str(id_or_path)), expected)
     path = Path(id_or_path)
     is_path = isinstance(id_or_path, PathLike) or str(id_or_path).startswith((".", "/", "~")) or path.is_absolute()
     if is_path and not (path / "config.json").is_file():
@@ -335,10 +332,8 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
-    if kv_budget_bytes is not None and (isinstance(kv_budget_bytes, bool) or not kv_budget_bytes > 0):
-        raise OptionError(
-            f"expected a number of bytes as `kv_budget_bytes`, got {kv_budget_bytes!r}", "kv_budget_bytes"
-        )
+    holds = kv_budget_bytes is None or (not isinstance(kv_budget_bytes, bool) and kv_budget_bytes > 0)
+    check("kv_budget_bytes", kv_budget_bytes, holds, "a number of bytes")
     check_prefix_cache_bytes(prefix_cache_bytes)
     model.train(False)
     return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)

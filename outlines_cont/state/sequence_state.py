@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -247,8 +247,7 @@ class SequenceState(Immutable):
         Raises:
             OptionError: `n` is not an int, 1 or more.
         """
-        if not is_int(n, 1):
-            raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
+        check_int("n", n, 1)
         checked_bool(same, "same")
 
         def forks(row: StateRow) -> list[StateRow]:
@@ -296,9 +295,8 @@ class SequenceState(Immutable):
             OptionError: `n` is not an int from 1 to the number of samples.
         """
         largest = self.num_samples
-        if not is_int(n, 1, largest or None):
-            wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
-            raise OptionError(f"expected {wanted} as `n`, got {n!r}", "n")
+        wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
+        check("n", n, is_int(n, 1, largest or None), wanted)
         return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
 
     def sort(self) -> SequenceState:
@@ -317,9 +315,6 @@ class SequenceState(Immutable):
     ) -> SequenceState:
         """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
 
-        That the cache is of these rows is taken on trust. After a search with beams it is not: it is that of the beams that ran last, in
-        their order, while the rows are the best that were found.
-
         Args:
             model: the model that the cache was made with.
             token_ids: (R, T) int64; the rows become batch entries.
@@ -328,8 +323,11 @@ class SequenceState(Immutable):
             rng: the seed of the random streams, as for a prompt.
 
         Raises:
-            OptionError: shapes do not fit, or an id is out of range.
+            OptionError: shapes do not fit, an id is out of range, or the cache is not that of the rows, as after a search with beams:
+                it is that of the beams that ran last, in their order, while the rows are the best that were found.
             UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
+
+        Cost: a copy, and one forward of the last 8 cached tokens of each row, which tells whether the cache is theirs.
         """
         rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
         return cls(model, tuple((row,) for row in rows), seed)
@@ -401,8 +399,7 @@ class SequenceState(Immutable):
             TokenizerError: a text cannot be encoded, or an id is none of the model.
             OptionError: another `boundary`.
         """
-        if boundary not in ("as_is", "heal"):
-            raise OptionError(f"expected 'as_is' or 'heal' as `boundary`, got {boundary!r}", "boundary")
+        check("boundary", boundary, boundary in ("as_is", "heal"), "'as_is' or 'heal'")
         return self._with_texts(text, healed if boundary == "heal" else extended)
 
     def __add__(self, other: object) -> SequenceState:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from outlines_cont.checks import is_int, is_number
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer
@@ -157,9 +157,8 @@ class TokenStream(Immutable):
             OptionError: The reason is empty, or no string.
         """
         if not isinstance(finish_reason, str) or not finish_reason:
-            raise OptionError(
-                f"expected a reason as `finish_reason`, such as 'length', got {finish_reason!r}", "finish_reason"
-            )
+            expected = "a reason as `finish_reason`, such as 'length'"
+            raise OptionError(f"expected {expected}, got {finish_reason!r}", "finish_reason")
         return self._past_end() if self.finished else self._at(self._place.flush(finish_reason))
 
     def fork(self) -> TokenStream:
@@ -174,10 +173,7 @@ class TokenStream(Immutable):
 
         Cost: n steps.
         """
-        if not is_int(n, 0, self.num_tokens):
-            raise OptionError(
-                f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
-            )
+        check("n", n, is_int(n, 0, self.num_tokens), f"an int from 0 to {self.num_tokens}, the tokens of the stream,")
         wanted = self.num_tokens - n
         return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
 
@@ -305,5 +301,4 @@ def _unpickle(
 def _check_uniform(uniform: object, rng: object) -> None:
     if rng is not None:
         raise OptionError("expected `uniform` or `rng`, got both: the first is the number, the second draws it", "rng")
-    if not is_number(uniform) or not 0 <= uniform < 1:
-        raise OptionError(f"expected a number from 0 up to 1, without 1, as `uniform`, got {uniform!r}", "uniform")
+    check("uniform", uniform, is_number(uniform) and 0 <= uniform < 1, "a number from 0 up to 1, without 1,")
