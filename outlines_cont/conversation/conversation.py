@@ -128,10 +128,7 @@ class Conversation:
 
     @property
     def text(self) -> str:
-        """The text of all ids without special tokens, such as an end that was drawn; `str(conversation.state)` shows them.
-
-        A character that is not complete yet shows as U+FFFD.
-        """
+        """The text of all ids without special tokens, which `str(conversation.state)` shows; a character that is not complete is U+FFFD."""
         return self._pool.model.tokenizer.decode(self._open().row.token_ids)
 
     @property
@@ -156,11 +153,7 @@ class Conversation:
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text obeys the constraint as it stands; True without one.
-
-        Raises:
-            ConstraintRequired: see `allowed`.
-        """
+        """Whether the text obeys the constraint as it stands; True without one. Raises `ConstraintRequired` as `allowed` does."""
         constraint = self._open().constraint
         return constraint is None or constraint.is_accepting
 

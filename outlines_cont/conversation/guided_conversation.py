@@ -72,12 +72,9 @@ class GuidedConversation:
             return token_id
 
     def write(self, max_tokens: int, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> SequenceState:
-        """Write up to an end of text, and return the state of the positive conversation.
+        """Write at most `max_tokens` up to an end of text, and return the state of the positive conversation.
 
-        Args:
-            max_tokens: the most tokens to write.
-            sampler: `samplers.greedy()` for None.
-            mask: what may be written; None for every token that has text, and ends of text.
+        `sampler` is `samplers.greedy()` for None; `mask` is what may be written, None for every token that has text, and ends of text.
         """
         model = self._pool.model
         chosen = FreeText.of_model(model).token_ids if mask is None else mask

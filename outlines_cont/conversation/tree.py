@@ -43,11 +43,6 @@ class _Leaf:
     node: TreeNode
     decoder: TextDecoder
 
-    def take(self, token_id: int, data: bytes) -> None:
-        self.node.token_ids.append(token_id)
-        self.decoder, text = self.decoder.push(data)
-        self.node.text += text
-
 
 class CompletionTree:
     """A tree that grows one token per leaf and step.
@@ -107,7 +102,12 @@ class CompletionTree:
     @property
     def leaves(self) -> list[TreeNode]:
         """The ends of the tree as it stands, in order."""
-        return list(_leaves(self.root))
+        found, below = [], [self.root]
+        while below:
+            node = below.pop()
+            below += reversed(node.children)
+            found += [] if node.children else [node]
+        return found
 
     @property
     def kv_bytes(self) -> int:
@@ -149,16 +149,17 @@ class CompletionTree:
 
     def _sample(self, executor: BatchedExecutor, *, apart: bool) -> None:
         first = self._leaves[::2] if apart else self._leaves
-        for leaf, token_id in zip(
-            first, executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed), strict=True
-        ):
+        token_ids = executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed)
+        for leaf, token_id in zip(first, token_ids, strict=True):
             self._take(leaf, token_id)
         for leaf, twin in zip(first, self._leaves[1::2], strict=True) if apart else ():
             others = self._allowed & ~TokenSet.of(leaf.node.token_ids)
             self._take(twin, twin.conversation.step(self._sampler, mask=others))
 
     def _take(self, leaf: _Leaf, token_id: int) -> None:
-        leaf.take(token_id, self._model.tokenizer.text_bytes([token_id]))
+        leaf.node.token_ids.append(token_id)
+        leaf.decoder, text = leaf.decoder.push(self._model.tokenizer.text_bytes([token_id]))
+        leaf.node.text += text
         self.num_sampled += 1
 
 
@@ -168,10 +169,3 @@ def _twins(leaf: _Leaf) -> list[_Leaf]:
     twins = [_Leaf(leaf.conversation.fork(), node, leaf.decoder) for node in leaf.node.children]
     leaf.conversation.close()
     return twins
-
-
-def _leaves(node: TreeNode) -> Iterator[TreeNode]:
-    if not node.children:
-        yield node
-    for child in node.children:
-        yield from _leaves(child)

@@ -116,7 +116,7 @@ class PrefixCache:
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
         """Return the keys and values of the first tokens of a sequence, as many as are held, where they lie; None for none.
 
-        They are those of a run of just these tokens, and nobody changes them.
+        They are those of a run of just these tokens, and never change.
         """
         with self._changing():
             return self._tree.find(token_ids)

@@ -83,7 +83,8 @@ def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callabl
 
     Cost: 4 forwards of at most 13 random ids.
     """
-    ids = torch.randint(_num_ids(model), (1, 13), generator=torch.Generator().manual_seed(0)).to(model.device)
+    num_ids = int(model.config.get_text_config(decoder=True).vocab_size)
+    ids = torch.randint(num_ids, (1, 13), generator=torch.Generator().manual_seed(0)).to(model.device)
 
     def feed(cache: DynamicCache, start: int, stop: int) -> torch.Tensor:
         positions = torch.arange(start, stop, device=ids.device)[None]
@@ -108,10 +109,6 @@ def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callabl
             f"expected {type(model).__name__} to have the same logits in chunks as at once, got an error of {error:.2g} "
             f"times their spread: its cache is not exact in this version of transformers. {_ADVICE}"
         )
-
-
-def _num_ids(model: PreTrainedModel) -> int:
-    return int(model.config.get_text_config(decoder=True).vocab_size)
 
 
 _ADVICE = "Use a decoder-only model whose layers are attention with keys and values."
@@ -139,7 +136,11 @@ def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], f
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
         return Capabilities(crop, stack, no, no, reuse)
-    return Capabilities(crop, stack, _measured(skipped, bound), _branch(model, branch_error, bound), reuse)
+    attention = model.config._attn_implementation
+    branch = Finding(False, f"attention {attention!r}; 'sdpa' is needed")
+    if attention == "sdpa":
+        branch = _measured(branch_error(), bound)
+    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse)
 
 
 def _reuse(config: Any) -> Finding:
@@ -152,13 +153,6 @@ def _reuse(config: Any) -> Finding:
     if odd:
         return Finding(False, f"rotary embedding {odd[0]!r}: its angles depend on the length of the text")
     return Finding(True, "keys and values depend on what stands before them only")
-
-
-def _branch(model: PreTrainedModel, branch_error: Callable[[], float], bound: float) -> Finding:
-    attention = model.config._attn_implementation
-    if attention != "sdpa":
-        return Finding(False, f"attention {attention!r}; 'sdpa' is needed")
-    return _measured(branch_error(), bound)
 
 
 def _measured(error: float, bound: float) -> Finding:

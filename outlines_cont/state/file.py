@@ -223,10 +223,9 @@ class _Writer:
         self._model = model
         self._start = start_ids(model)
         self._with_kv = with_kv
-        self._columns: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
-        self._parts: dict[tuple[int, int], KVPart] = {}
+        # By buffer and row of it, which are one store of the file: what rows have there.
+        self._stores: dict[tuple[int, int], list[tuple[_PartRecord, KVPart]]] = {}
         self._logits: list[torch.Tensor] = []
-        self._held: list[tuple[_PartRecord, KVPart]] = []
 
     def put(self, row: StateRow) -> _RowRecord:
         """Return the description of a row, and note what it needs."""
@@ -260,26 +259,23 @@ class _Writer:
             name: torch.tensor([item for row in rows for item in getattr(row, name)], dtype=dtype)
             for name, dtype in _COLUMNS.items()
         }
-        for number, key in enumerate(self._columns):
-            whole = KVPart(self._parts[key].buffer, key[1], self._columns[key])
+        for number, held in enumerate(self._stores.values()):
+            columns = np.unique(np.concatenate([part.columns for _, part in held]))
+            whole = KVPart(held[0][1].buffer, held[0][1].row, columns)
             for index, layer in enumerate(RowKV((whole,)).layers()):
                 if layer is not None:
                     out[f"kv.{number}.{index}.keys"], out[f"kv.{number}.{index}.values"] = layer
-        for record, part in self._held:
-            columns = self._columns[id(part.buffer), part.row]
-            record.columns = np.searchsorted(columns, part.columns).tolist()
+            for record, part in held:
+                record.columns = np.searchsorted(columns, part.columns).tolist()
         out.update({f"logits.{number}": tensor for number, tensor in enumerate(self._logits)})
         return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in out.items()}
 
     def _put_part(self, part: KVPart) -> _PartRecord:
         key = (id(part.buffer), part.row)
-        known = self._columns.get(key)
-        self._columns[key] = part.columns if known is None else np.union1d(known, part.columns)
-        self._parts.setdefault(key, part)
+        held = self._stores.setdefault(key, [])
         self.num_layers = max(self.num_layers, part.buffer.num_layers)
-        record = _PartRecord(store=list(self._columns).index(key), columns=[])
-        self._held.append((record, part))
-        return record
+        held.append((_PartRecord(store=list(self._stores).index(key), columns=[]), part))
+        return held[-1][0]
 
     def _put_logits(self, logits: torch.Tensor | None) -> int | None:
         if logits is None:
@@ -375,8 +371,12 @@ class _Reader:
             raise ValueError(f"`{name}` has shape {shape} and type {tensor.dtype}, expected {total} entries")
         return list(tensor.tolist())
 
-    def _piece(self, piece: tuple[int, list[int], str, int], row: _RowRecord) -> Piece:
-        start, owed, source, retries = piece
+    def _piece(self, row: _RowRecord) -> Piece | None:
+        if row.piece is None:
+            return None
+        start, owed, source, retries = row.piece
+        if start > row.length or not self._are_ids(owed):
+            raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
         indices = [place.index for place in row.exclusions]
         if any(a >= b for a, b in pairwise(indices)) or not all(start <= index <= row.length for index in indices):
             raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
@@ -396,8 +396,6 @@ class _Reader:
             raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
-        if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
-            raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
         if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
             raise ValueError("a token of text is said to be no part of the text")
         start = row.length if row.piece is None else row.piece[0]
@@ -411,7 +409,7 @@ class _Reader:
             RandomStream(row.seed, row.batch, row.sample, row.drawn, int(row.path, 16)),
             kv=self._kv(row, token_ids),
             logits=self._logits(row.logits),
-            piece=None if row.piece is None else self._piece(row.piece, row),
+            piece=self._piece(row),
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),

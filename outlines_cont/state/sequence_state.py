@@ -94,7 +94,7 @@ class SequenceState(Immutable):
 
     @property
     def weights(self) -> torch.Tensor:
-        """(B, S) float32: sum of `logprobs` since the last reset, and that of the end where one was sampled.
+        """(B, S) float32: sum of `logprobs` since the last reset, and of the end where one was sampled.
 
         `+` with text, and a slice that does not begin at the start, are resets.
         """
@@ -158,7 +158,7 @@ class SequenceState(Immutable):
 
     @property
     def spans(self) -> list[list[list[Span]]]:
-        """B lists of S lists: the stretches of each row's tokens that came about in one way."""
+        """B lists of S lists: the neighbouring tokens of each row that came about in one way."""
         return self._grid(lambda row: spans_of(row, self.tokenizer))
 
     @property
@@ -222,7 +222,7 @@ class SequenceState(Immutable):
         return self._cut(key, self._text_cut)
 
     def crop(self, key: Any) -> SequenceState:
-        """The same as `state[key]`, but never loses the cache.
+        """The same as `state[key]`, but it never loses the cache.
 
         Raises:
             SlicingError: keys and values that a row holds for tokens inside the slice would be lost.

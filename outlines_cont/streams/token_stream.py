@@ -82,10 +82,9 @@ class TokenStream(Immutable):
         self._set(options, StreamPlace(options.matcher, is_start=options.begins_text), None)
 
     def push(self, token_id: int) -> TokenStream:
-        """Return the stream after one more token. After the end a token adds nothing, so that a whole run can be pushed.
+        """Return the stream after one more token; `TokenizerError` where the tokenizer has no such id.
 
-        Raises:
-            TokenizerError: The tokenizer has no such id.
+        After the end a token adds nothing, so that a whole run can be pushed.
         """
         if self.finished:
             return self._past_end()
@@ -150,11 +149,7 @@ class TokenStream(Immutable):
     def flush(self, finish_reason: str = "length") -> TokenStream:
         """Return the stream at its end, because nothing follows: all text is certain. After the end it changes nothing.
 
-        Args:
-            finish_reason: Why nothing follows, for `finish_reason`; not empty.
-
-        Raises:
-            OptionError: The reason is empty, or no string.
+        `finish_reason` says why nothing follows; `OptionError` where it is empty, or not a string.
         """
         if not isinstance(finish_reason, str) or not finish_reason:
             expected = "a reason as `finish_reason`, such as 'length'"
@@ -166,12 +161,10 @@ class TokenStream(Immutable):
         return _stream(self._options, self._place, None)
 
     def rewind(self, n: int) -> TokenStream:
-        """Return the stream as it was `n` tokens earlier, exactly; one that was finished goes on.
+        """Return the stream as it was `n` tokens earlier, exactly; one that was finished goes on. Cost: n steps.
 
         Raises:
             OptionError: `n` is not an int from 0 to `num_tokens`.
-
-        Cost: n steps.
         """
         check("n", n, is_int(n, 0, self.num_tokens), f"an int from 0 to {self.num_tokens}, the tokens of the stream,")
         wanted = self.num_tokens - n
