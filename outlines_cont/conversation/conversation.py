@@ -306,8 +306,8 @@ class Conversation:
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
             ConstraintRequired: the conversation was loaded; name its constraint again, see `constrain`.
-            OptionError: the sampler draws several tokens, or none by itself; `mask` is no `TokenSet`, or has an id that the model has
-                not; `scores` have another shape or type than the logits.
+            OptionError: the sampler draws several tokens, or none by itself; `mask` is not a `TokenSet`, or has an id out of
+                range; `scores` have another shape or type than the logits.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
@@ -334,7 +334,7 @@ class Conversation:
         and goes on beside its forks.
 
         Args:
-            n: how many, 1 or more, as a list; None for one that is no list.
+            n: how many, 1 or more, as a list; None for one that is not in a list.
             same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
                 depends on this one's, its place in it, and how often it was forked before.
 
@@ -641,7 +641,7 @@ def draw_each(
 
 
 def _line(scores: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the scores of one conversation as those of several; what is no tensor is refused later."""
+    """Return the scores of one conversation as those of several; what is not a tensor is refused later."""
     return scores[None] if isinstance(scores, torch.Tensor) else scores
 
 

@@ -45,8 +45,7 @@ class BatchedExecutor:
                 cost no forward; the oldest go first. 32 MiB by default: 64 places of a vocabulary of 131,072 tokens.
 
         Raises:
-            OptionError: `seed` is no seed, `kept_logits_bytes` is not an int, 0 or more, or `model` is none that `outlines_cont.models`
-                has made.
+            OptionError: `seed` is not a seed, `kept_logits_bytes` is not an int, 0 or more, or `model` is not of `outlines_cont.models`.
         """
         check_model(model)
         check("kept_logits_bytes", kept_logits_bytes, is_int(kept_logits_bytes, 0), "a number of bytes, 0 or more,")

@@ -104,7 +104,7 @@ def guide(
         scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what the negative one would say.
 
     Raises:
-        OptionError: `scale` is no finite number, both are the same conversation, or their executors differ.
+        OptionError: `scale` is not a finite number, both are the same conversation, or their executors differ.
         ModelMismatch: they belong to different models.
     """
     check_scale(scale)

@@ -96,7 +96,7 @@ class KVBatch:
             new[row, start:stop] = True
             starts.append(start)
         columns = sorted({start + index for start, indices in zip(starts, wanted, strict=True) for index in indices})
-        # A forward has some logits, even where nobody wants them yet.
+        # A forward has some logits, even where none are wanted yet.
         columns = columns or [width - 1]
         logits = self._forward(ids, positions, new, columns)
         self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]

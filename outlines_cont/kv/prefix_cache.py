@@ -124,7 +124,7 @@ class PrefixCache:
     def keep(self, token_ids: tuple[int, ...], kv: RowKV, least: int | None = None) -> None:
         """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room.
 
-        What the model of now would not make of these tokens is left out: what was fed before its weights changed, what came from
+        What the model as it is now would not make of these tokens is left out: what was fed before its weights changed, what came from
         a file or from the user, what was moved. Call `refresh` before.
         """
         least = self.min_tokens if least is None else least

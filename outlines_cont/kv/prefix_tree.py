@@ -67,7 +67,7 @@ class PrefixTree:
         return [*self._by_use]
 
     def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return how many of the first tokens of a sequence are held; this is no use of them. Cost: 0.02 us for each."""
+        """Return how many of the first tokens of a sequence are held; this does not count as a use. Cost: 0.02 us for each."""
         return sum(count for _, count in self._walk(token_ids))
 
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
@@ -138,7 +138,7 @@ class PrefixTree:
         self._use(self._path(above))
 
     def _split(self, node: PrefixNode, count: int) -> PrefixNode | None:
-        """Part a node after `count` of its tokens, and return the upper half; None where there is no room for a copy."""
+        """Split a node after `count` of its tokens, and return the upper half; None where there is no room for a copy."""
         above, part = node.parent, node.part
         assert above is not None
         assert part is not None

@@ -77,7 +77,7 @@ class RecurrentBatch:
             torch.ones((1, stop), dtype=torch.int64, device=device),
             torch.arange(self._length, stop, device=device)[None],
             self._cache,
-            # A forward has some logits, even where nobody wants them yet.
+            # A forward has some logits, even where none are wanted yet.
             sorted(columns) or [len(chunk) - 1],
         )
         self._length = stop

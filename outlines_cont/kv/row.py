@@ -92,7 +92,7 @@ class RowKV:
         return sum(map(len, takewhile(lambda part: part.buffer.is_fresh, self.parts)))
 
     def compact(self, store: BufferStore) -> KVPart:
-        """Return a copy in a buffer of its own that has no spare columns, and to which nobody appends."""
+        """Return a copy in a buffer of its own that has no spare columns, which is never appended to."""
         buffer = Buffer.full(store, self.layers())
         return KVPart(buffer, 0, np.arange(buffer.used))
 

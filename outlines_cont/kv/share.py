@@ -153,7 +153,7 @@ def _fits(group: Sequence[Share], share: Share) -> bool:
 
 
 def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> _Indices:
-    """Return who attends to a segment whose row i is shared by the batch rows `groups[i]`."""
+    """Return which queries attend to a segment whose row i is shared by the batch rows `groups[i]`."""
     samples = max(map(len, groups))
     gather = [group[min(i, len(group) - 1)] for group in groups for i in range(samples)]
     if gather == list(range(num_rows)):

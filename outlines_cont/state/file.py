@@ -306,7 +306,7 @@ def _numbers(used: set[int], what: str) -> int:
 def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: bytes) -> None:
     for logprob, kind in zip(logprobs, kinds, strict=True):
         if not -math.inf < logprob <= (_ROUNDING if kind in counted else 0) or (logprob and kind not in counted):
-            raise ValueError(f"{logprob} is no log-probability of a token of the kind {chr(kind)!r}")
+            raise ValueError(f"{logprob} is not a log-probability of a token of the kind {chr(kind)!r}")
 
 
 class _Reader:
@@ -361,7 +361,7 @@ class _Reader:
         wanted.update(f"kv.{number}.{index}.{kind}" for number in range(stores) for index in layers for kind in kinds)
         odd = sorted(wanted.symmetric_difference(self._tensors))
         if odd:
-            raise ValueError(f"`{odd[0][:40]}` is {'missing' if odd[0] in wanted else 'no part of it'}")
+            raise ValueError(f"`{odd[0][:40]}` is {'missing' if odd[0] in wanted else 'not part of it'}")
 
     def _column(self, name: str, dtype: torch.dtype) -> list[Any]:
         tensor = self._tensors[name]
@@ -397,7 +397,7 @@ class _Reader:
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
-            raise ValueError("a token of text is said to be no part of the text")
+            raise ValueError("a token of text is said not to be part of the text")
         start = row.length if row.piece is None else row.piece[0]
         if row.healed > len(self._model.tokenizer.text_bytes(token_ids[start:])):
             raise ValueError("a piece has healed more text than it has")
@@ -524,10 +524,10 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise StateFileError(
-            f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is no folder. Make it first."
+            f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is not a folder. Make it first."
         )
     if target.is_symlink() or (target.exists() and not target.is_file()):
-        what = "the folder" if target.is_dir() else "what is no file"
+        what = "the folder" if target.is_dir() else "something that is not a file"
         raise StateFileError(f"expected the path of a file to write, got {what} {_shown(path)}.")
     part = target.with_name(f"{target.name[:40]}{secrets.token_hex(8)}.part")
     # As `open` makes a file, so that the umask counts; who may read a file that is there may go on reading it.
@@ -548,12 +548,12 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
     """Return the tensors and the description of a file whose digest is right."""
     if not path.is_file():
         raise StateFileError(
-            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is no file"
+            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is not a file"
         )
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     except (SafetensorError, OSError, RuntimeError) as error:
         raise _broken(path, str(error)) from error
     return tensors, _described(path, metadata, tensors)

@@ -71,7 +71,7 @@ class StateRow:
         search: what counts in `score`; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
             space. It counts where the row is joined to another.
-        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are no part of it.
+        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
         prompt_length: how many characters of the text are the prompt.
     """
 

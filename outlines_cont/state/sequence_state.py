@@ -171,7 +171,7 @@ class SequenceState(Immutable):
         """Keys and values as a `DynamicCache` of B * S rows; column j belongs to column j of `token_ids`.
 
         Its length is T - max(1, largest number of tokens of a row that are not cached); None where that is not positive,
-        and for a recurrent model, whose cache is no keys and values.
+        and for a recurrent model, whose cache does not hold keys and values.
         Columns of padding hold anything and must be masked. Given to `model.generate` with `token_ids` flattened to
         (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
 
@@ -261,7 +261,7 @@ class SequenceState(Immutable):
         A row that is named twice comes twice, with one random stream; `fork` gives different ones.
 
         Raises:
-            IndexError: there is no such row, or an index is no pair of ints.
+            IndexError: there is no such row, or an index is not a pair of ints.
         """
         indices = [_pair(item) for item in rows]
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
@@ -337,7 +337,7 @@ class SequenceState(Immutable):
 
         Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
         after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text. The
-        constraint of a conversation is no part of its state.
+        constraint of a conversation is not part of its state.
 
         Args:
             path: the file; one that is there is replaced and keeps its mode, a new one follows the umask. Of a link the file that it
@@ -345,7 +345,7 @@ class SequenceState(Immutable):
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
-            StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character.
             OSError: the file cannot be written.
         """
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
@@ -396,7 +396,7 @@ class SequenceState(Immutable):
             BatchMismatch: the list has neither B nor B * S texts.
             ContextLengthError: a row would be longer than the context of the model.
             TypeError: something else than text.
-            TokenizerError: a text cannot be encoded, or an id is none of the model.
+            TokenizerError: a text cannot be encoded, or an id is not one of the model.
             OptionError: another `boundary`.
         """
         check("boundary", boundary, boundary in ("as_is", "heal"), "'as_is' or 'heal'")

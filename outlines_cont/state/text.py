@@ -66,7 +66,7 @@ class RowText:
         """Return how many tokens lie whole inside the first `stop` characters, those at the beginning included that have none."""
         if stop >= len(self.text):
             return len(self._row.token_ids)
-        # A space that is hidden, but no prefix space, belongs to the first character.
+        # A space that is hidden, but is not a prefix space, belongs to the first character.
         before = 0 if not stop and self._row.starts_inside else self._tokens_before(stop)
         return max(before, self._leading)
 
@@ -340,7 +340,7 @@ def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
-    """Return a row as it goes on after text: the prefix space, which is no part of its text, is taken out of its first token."""
+    """Return a row as it goes on after text: the prefix space, which is not part of its text, is taken out of its first token."""
     parts = written(row.token_ids, tokenizer, row.num_start_tokens)
     if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row

@@ -36,7 +36,7 @@ class Tokens:
             prompt = Tokens.of(tokenizer.apply_chat_template(messages, tokenize=False), special=True)
 
         Raises:
-            OptionError: `text` is no `str`. Token ids are given as they are, in a list.
+            OptionError: `text` is not a `str`. Token ids are given as they are, in a list.
         """
         if not isinstance(text, str):
             raise OptionError(f"expected a text, got {type(text).__name__}. Token ids are given as a list.", "text")
