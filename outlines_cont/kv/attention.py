@@ -41,6 +41,11 @@ class Queries:
     rows: torch.Tensor | None = None
     places: torch.Tensor | None = None
 
+    def to(self, device: torch.device) -> Queries:
+        """Return the same on a device."""
+        tensors = (self.gather, self.rows, self.places)
+        return Queries(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixLayer:

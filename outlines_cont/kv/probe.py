@@ -43,8 +43,7 @@ def branch_error(model: LanguageModel, num_ids: int) -> float:
         first = batch.feed([tail[:2] for tail in tails], [[1], [1]]).logits[:, 0]
         batch.feed([tail[2:3] for tail in tails], [[0], [0]])
         last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
-    except Exception:
-        # Whatever a model does with a mask or keys that it does not expect: it cannot branch.
+    except Exception:  # whatever a model does with a mask or keys that it does not expect: it cannot branch
         return float("inf")
     error = (torch.stack([first, last], dim=1) - plain).abs().max() / plain.std().clamp_min(1e-30)
     return float(error.nan_to_num(nan=float("inf")))

@@ -90,10 +90,9 @@ class RecurrentBatch:
 
     def release(self, row: int) -> RowKV | None:
         """Return what is held of the row; the batch is over."""
-        if not self._length:
-            return None
         last = Snapshot(self._cache, self._length)
-        return RecurrentKV((), (*(s for s in self._snapshots[-1:] if s.length < self._length), last))
+        before = [snapshot for snapshot in self._snapshots[-1:] if snapshot.length < self._length]
+        return RecurrentKV((), (*before, last)) if self._length else None
 
     def release_all(self) -> list[RowKV | None]:
         """Return the same in a list."""

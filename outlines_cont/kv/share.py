@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -101,14 +101,13 @@ class Segment:
         first = shares[0].part
         self.buffer: Buffer = first.buffer
         self._rows = slice(first.row, first.row + len(shares))
-        start = min(int(share.part.columns[0]) for share in shares)
-        stop = max(int(share.part.columns[-1]) for share in shares) + 1
-        self._columns = slice(start, stop)
-        self._visible = np.zeros((len(shares), stop - start), dtype=bool)
+        columns = _columns(shares)
+        self._columns = slice(columns.start, columns.stop)
+        self._hidden = np.ones((len(shares), len(columns)), dtype=bool)
         for index, share in enumerate(shares):
-            self._visible[index, share.part.columns - start] = True
+            self._hidden[index, share.part.columns - columns.start] = False
         self._queries = _queries([share.rows for share in shares], num_rows)
-        self._masks: dict[torch.device, torch.Tensor] = {}
+        self._placed: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
 
     def layer(self, index: int) -> PrefixLayer | None:
         """Return the segment in one layer, None where the model keeps no keys and values in it."""
@@ -116,16 +115,22 @@ class Segment:
         if pair is None:
             return None
         keys, values = (tensor[self._rows, :, self._columns] for tensor in pair)
-        return PrefixLayer(keys, values, self._mask(keys), self._queries.to(keys.device))
+        if keys.device not in self._placed:
+            self._placed[keys.device] = self._mask(keys), self._queries.to(keys.device)
+        return PrefixLayer(keys, values, *self._placed[keys.device])
 
     def _mask(self, keys: torch.Tensor) -> torch.Tensor | None:
-        if self._visible.all():
+        if not self._hidden.any():
             return None
-        if keys.device not in self._masks:
-            hidden = torch.from_numpy(~self._visible).to(keys.device)
-            mask = torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device).masked_fill_(hidden, -torch.inf)
-            self._masks[keys.device] = mask[:, None, None, :]
-        return self._masks[keys.device]
+        hidden = torch.from_numpy(self._hidden).to(keys.device)[:, None, None, :]
+        return torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device).masked_fill_(hidden, -torch.inf)
+
+
+def _columns(shares: Sequence[Share]) -> range:
+    """Return the columns from the first of some shares to the last."""
+    return range(
+        min(int(share.part.columns[0]) for share in shares), max(int(share.part.columns[-1]) for share in shares) + 1
+    )
 
 
 def segments(shares: Sequence[Share], num_rows: int) -> list[Segment]:
@@ -145,36 +150,18 @@ def _fits(group: Sequence[Share], share: Share) -> bool:
     if share.part.buffer is not last.buffer or share.part.row != last.row + 1:
         return False
     together = [*group, share]
-    start = min(int(member.part.columns[0]) for member in together)
-    stop = max(int(member.part.columns[-1]) for member in together) + 1
     samples = max(len(member.rows) for member in together)
-    cells = (stop - start) * samples * len(together)
+    cells = len(_columns(together)) * samples * len(together)
     return cells <= 2 * sum(len(member.part) * len(member.rows) for member in together)
 
 
-def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> _Indices:
+def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> Queries:
     """Return which queries attend to a segment whose row i is shared by the batch rows `groups[i]`."""
     samples = max(map(len, groups))
     gather = [group[min(i, len(group) - 1)] for group in groups for i in range(samples)]
     if gather == list(range(num_rows)):
-        return _Indices(None, None, None)
+        return Queries()
     places = {row: index * samples + i for index, group in enumerate(groups) for i, row in enumerate(group)}
     rows = sorted(places)
     where = torch.tensor([places[row] for row in rows])
-    return _Indices(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)
-
-
-@dataclass(slots=True)
-class _Indices:
-    """`Queries` as they are on the CPU, and once more on the devices that have asked for them."""
-
-    gather: torch.Tensor | None
-    rows: torch.Tensor | None
-    places: torch.Tensor | None
-    _moved: dict[torch.device, Queries] = field(default_factory=dict)
-
-    def to(self, device: torch.device) -> Queries:
-        if device not in self._moved:
-            tensors = (self.gather, self.rows, self.places)
-            self._moved[device] = Queries(*(None if tensor is None else tensor.to(device) for tensor in tensors))
-        return self._moved[device]
+    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)
