@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-import numpy as np
 import torch
 from transformers import DynamicCache
 
@@ -75,22 +74,22 @@ class SequenceState(Immutable):
     @property
     def token_ids(self) -> torch.Tensor:
         """(B, S, T) int64 on the CPU, left-padded."""
-        return torch.from_numpy(self._padded([row.token_ids for row in self._flat], np.int64))
+        return self._padded("token_ids", torch.int64)
 
     @property
     def attention_mask(self) -> torch.Tensor:
         """(B, S, T) bool: True for tokens, False for padding."""
-        return torch.from_numpy(self._padded([(True,) * len(row.token_ids) for row in self._flat], np.bool_))
+        return self._padded("kinds", torch.bool)  # no kind is 0
 
     @property
     def logprobs(self) -> torch.Tensor:
         """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0."""
-        return torch.from_numpy(self._padded([row.logprobs for row in self._flat], np.float32))
+        return self._padded("logprobs", torch.float32)
 
     @property
     def sampling_logprobs(self) -> torch.Tensor:
         """(B, S, T) float32: the same as sampled, that is masked and tempered; 0 for forced tokens, too."""
-        return torch.from_numpy(self._padded([row.sampling_logprobs for row in self._flat], np.float32))
+        return self._padded("sampling_logprobs", torch.float32)
 
     @property
     def weights(self) -> torch.Tensor:
@@ -541,14 +540,14 @@ class SequenceState(Immutable):
         return [[of(row) for row in group] for group in self.rows]
 
     def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(self._grid(of), dtype=dtype).reshape(self.batch_size, self.num_samples)
+        return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
 
-    def _padded(self, lines: Sequence[Sequence[Any]], dtype: type) -> np.ndarray[Any, Any]:
-        batch, samples, width = self.shape
-        out: np.ndarray[Any, Any] = np.zeros((batch * samples, width), dtype=dtype)
-        for index, line in enumerate(lines):
-            out[index, width - len(line) :] = line
-        return out.reshape(batch, samples, width)
+    def _padded(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return (B, S, T): what is known of each token, left-padded with zeros."""
+        out = torch.zeros(self.shape, dtype=dtype)
+        for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
+            line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
+        return out
 
 
 @dataclass(frozen=True, slots=True)
