@@ -84,7 +84,8 @@ if TYPE_CHECKING:
     from outlines_cont.generation.options import PieceOptions
     from outlines_cont.generation.state_stream import StateStream
     from outlines_cont.policies.branch import Branch, TokenSet
-    from outlines_cont.policies.policy import Policy, RowView
+    from outlines_cont.policies.policy import Policy
+    from outlines_cont.policies.row_view import RowView
     from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.state.sequence_state import SequenceState, kv_bytes
     from outlines_cont.state.span import Span
@@ -212,7 +213,7 @@ _HOMES = {
     "Progress": "progress",
     "ProgressBar": "progress",
     "Proposer": "drafts",
-    "RowView": "policies.policy",
+    "RowView": "policies.row_view",
     "SequenceState": "state.sequence_state",
     "Span": "state.span",
     "StateStream": "generation.state_stream",

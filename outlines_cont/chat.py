@@ -17,7 +17,8 @@ from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.jinja import check_role
 from outlines_cont.chats.message import call_arguments, checked_message
 from outlines_cont.chats.replies.reply_stream import ChatStream
-from outlines_cont.chats.replies.tool_reply import ToolReply, call_messages
+from outlines_cont.chats.replies.tool_plan import ToolPlan
+from outlines_cont.chats.replies.tool_reply import call_messages, resumed, written
 from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
@@ -275,7 +276,7 @@ class Chat(Immutable):
             chat._tools and (piece is None or piece.source != generator.source)
         ):
             return chat._with_calls(
-                chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options)
+                resumed(chat._tool_plan(generator), chat.state, chat._turns[-1].text or "", options)
             )
         return chat._with_reply(continuous(generator).resume(chat.state, **options))
 
@@ -379,7 +380,7 @@ class Chat(Immutable):
                     "retract",
                 )
             calling = ToolStream(
-                self._tool_reply(generator),
+                self._tool_plan(generator),
                 self.state,
                 self._num_calls,
                 top=top,
@@ -400,7 +401,7 @@ class Chat(Immutable):
             raise OptionError(
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
-        parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, with_ends(options, chats))
+        parts = written(first._tool_plan(generator), [chat.state for chat in chats], rng, with_ends(options, chats))
         return [chat._with_calls(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
@@ -541,9 +542,9 @@ class Chat(Immutable):
         """Return whether a reply by a generator may call: where it is asked to, and where the text is free."""
         return bool(self._tools) and (is_asked or generator is None or _is_free(generator))
 
-    def _tool_reply(self, generator: Generator) -> ToolReply:
+    def _tool_plan(self, generator: Generator) -> ToolPlan:
         assert self._form is not None
-        return ToolReply(generator, self._form, self._tools)
+        return ToolPlan(generator, self._form, self._tools)
 
     @property
     def _num_calls(self) -> int:

@@ -1,8 +1,8 @@
-"""Protocols between the rooms: tokenizer, token FSM, language model, KV store, prefix cache. Nothing is imported at run time."""
+"""Protocols between the rooms: tokenizer, token FSM, language model, engine, KV store, prefix cache. Nothing is imported at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from transformers import DynamicCache
-
-    from outlines_cont.meter import Meter
 
 
 class Tokenizer(Protocol):
@@ -147,6 +145,39 @@ class PrefixStore(Protocol):
         """Count a row that reused so many tokens of other rows."""
 
 
+class JobRunner(Protocol):
+    """The methods of an engine that calls use; documented in `engine.Engine`. A job is an `engine.job.Job`, a row an `engine.row.Row`."""
+
+    @property
+    def lock(self) -> RLock:
+        """Held during a step; hold it to read rows that run."""
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows that are admitted at once."""
+
+    def submit(self, job: Any) -> None:
+        """Add the rows of a job, which run from the next step on, when there is room. Returns at once."""
+
+    def cancel(self, job: Any) -> None:
+        """Take the rows of a job out, now, or at the end of the step that is being taken."""
+
+    def advance(self, job: Any) -> None:
+        """Take a step for all, unless the job is over by the time that it is this thread's turn."""
+
+    async def advance_async(self, job: Any) -> None:
+        """Wait until a step has been taken, in a thread."""
+
+    def steps(self, job: Any) -> Generator[None, None, None]:
+        """Take steps until a job that was submitted is over; whoever stops earlier cancels it."""
+
+    def async_steps(self, job: Any) -> AsyncGenerator[None, None]:
+        """Do the same without holding up an event loop."""
+
+    def snapshots(self, rows: Sequence[Any]) -> list[Any]:
+        """Return running rows as values, as they are between two steps; they go on."""
+
+
 class LanguageModel(Protocol):
     """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`."""
 
@@ -194,6 +225,10 @@ class LanguageModel(Protocol):
         """Return an empty cache of one row, with the layers that the model needs."""
 
     @property
+    def kv_layout(self) -> list[Any]:
+        """The `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`."""
+
+    @property
     def can_branch(self) -> bool:
         """Whether rows may attend to a shared prefix in place, without copying it."""
 
@@ -217,14 +252,26 @@ class LanguageModel(Protocol):
     def memo(self) -> dict[object, Any]:
         """A cache of values derived from the model, such as its vocabulary and its token FSMs."""
 
-    def count(self, counts: Meter) -> None:
-        """Add the work of a step to every open meter."""
+    def count(self, counts: Any) -> None:
+        """Add the work of a step, a `Meter`, to every open meter."""
 
-    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows of a state with all tokens cached and the logits after them known: the prefill of the engine, without its import.
+    @property
+    def engine(self) -> JobRunner:
+        """The engine that all calls of the model share; made when first asked for."""
+
+    def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
+        """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.
 
         Raises, and costs, what `engine.prefill.prefilled` does.
         """
+
+    def prefilled_before(
+        self, rows: Sequence[Any], nums_before: Sequence[int]
+    ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
+        """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them."""
+
+    def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
+        """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed once more."""
 
     def forward(
         self,

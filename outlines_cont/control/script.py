@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, NoReturn
 
-from outlines_cont.checks import is_int, shortened
+from outlines_cont.checks import is_int
 from outlines_cont.control.fork_driver import (
     Action,
     End,
@@ -29,7 +29,7 @@ from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Journal, JournalEntry
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, shortened
 from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.interfaces import LanguageModel

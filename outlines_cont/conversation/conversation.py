@@ -23,7 +23,6 @@ from outlines_cont.conversation.draw import Drawn, checked_sampler, draw_tokens
 from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
-from outlines_cont.engine.prefill import is_lacking, prefilled, read_logits
 from outlines_cont.errors import (
     ClosedError,
     ContextLengthError,
@@ -39,11 +38,11 @@ from outlines_cont.kv.prefix_tree import num_common
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.policies.constraint import Constraint
-from outlines_cont.samplers import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.prompt_row import prompt_row
-from outlines_cont.state.row import GENERATED, StateRow
+from outlines_cont.state.row import GENERATED, StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
@@ -282,7 +281,7 @@ class Conversation:
                 known[length - 1] = row.logits
             missing = sorted({i for i in indices if i not in known})
             if missing:
-                known.update(zip(missing, read_logits(self._pool.model, row, missing), strict=True))
+                known.update(zip(missing, self._pool.model.read_logits(row, missing), strict=True))
                 for i in missing:
                     self._keep(i + 1, known[i])
             if isinstance(at, range | slice):
@@ -595,9 +594,9 @@ class Conversation:
 
 
 def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
-    """Feed what is lacking, so that the logits after the last token of each conversation are known; see `prefilled`."""
+    """Feed what is lacking, so that the logits after the last token of each conversation are known; see `engine.prefill.prefilled`."""
     lacking = [conversation for conversation in conversations if is_lacking(conversation._open().row)]
-    rows = prefilled(pool.model, [conversation._open().row for conversation in lacking], meter)
+    rows = pool.model.prefilled([conversation._open().row for conversation in lacking], meter)
     for conversation, row in zip(lacking, rows, strict=True):
         conversation._place = replace(conversation._open(), row=row)
         if row.logits is not None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.samplers import Sampler, greedy
+from outlines_cont.samplers import greedy
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 
 _TAIL_TOKENS = 8
@@ -71,7 +72,7 @@ def draw_tokens(
     uniforms = None
     if sampler.needs_random:
         uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
-    drawing = Drawing.of(sampler)
+    drawing = drawing_of(sampler)
     drawn = DrawPlan([drawing] * len(rows)).draw(masked, uniforms, [drawing.counts_of(row) for row in rows])
     if drawn.errors:
         raise next(iter(drawn.errors.values()))

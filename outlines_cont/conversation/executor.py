@@ -12,16 +12,15 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.checks import check, is_int
+from outlines_cont.checks import check, check_model, is_int
 from outlines_cont.conversation.conversation import Conversation, draw_each, feed
 from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
-from outlines_cont.engine.engine import check_model
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.samplers import Sampler
 from outlines_cont.sampling.random_stream import open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 

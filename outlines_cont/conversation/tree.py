@@ -15,7 +15,8 @@ from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.samplers import Sampler, multinomial
+from outlines_cont.samplers import multinomial
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.streams.text_decoder import TextDecoder
 
 _MAX_LEAVES = 1024

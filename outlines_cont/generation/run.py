@@ -12,10 +12,8 @@ from typing import Any, Protocol
 
 from fsm import FSMError
 from fsm.caller import stacklevel_of_user
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
@@ -26,6 +24,7 @@ from outlines_cont.errors import (
     OptionError,
     ResumeError,
     UnsupportedModel,
+    shortened,
 )
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
@@ -36,12 +35,13 @@ from outlines_cont.generation.lengths import warn_of_lengths
 from outlines_cont.generation.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.generation.options import Options, check_ids
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.interfaces import JobRunner, LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import ProgressReporter
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
 from outlines_cont.user_code import shielded
@@ -294,9 +294,9 @@ class Run:
                 row.draft = RowDraft(drafter)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> JobRunner:
         """The engine of the model, which all calls share."""
-        return engine_of(self._maker.model)
+        return self._maker.model.engine
 
     def _make_job(self) -> Job:
         """Return the job of the rows that can run."""

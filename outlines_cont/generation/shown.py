@@ -7,7 +7,7 @@ from typing import Any
 
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.run import Run
+from outlines_cont.generation.event_source import EventSource
 
 
 class Shown:
@@ -21,7 +21,7 @@ class Shown:
         OptionError: partial values are asked for, and the generator has none.
     """
 
-    def __init__(self, run: Run, options: StreamOptions) -> None:
+    def __init__(self, run: EventSource, options: StreamOptions) -> None:
         self._run = run
         self._options = options
         self._feeds = run.feeds(options)

@@ -8,7 +8,6 @@ rows are packed to the right again after every ragged step, and nothing is share
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,25 +15,15 @@ from numpy.typing import NDArray
 
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
+from outlines_cont.kv.attention import additive_mask
 from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import KVPart, RowKV
-from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments
+from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments, sharing_on
 
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
 _SPARE_COLUMNS = 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fed:
-    """(R, K, V) logits of what was fed, float32 or float64: those after token j of row r's chunk are `logits[r, places[r][j]]`.
-
-    `places` has only what was asked for; `num_forwards` is how many forwards it took.
-    """
-
-    logits: torch.Tensor
-    places: list[dict[int, int]]
-    num_forwards: int = 1
 
 
 class KVBatch:
@@ -59,7 +48,8 @@ class KVBatch:
         self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
-        self._sharing = sharing if sharing is not None or not model.can_branch else SHARING
+        is_fixed = sharing is not None or not model.can_branch
+        self._sharing = sharing if is_fixed else sharing_on(model.device, model.dtype)
         self._open([share.to(model.device, model.kv_store) if share is not None else None for share in shares])
 
     @property
@@ -250,23 +240,22 @@ class KVBatch:
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
         """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
 
-        With shared segments it is (R, 1, Q, C + Q), additive over the tails; None where a single query sees all of its tail.
+        It is None where every column holds a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
+        where a single query sees all of its tail.
         """
         device = self._model.device
+        width = new.shape[1]
+        if seen.all() and (width == 1 or not self._tails.segments):
+            return None
         if not self._tails.segments:
             return torch.from_numpy(seen.astype(np.int64)).to(device)
-        width = new.shape[1]
-        if width == 1 and seen.all():
-            return None
         visible = np.repeat(seen[:, None, :], width, axis=1)
         start = seen.shape[1] - width
         visible[:, :, start:] &= np.tri(width, dtype=bool)
         # A query that is only padding sees itself, so that its attention is a number.
         diagonal = np.arange(width)
         visible[:, diagonal, start + diagonal] = True
-        hidden = torch.from_numpy(~visible).to(device)
-        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=device)
-        return mask.masked_fill_(hidden, -torch.inf)[:, None]
+        return additive_mask(torch.from_numpy(visible[:, None]).to(device), self._model.dtype)
 
     def _chunk_start(self, row: int, spare: int) -> int:
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would lie between

@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import Fed
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.row import RowKV
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import Fed, KVBatch
+from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import RowKV
 

@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
 from outlines_cont.checks import check, is_int
+from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
-from outlines_cont.models.base import EngineModel
 from outlines_cont.models.capability import Capabilities, Finding
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options

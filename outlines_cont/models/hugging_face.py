@@ -21,6 +21,7 @@ import torch
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from outlines_cont.checks import check, is_int
+from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
@@ -28,7 +29,6 @@ from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
-from outlines_cont.models.base import EngineModel
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes

@@ -11,7 +11,6 @@ from transformers import DynamicCache
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.dynamic_cache import from_dynamic_cache, to_dynamic_cache
-from outlines_cont.kv.serial import open_batch
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
@@ -72,13 +71,10 @@ def _check_cache(model: LanguageModel, rows: Sequence[StateRow]) -> None:
     held = [(number, row, row.kv, max(row.cached - _CHECKED_TOKENS, 0)) for number, row in enumerate(rows) if row.kv]
     if not held or not model.can_reuse:
         return
-    with model.kv_store.lock, torch.inference_mode():
-        batch = open_batch(model, [kv[:start] if start else None for _, _, kv, start in held])
-        batch.feed([row.token_ids[start : row.cached] for _, row, _, start in held], [[]] * len(held))
-        fed = batch.release_all()
-    for (number, row, kv, start), again in zip(held, fed, strict=True):
-        assert again is not None
-        layers = zip(*(share.between(start, row.cached).layers() for share in (kv, again)), strict=True)
+    begun = [replace(row, token_ids=row.token_ids[: row.cached], kv=kv[:start]) for _, row, kv, start in held]
+    for (number, row, kv, start), fed in zip(held, model.prefilled(begun), strict=True):
+        assert fed.kv is not None
+        layers = zip(*(share.between(start, row.cached).layers() for share in (kv, fed.kv)), strict=True)
         error = max(
             _error(*pair) for given, found in layers if given and found for pair in zip(given, found, strict=True)
         )

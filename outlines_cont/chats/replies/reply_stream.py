@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.generation.state_stream import StateStream
 from outlines_cont.state.sequence_state import SequenceState
 
 ChatT = TypeVar("ChatT")
+
+
+class ReplyEvents(Protocol):
+    """Events of a piece or of a reply with tool calls, and its state: a `StateStream` or a `ToolStream`."""
+
+    @property
+    def state(self) -> SequenceState:
+        """The state as it is now."""
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        """Run, and yield what is new after each step."""
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """The asynchronous form."""
+
+    def close(self) -> None:
+        """End the work, wherever it is."""
+
+    async def aclose(self) -> None:
+        """The asynchronous form."""
 
 
 class ChatStream(Closing, Generic[ChatT]):
@@ -20,7 +38,7 @@ class ChatStream(Closing, Generic[ChatT]):
     Leaving the loop ends the reply where it is; `chat` has what was written. Nothing is computed before iteration begins.
     """
 
-    def __init__(self, stream: StateStream | ToolStream, replied: Callable[[SequenceState], ChatT]) -> None:
+    def __init__(self, stream: ReplyEvents, replied: Callable[[SequenceState], ChatT]) -> None:
         self._stream = stream
         self._replied = replied
 

@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from dataclasses import replace
 
 from outlines_cont.chats.replies.open_calls import OpenCalls
-from outlines_cont.chats.replies.tool_reply import ToolReply, cut
+from outlines_cont.chats.replies.tool_plan import ToolPlan, cut
 from outlines_cont.continuation import continuous
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
@@ -31,12 +31,12 @@ class ToolStream(Closing):
         rng, options: as in a call.
 
     Raises:
-        OptionError: as `ToolReply.begin` does, and a stream of the text.
+        OptionError: as `ToolPlan.begin` does, and a stream of the text.
     """
 
     def __init__(
         self,
-        reply: ToolReply,
+        reply: ToolPlan,
         before: SequenceState,
         first: int,
         *,

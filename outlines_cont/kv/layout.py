@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.buffer import LayerLayout
 from outlines_cont.kv.serial import open_batch
-
-
-@dataclass(frozen=True, slots=True)
-class LayerLayout:
-    """Keys and values of one layer: (heads, size) of keys of shape (heads, T, size), the same of values, and their dtype."""
-
-    keys: tuple[int, int]
-    values: tuple[int, int]
-    dtype: torch.dtype
 
 
 def kv_layout(model: LanguageModel) -> list[LayerLayout | None]:

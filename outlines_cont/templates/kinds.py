@@ -1,0 +1,206 @@
+"""`KINDS`: the functions by which a template generates, and `piece_of`: the piece that a call of one of them requests."""
+
+from __future__ import annotations
+
+import json as json_module
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
+from typing import Any, cast
+
+import fsm
+from outlines_cont import generate
+from outlines_cont.errors import OptionError, TemplateError, shortened
+from outlines_cont.generate import Generator
+from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.templates.piece import TemplatePiece
+from outlines_cont.unknown_option import unknown_option
+
+_NUM_GENERATORS = 64
+_making = threading.Lock()
+_OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
+
+
+def piece_of(
+    kind: str,
+    args: Sequence[Any],
+    options: Mapping[str, Any],
+    model: LanguageModel,
+    sampler: Sampler | BeamSearch | None,
+) -> TemplatePiece:
+    """Return the piece that `{{ kind(*args, **options) }}` requests.
+
+    Args:
+        kind: the name of the function.
+        args: its arguments, as in the template.
+        options: those with a name.
+        model: what writes.
+        sampler: how tokens are drawn where the call does not say.
+
+    Raises:
+        UnknownOption, OptionError: an option is unknown, or out of its range.
+        TemplateError: the arguments do not fit.
+        fsm.FSMError: the constraint is malformed, or nothing satisfies it.
+    """
+    function, makers = KINDS[kind]
+    own = signature(function).parameters
+    named = {n: p for n, p in own.items() if p.kind is not Parameter.VAR_KEYWORD}
+    known = [*named, *sorted(_OF_CALLS), "rng", "sampler", *makers]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise unknown_option(f"`{kind}`", unknown, known, OPTIONS_ELSEWHERE.get(unknown, ""))
+    of_call = {name: value for name, value in options.items() if name in _OF_CALLS}
+    of_maker = {name: value for name, value in options.items() if name in named or name in makers}
+    try:
+        signature(function).bind(*args, **of_maker)
+    except TypeError as error:
+        raise TemplateError(f"expected `{_usage(kind)}`, got other arguments: {error}") from error
+    name, made = function(*args, **of_maker)
+    _check_name(kind, name)
+    call = cast(PieceOptions, of_call)
+    checked = Options.of(of_call)
+    generator = made if isinstance(made, Generator) else _generator(model, made)
+    if generator.model is not model:
+        raise OptionError(
+            f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
+        )
+    chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
+    return TemplatePiece(name, _with_sampler(generator, chosen), call, checked, options.get("rng"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """A call of a function of `generate`."""
+
+    kind: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+
+def _gen(
+    name: Any = None,
+    generator: Any = None,
+    *,
+    regex: Any = None,
+    choice: Any = None,
+    json: Any = None,
+    grammar: Any = None,
+    force: bool = True,
+) -> tuple[Any, Generator | _Maker]:
+    given = {"generator": generator, "regex": regex, "choice": choice, "json": json, "grammar": grammar}
+    named = [kind for kind, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
+    if generator is not None:
+        if not isinstance(generator, Generator):
+            raise OptionError(
+                f"expected a generator, such as `generate.format(model, int)`, got {type(generator).__name__}. A pattern is given by its "
+                "name: `regex=`.",
+                "generator",
+            )
+        return name, generator
+    if not named:
+        return name, _Maker("text", (), {})
+    kind = "cfg" if named[0] == "grammar" else named[0]
+    return name, _Maker(kind, (given[named[0]],), {"force": force})
+
+
+def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Maker]:
+    if isinstance(options, str):
+        raise OptionError(
+            f"expected a list of options, got one text {options!r}. Write [{options!r}] for a single option.", "options"
+        )
+    return name, _Maker("choice", (list(options),), {"force": force})
+
+
+def _json(name: Any, schema: Any, *, force: bool = True, **options: Any) -> tuple[Any, _Maker]:
+    return name, _Maker("json", (schema,), {"force": force, **options})
+
+
+def _grammar(
+    name: Any, grammar: Any, *, start: str = "start", force: bool = True, **options: Any
+) -> tuple[Any, _Maker]:
+    return name, _Maker("cfg", (grammar,), {"start": start, "force": force, **options})
+
+
+def _names_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(n for n, p in signature(function).parameters.items() if p.kind is Parameter.KEYWORD_ONLY)
+
+
+KINDS: dict[str, tuple[Callable[..., tuple[Any, Generator | _Maker]], tuple[str, ...]]] = {
+    "gen": (_gen, ()),
+    "choice": (_choice, ()),
+    "json": (_json, (*_names_of(fsm.json_schema), "max_retries")),
+    "grammar": (_grammar, _names_of(fsm.grammar)),
+}
+"""The functions by which a template generates, and their options besides their own."""
+
+_USAGE = {
+    "gen": 'gen("name", regex=..., max_tokens=...)',
+    "choice": 'choice("name", ["one", "other"])',
+    "json": 'json("name", schema)',
+    "grammar": 'grammar("name", text)',
+}
+
+
+def _usage(kind: str) -> str:
+    return _USAGE[kind]
+
+
+def _check_name(kind: str, name: object) -> None:
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TemplateError(
+            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {shortened(repr(name), 200)}"
+        )
+
+
+def _generator(model: LanguageModel, maker: _Maker) -> Generator:
+    """Return a generator; equal ones are made once, as in a loop or for many rows."""
+    try:
+        key = (maker.kind, _cache_key(maker.args), _cache_key(maker.options))
+        hash(key)
+    except TypeError:  # nothing to look it up by
+        return _make_generator(model, maker)
+    known: OrderedDict[object, Generator] = model.memo.setdefault("templates", OrderedDict())
+    # Many rows that begin at once in several threads would all make the same.
+    with _making:
+        generator = known.pop(key, None) or _make_generator(model, maker)
+        known[key] = generator
+        if len(known) > _NUM_GENERATORS:
+            known.popitem(last=False)
+    return generator
+
+
+def _make_generator(model: LanguageModel, maker: _Maker) -> Generator:
+    generator: Generator = getattr(generate, maker.kind)(model, *maker.args, **maker.options)
+    return generator
+
+
+def _cache_key(value: Any) -> Any:
+    """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
+    if isinstance(value, tuple):
+        return tuple(map(_cache_key, value))
+    if isinstance(value, Mapping | list | str | int | float | None):
+        return json_module.dumps(value if not isinstance(value, Mapping) else dict(value))
+    return type(value), value
+
+
+def _with_sampler(generator: Generator, sampler: Any) -> Generator:
+    """Return the generator with another sampler, if one is given; a template continues with one text.
+
+    Raises:
+        OptionError: it is not a sampler, or makes several texts.
+    """
+    # Checked as every generator does.
+    chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
+    if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):
+        raise OptionError(
+            f"expected a sampler of one text, got {chosen!r}. A template goes on with one: `best_of({chosen.num_samples})` takes the best.",
+            "sampler",
+        )
+    return generator if chosen is generator.sampler else replace(generator, sampler=chosen)
