@@ -1,7 +1,6 @@
-"""Conversations by hand: prompt, infer, sample, fork, rewind, drop."""
+"""Conversations: sequences that are prompted, sampled, forked and rewound step by step, many at once on one model."""
 
-from outlines_cont.conversation.conversation import Conversation
+from outlines_cont.conversation.conversation import Conversation, Mark
 from outlines_cont.conversation.executor import BatchedExecutor
-from outlines_cont.conversation.mark import Mark
 
 __all__ = ["BatchedExecutor", "Conversation", "Mark"]

@@ -1,6 +1,6 @@
-"""`ConversationConstraint`: the constraint of a conversation: it begins at some token, and holds until an end of text.
+"""`ConversationConstraint`: the token FSM of a conversation and its state, from some token on, until an end of text is sampled.
 
-`Unnamed`: the place of a constraint that was saved; its expression is not known until it is named again.
+`UnknownConstraint` stands for one that a file does not hold: only where it began is known.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ class ConversationConstraint:
     """A constraint on the tokens from `start` on. Immutable, so that forks and marks keep theirs.
 
     Attributes:
-        constraint: the language.
-        start: index of the first token that counts.
         read: the tokens that were read so far.
-        state: of the token FSM after them; None after an end of text, when everything is free again.
+        state: of the token FSM after them; None after an end of text, when anything may follow again.
     """
 
     constraint: Constraint
@@ -34,6 +32,11 @@ class ConversationConstraint:
     def at(cls, constraint: Constraint, start: int) -> ConversationConstraint:
         """Return the constraint on what follows the first `start` tokens."""
         return cls(constraint, start, (), constraint.token_fsm.initial_state)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an end of text was read."""
+        return self.state is None
 
     @property
     def mask(self) -> TokenSet:
@@ -50,8 +53,7 @@ class ConversationConstraint:
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> ConversationConstraint:
         """Return the constraint after `token_ids`, all tokens of the conversation, of which it holds those from `start` on.
 
-        Raises:
-            fsm.TokenNotAllowed: a token breaks it.
+        Raises `fsm.TokenNotAllowed` where a token breaks it.
 
         Cost: the tokens that are new since the last reading, or all of them where others were read.
         """
@@ -67,28 +69,28 @@ class ConversationConstraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed:
-    """A constraint of which only the beginning is known: nothing may be sampled, anything may be prompted.
+class UnknownConstraint:
+    """A constraint of which only `start`, the index of its first token, is known: nothing may be sampled, anything may be prompted.
 
-    Attributes:
-        start: index of the first token that counts.
+    `is_over` is False, because only constraints that still hold are saved.
     """
 
     start: int
+    is_over = False
 
     @property
     def mask(self) -> NoReturn:
-        """Nobody knows what may be sampled."""
+        """Raise `ConstraintRequired`: what may be sampled is not known."""
         raise self._error()
 
     @property
     def is_accepting(self) -> NoReturn:
-        """Nobody knows whether the text is one of the language."""
+        """Raise `ConstraintRequired`: whether the text is one of the language is not known."""
         raise self._error()
 
-    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> Unnamed:
-        """Return the same with another beginning; the tokens are read when the constraint is named."""
-        return Unnamed(start)
+    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> UnknownConstraint:
+        """Return the same with another beginning; the tokens are read when the constraint is named again."""
+        return UnknownConstraint(start)
 
     def _error(self) -> ConstraintRequired:
         return ConstraintRequired(

@@ -1,6 +1,6 @@
-"""`Conversation`: one sequence that its user prompts, samples, forks and rewinds by hand.
+"""`Conversation`: one sequence that the user prompts, samples, forks and rewinds step by step, on the engine of its model.
 
-Left out: pieces and their values (generators make them), and saving an expression: a file keeps where a constraint began.
+It has no pieces and no values, which generators make; a file of it does not hold its constraint, only where that began.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import index
-from typing import Any, Literal, Protocol, Self, overload
+from typing import Any, Literal, Self, overload
 from weakref import WeakKeyDictionary
 
 import torch
 
 from fsm import Expression
 from fsm.expression import lift
-from outlines_cont.checks import is_int
-from outlines_cont.conversation.constraint import ConversationConstraint, Unnamed
-from outlines_cont.conversation.mark import Mark
+from outlines_cont.checks import check, check_int
+from outlines_cont.conversation.constraint import ConversationConstraint, UnknownConstraint
+from outlines_cont.conversation.draw import Drawn, checked_sampler, draw_tokens
+from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
 from outlines_cont.errors import (
@@ -34,68 +34,46 @@ from outlines_cont.errors import (
     PromptTypeError,
 )
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.branch import TokenSet
+from outlines_cont.kv.prefix_tree import num_common
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.policies.constraint import Constraint
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.state.file import save_state
+from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.prompt_row import prompt_row
-from outlines_cont.state.row import GENERATED, StateRow, counts_of
+from outlines_cont.state.row import GENERATED, StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
 
 
-class Home(Protocol):
-    """What a conversation asks of its executor."""
+class Mark:
+    """A place in a conversation, after `length` tokens, made by `conversation.mark()`. Forks that are made later know it, too."""
 
-    @property
-    def model(self) -> LanguageModel:
-        """The model of all conversations."""
+    __slots__ = ("__weakref__", "length")
 
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while a conversation is read or changed; the same thread may take it again."""
+    def __init__(self, length: int) -> None:
+        self.length = length
 
-    def create(self, prompt: Any = None) -> Conversation:
-        """Return a new conversation that begins with `prompt`."""
+    def __repr__(self) -> str:
+        return f"<Mark after {self.length} tokens>"
 
-    def open(self, row: StateRow, pending: int) -> Conversation:
-        """Return a new conversation that goes on from `row`."""
 
-    @property
-    def kept_logits_bytes(self) -> int:
-        """How many bytes of logits of earlier tokens each conversation keeps."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """Where a conversation stands; forks and marks share it.
 
-    def forget(self, number: int) -> None:
-        """Take note that the conversation of this number is closed."""
+    Attributes:
+        num_pending: how many of the last tokens of `row` were not fed.
+        constraint: what may follow; None for anything.
+        approximate_from: index of the first token whose keys and values are not exactly those of a fresh run; None where all are.
+    """
 
-    def fill(self, conversations: Sequence[Conversation]) -> None:
-        """Feed what is lacking, so that the logits after the last token of each are known."""
-
-    def read(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
-        """Return (len(indices), V) logits after some tokens of a row, ascending."""
-
-    def sample(
-        self,
-        conversations: Sequence[Conversation],
-        sampler: Sampler | None,
-        *,
-        mask: TokenSet | None,
-        scores: torch.Tensor | None,
-    ) -> list[int]:
-        """Draw a token for each conversation."""
-
-    def step(
-        self,
-        conversations: Sequence[Conversation],
-        sampler: Sampler | None,
-        *,
-        mask: TokenSet | None,
-        scores: torch.Tensor | None,
-    ) -> list[int]:
-        """Draw a token for each conversation, and append it."""
+    row: StateRow
+    num_pending: int
+    constraint: ConversationConstraint | UnknownConstraint | None = None
+    approximate_from: int | None = None
 
 
 class Conversation:
@@ -108,67 +86,75 @@ class Conversation:
     Sampling does not append: `sample` returns an id, and `prompt(id)` appends it; `step` does both.
     """
 
-    def __init__(self, home: Home, number: int, row: StateRow, pending: int) -> None:
+    def __init__(self, pool: ConversationPool, number: int, place: _Place) -> None:
         """See `BatchedExecutor.create`."""
-        self._home = home
+        self._pool = pool
         self._number = number
-        self._row: StateRow | None = row
-        self._pending = pending
+        self._place: _Place | None = place
         self._num_forks = 0
-        self._leash: ConversationConstraint | Unnamed | None = None
-        self._kept = KeptLogits(sys.maxsize, home.kept_logits_bytes)
-        # Index of the first token whose keys and values are not exactly those of a fresh run.
-        self._approximate_from: int | None = None
-        self._marks: WeakKeyDictionary[
-            Mark, tuple[StateRow, int, ConversationConstraint | Unnamed | None, int | None]
-        ] = WeakKeyDictionary()
+        self._kept = KeptLogits(sys.maxsize, pool.kept_logits_bytes)
+        self._marks: WeakKeyDictionary[Mark, _Place] = WeakKeyDictionary()
+        pool.conversations[number] = self
+
+    @classmethod
+    def create(cls, pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:
+        """Return a new conversation; see `BatchedExecutor.create`."""
+        with pool.lock:
+            pool.check_open()
+            number = next(pool.numbers)
+            stream = RandomStream(pool.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
+            conversation = cls(pool, number, _Place(StateRow.of_prompt([], stream), 0))
+            if prompt is not None:
+                conversation.prompt(prompt)
+            return conversation
+
+    @classmethod
+    def load(cls, pool: ConversationPool, path: str | os.PathLike[str]) -> Conversation:
+        """Return a conversation that was saved; see `BatchedExecutor.load`."""
+        with pool.lock:
+            pool.check_open()
+            rows, seed, start = load_state(path, pool.model)
+            row = only_row(SequenceState(pool.model, rows, seed))
+            constraint = None if start is None else UnknownConstraint(start)
+            return cls(pool, next(pool.numbers), _Place(row, row.pending, constraint))
 
     # -- what it holds -------------------------------------------------------------------------------------------------
 
     @property
     def token_ids(self) -> list[int]:
         """All ids, those that are not fed yet included."""
-        return list(self._open().token_ids)
+        return list(self._open().row.token_ids)
 
     @property
     def text(self) -> str:
-        """The text of all ids without special tokens, such as an end that was drawn; `str(conversation.state)` shows them.
-
-        A character that is not complete yet shows as U+FFFD.
-        """
-        return self._home.model.tokenizer.decode(self._open().token_ids)
+        """The text of all ids without special tokens, which `str(conversation.state)` shows; a character that is not complete is U+FFFD."""
+        return self._pool.model.tokenizer.decode(self._open().row.token_ids)
 
     @property
     def num_pending(self) -> int:
         """How many tokens the next `infer` has to feed before one can be sampled."""
-        self._open()
-        return self._pending
+        return self._open().num_pending
 
     @property
     def seed(self) -> int:
         """The seed of the random numbers."""
-        return self._open().stream.seed
+        return self._open().row.stream.seed
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed."""
-        return self._row is None
+        return self._place is None
 
     @property
     def is_approximate(self) -> bool:
         """Whether `drop(mode="shift")` has left keys and values that a fresh run would not have."""
-        self._open()
-        return self._approximate_from is not None
+        return self._open().approximate_from is not None
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text obeys the constraint as it stands; True without one.
-
-        Raises:
-            ConstraintRequired: see `allowed`.
-        """
-        self._open()
-        return self._leash is None or self._leash.is_accepting
+        """Whether the text obeys the constraint as it stands; True without one. Raises `ConstraintRequired` as `allowed` does."""
+        constraint = self._open().constraint
+        return constraint is None or constraint.is_accepting
 
     @property
     def allowed(self) -> TokenSet:
@@ -177,31 +163,31 @@ class Conversation:
         Raises:
             ConstraintRequired: the conversation was loaded, and its constraint was not named again; see `constrain`.
         """
-        self._open()
-        return TokenSet.all if self._leash is None else self._leash.mask
+        constraint = self._open().constraint
+        return TokenSet.all if constraint is None else constraint.mask
 
     @property
     def state(self) -> SequenceState:
         """The conversation as a value of one row for any generator; keys and values are shared, and it never changes.
 
-        What is only approximate is left out of it: continued, it is computed exactly. So is the constraint: one that
+        What is only approximate is left out of it, and computed exactly when the state is continued. So is the constraint: one that
         `executor.create(state)` makes has none until `constrain` is called.
         """
-        with self._home.lock:
-            row = self._open()
-            if self._approximate_from is not None:
-                kept = kept_tokens(row, self._approximate_from)
-                row = replace(row, kv=kept.kv, logits=None)
-            return SequenceState(self._home.model, ((row,),), row.stream.seed)
+        with self._pool.lock:
+            place = self._open()
+            row = place.row
+            if place.approximate_from is not None:
+                row = replace(row, kv=kept_tokens(row, place.approximate_from).kv, logits=None)
+            return SequenceState(self._pool.model, ((row,),), row.stream.seed)
 
     def __len__(self) -> int:
         """Return the number of tokens."""
-        return len(self._open().token_ids)
+        return len(self._open().row.token_ids)
 
     def __repr__(self) -> str:
-        if self._row is None:
+        if self._place is None:
             return "<Conversation, closed>"
-        return f"<Conversation of {len(self)} tokens, {self._pending} pending>"
+        return f"<Conversation of {len(self)} tokens, {self.num_pending} pending>"
 
     # -- growing -------------------------------------------------------------------------------------------------------
 
@@ -222,8 +208,8 @@ class Conversation:
             fsm.TokenNotAllowed: a token breaks the constraint.
             An error leaves everything as it was.
         """
-        with self._home.lock:
-            row = self._open()
+        with self._pool.lock:
+            row = self._open().row
             if isinstance(prompt, str | Tokens):
                 self._grow(self._with_text(row, prompt))
             elif isinstance(prompt, SequenceState):
@@ -232,10 +218,8 @@ class Conversation:
                 token_ids = self._checked_ids(prompt)
                 longer = row.append(token_ids, reset=False)
                 is_first = not row.token_ids
-                num_start = (
-                    num_start_tokens(token_ids, start_ids(self._home.model)) if is_first else row.num_start_tokens
-                )
-                self._grow(replace(longer, num_start_tokens=num_start))
+                start = num_start_tokens(token_ids, start_ids(self._pool.model)) if is_first else row.num_start_tokens
+                self._grow(replace(longer, num_start_tokens=start))
 
     def constrain(self, expression: Expression | str | None) -> None:
         """Let only tokens follow that keep what comes after this place in a language, until an end of text; None lifts it.
@@ -257,15 +241,15 @@ class Conversation:
             raise OptionError(
                 f"expected an expression such as `fsm.regex(...)`, a text or None, got {expression!r}", "expression"
             )
-        with self._home.lock:
-            row = self._open()
+        with self._pool.lock:
+            place, model = self._open(), self._pool.model
             if expression is None:
-                self._leash = None
+                self._place = replace(place, constraint=None)
                 return
-            constraint = Constraint.of_model(self._home.model, lift(expression), force=False)
-            start = self._leash.start if isinstance(self._leash, Unnamed) else len(row.token_ids)
-            leash = ConversationConstraint.at(constraint, start)
-            self._leash = leash.after(row.token_ids, start, self._home.model.eos_token_ids)
+            token_ids, old = place.row.token_ids, place.constraint
+            start = old.start if isinstance(old, UnknownConstraint) else len(token_ids)
+            new = ConversationConstraint.at(Constraint.of_model(model, lift(expression), force=False), start)
+            self._place = replace(place, constraint=new.after(token_ids, start, model.eos_token_ids))
 
     # -- logits and tokens ---------------------------------------------------------------------------------------------
 
@@ -283,25 +267,26 @@ class Conversation:
         Cost: nothing for the last token after `infer`, and for the others that are kept (`kept_logits_bytes` of the executor), each
         for the time that the text up to it stays; else one forward over the tokens that are meant.
         """
-        with self._home.lock:
-            length = self._needs_token()
+        with self._pool.lock:
+            length = self._checked_length()
+            num_pending = self.num_pending
             indices = _indices(at, length)
-            if any(i >= length - self._pending for i in indices):
-                self._needs_inference()
-            if not self._pending:
-                self._home.fill([self])
-            row = self._open()
+            if any(i >= length - num_pending for i in indices):
+                self._check_fed()
+            if not num_pending:
+                feed(self._pool, [self])
+            row = self._open().row
             known = {i: kept for i in indices if (kept := self._kept.whole(i + 1)) is not None}
             if row.logits is not None:
                 known[length - 1] = row.logits
             missing = sorted({i for i in indices if i not in known})
             if missing:
-                known.update(zip(missing, self._home.read(row, missing), strict=True))
+                known.update(zip(missing, self._pool.model.read_logits(row, missing), strict=True))
                 for i in missing:
                     self._keep(i + 1, known[i])
             if isinstance(at, range | slice):
                 lines = [known[i] for i in indices]
-                return torch.stack(lines) if lines else _no_logits(self._home.model)
+                return torch.stack(lines) if lines else _no_logits(self._pool.model)
             (tensor,) = (known[i] for i in indices)
             return tensor.clone()
 
@@ -320,18 +305,18 @@ class Conversation:
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
             ConstraintRequired: the conversation was loaded; name its constraint again, see `constrain`.
-            OptionError: the sampler draws several tokens, or none by itself; `mask` is no `TokenSet`, or has an id that the model has
-                not; `scores` have another shape or type than the logits.
+            OptionError: the sampler draws several tokens, or none by itself; `mask` is not a `TokenSet`, or has an id out of
+                range; `scores` have another shape or type than the logits.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
-        return self._home.sample([self], sampler, mask=mask, scores=_line(scores))[0]
+        return draw_each(self._pool, [self], sampler, mask, _line(scores), append=False)[0]
 
     def step(
         self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
     ) -> int:
         """The same as `sample`, and the id is appended with its log-probability; it waits for the next `infer`."""
-        return self._home.step([self], sampler, mask=mask, scores=_line(scores))[0]
+        return draw_each(self._pool, [self], sampler, mask, _line(scores), append=True)[0]
 
     # -- branches and places -------------------------------------------------------------------------------------------
 
@@ -348,28 +333,17 @@ class Conversation:
         and goes on beside its forks.
 
         Args:
-            n: how many, 1 or more, as a list; None for one that is no list.
+            n: how many, 1 or more, as a list; None for one that is not in a list.
             same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
                 depends on this one's, its place in it, and how often it was forked before.
 
         Raises:
             OptionError: `n` is not an int, 1 or more.
         """
-        if n is not None:
-            if not is_int(n, 1):
-                raise OptionError(f"expected an int, 1 or more, or None as `n`, got {n!r}", "n")
-            with self._home.lock:
-                return [self.fork(same=same) for _ in range(n)]
-        with self._home.lock:
-            row = self._open()
-            if not same:
-                row = replace(row, stream=row.stream.fork(self._num_forks))
-                self._num_forks += 1
-            fork = self._home.open(row, self._pending)
-            fork._leash, fork._approximate_from = self._leash, self._approximate_from
-            fork._marks.update(self._marks)
-            fork._kept = self._kept.fork()
-            return fork
+        check_int("n", n, 1, is_optional=True)
+        with self._pool.lock:
+            forks = [self._fork(same) for _ in range(1 if n is None else n)]
+        return forks[0] if n is None else forks
 
     def rewind(self, n: int) -> None:
         """Take back the last `n` tokens, pending ones first. Random numbers go on where they are.
@@ -380,21 +354,20 @@ class Conversation:
         Cost: nothing where the logits of the new end are kept (`kept_logits_bytes` of the executor); else the next sample or `infer`
         feeds its last token once more.
         """
-        with self._home.lock:
-            row = self._open()
-            count = _count(n, "n", len(row.token_ids))
-            length = len(row.token_ids) - count
+        with self._pool.lock:
+            place = self._open()
+            count = _count(n, "n", len(place.row.token_ids))
+            length = len(place.row.token_ids) - count
             if count:
-                left = kept_tokens(row, length)
+                left = kept_tokens(place.row, length)
                 known = self._kept.whole(length) if left.cached == length else None
-                self._set(replace(left, logits=known), max(self._pending - count, 0))
+                self._move(place, replace(left, logits=known), max(place.num_pending - count, 0))
 
     def mark(self) -> Mark:
         """Return a mark of this place, with which `rewind_to` comes back; what was fed here is kept as long as the mark."""
-        with self._home.lock:
-            row = self._open()
-            mark = Mark(len(row.token_ids))
-            self._marks[mark] = (row, self._pending, self._leash, self._approximate_from)
+        with self._pool.lock:
+            mark = Mark(len(self))
+            self._marks[mark] = self._open()
             return mark
 
     def rewind_to(self, mark: Mark) -> None:
@@ -405,16 +378,14 @@ class Conversation:
         Raises:
             OptionError: the mark was made elsewhere.
         """
-        with self._home.lock:
-            row = self._open()
-            if not isinstance(mark, Mark) or mark not in self._marks:
-                raise OptionError(
-                    f"expected a mark of this conversation, or of one that it was forked from later, got {mark!r}",
-                    "mark",
-                )
-            place, self._pending, self._leash, self._approximate_from = self._marks[mark]
-            self._row = replace(place, stream=row.stream)
-            self._kept.forget_after(_num_same(row, place))
+        with self._pool.lock:
+            row = self._open().row
+            place = self._marks.get(mark) if isinstance(mark, Mark) else None
+            if place is None:
+                expected = "a mark of this conversation, or of one that it was forked from later"
+                raise OptionError(f"expected {expected}, got {mark!r}", "mark")
+            self._place = replace(place, row=replace(place.row, stream=row.stream))
+            self._kept.forget_after(num_common(row.token_ids, place.row.token_ids))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
         """Take out the tokens from index `start` up to `stop`; what follows them moves up.
@@ -432,24 +403,23 @@ class Conversation:
 
         Cost: nothing now but a copy for `shift`; the next sample or `infer` feeds what is needed.
         """
-        with self._home.lock:
-            row = self._open()
+        with self._pool.lock:
+            place = self._open()
+            row, model = place.row, self._pool.model
             length = len(row.token_ids)
             stop = _count(stop, "stop", length)
             start = _count(start, "start", stop)
-            if mode not in ("recompute", "shift"):
-                raise OptionError(f"expected 'recompute' or 'shift' as `mode`, got {mode!r}", "mode")
-            rotary = Rotary.of_model(self._home.model) if mode == "shift" else None
+            check("mode", mode, mode in ("recompute", "shift"), "'recompute' or 'shift'")
+            rotary = Rotary.of_model(model) if mode == "shift" else None
             if start == stop:
                 return
             left = _without(row, start, stop)
-            approximate = self._approximate_from
             if rotary is not None and row.kv is not None and row.cached > stop:
-                left = replace(left, kv=rotary.closed_up(row.kv, start, stop, self._home.model))
-                approximate = start if approximate is None else min(approximate, start)
-            dropped = max(stop - max(start, length - self._pending), 0)
-            self._set(left, self._pending - dropped, moved=(start, stop))
-            self._approximate_from = approximate if left.cached > (approximate or 0) else None
+                left = replace(left, kv=rotary.closed_up(row.kv, start, stop, model))
+                first = start if place.approximate_from is None else min(place.approximate_from, start)
+                place = replace(place, approximate_from=first)
+            num_dropped = max(stop - max(start, length - place.num_pending), 0)
+            self._move(place, left, place.num_pending - num_dropped, dropped=(start, stop))
             if self.is_approximate:
                 self._kept = self._kept.emptied()
 
@@ -467,18 +437,17 @@ class Conversation:
             StateFileError: the folder does not exist, or `path` is a folder.
             OSError: the file cannot be written.
         """
-        with self._home.lock:
-            state, leash = self.state, self._leash
-        is_over = leash is None or (isinstance(leash, ConversationConstraint) and leash.state is None)
-        start = None if leash is None or is_over else leash.start
+        with self._pool.lock:
+            state, constraint = self.state, self._open().constraint
+        start = None if constraint is None or constraint.is_over else constraint.start
         save_state(path, state.model, state.rows, state.seed, kv=kv, constrained_from=start)
 
     def close(self) -> None:
         """Let everything go that no other conversation, mark or state needs. Closing again does nothing."""
-        with self._home.lock:
-            self._row, self._leash = None, None
+        with self._pool.lock:
+            self._place = None
             self._marks.clear()
-            self._home.forget(self._number)
+            self._pool.conversations.pop(self._number, None)
 
     def __enter__(self) -> Self:
         self._open()
@@ -489,32 +458,38 @@ class Conversation:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> StateRow:
-        """Return the row of an open conversation."""
-        if self._row is None:
+    def _open(self) -> _Place:
+        """Return where an open conversation stands."""
+        if self._place is None:
             raise ClosedError(
                 "expected an open conversation, got one after `close()`. Make one with `executor.create()`."
             )
-        return self._row
+        return self._place
 
-    def _filled(self, row: StateRow) -> None:
-        """Take the row again, fed as a whole."""
-        self._row = row
-        if row.logits is not None:
-            self._keep(len(row.token_ids), row.logits)
+    def _fork(self, same: bool) -> Conversation:
+        self._pool.check_open()
+        place = self._open()
+        if not same:
+            place = replace(place, row=replace(place.row, stream=place.row.stream.fork(self._num_forks)))
+            self._num_forks += 1
+        fork = Conversation(self._pool, next(self._pool.numbers), place)
+        fork._marks.update(self._marks)
+        fork._kept = self._kept.fork()
+        return fork
 
     def _keep(self, index: int, logits: torch.Tensor) -> None:
         """Keep the logits before token `index`, where they are exact."""
-        if self._approximate_from is None or index <= self._approximate_from:
+        first = self._open().approximate_from
+        if first is None or index <= first:
             self._kept.put(index, logits)
 
-    def _held(self) -> list[StateRow]:
+    def _held_rows(self) -> list[StateRow]:
         """Return every row whose keys and values are kept: its own, and those of its marks."""
-        return [self._open(), *(place[0] for place in list(self._marks.values()))]
+        return [place.row for place in (self._open(), *list(self._marks.values()))]
 
-    def _needs_token(self) -> int:
+    def _checked_length(self) -> int:
         """Return the number of tokens, at least one."""
-        length = len(self._open().token_ids)
+        length = len(self)
         if not length:
             raise PromptRequired(
                 "expected a conversation with a token, got an empty one. Call `conversation.prompt(...)`, "
@@ -522,55 +497,39 @@ class Conversation:
             )
         return length
 
-    def _needs_inference(self) -> None:
-        """Raise for tokens that were not fed yet."""
-        if self._pending:
+    def _check_fed(self) -> None:
+        """Raise `InferenceRequired` where tokens were not fed yet."""
+        if self.num_pending:
             raise InferenceRequired(
-                f"expected a conversation without pending tokens, got one with {self._pending} of {len(self)}. "
+                f"expected a conversation without pending tokens, got one with {self.num_pending} of {len(self)}. "
                 "Call `executor.infer()` first; it feeds those of all conversations at once.",
-                self._pending,
+                self.num_pending,
             )
 
-    def _ready(self) -> StateRow:
-        """Return the row of a conversation that a token may be sampled for."""
-        self._needs_token()
-        self._needs_inference()
-        return self._open()
-
-    def counts_for(self, *, mirostat: bool) -> TokenCounts:
-        """Return what the conversation holds, for a sampler that needs it; counted anew for every token."""
-        row = self._open()
-        return counts_of(row.token_ids, row.kinds, row.sampling_logprobs, self._mirostat_start if mirostat else None)
-
-    @property
-    def _mirostat_start(self) -> int:
-        """From which token on `Mirostat` counts: where it began, else the next one."""
-        row = self._open()
-        return len(row.token_ids) if row.mirostat_start is None else row.mirostat_start
-
-    def _take(
-        self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream, mirostat: bool
-    ) -> None:
-        """Append a sampled token; the random numbers go on with `stream`. `mirostat`: it was drawn with `Mirostat`."""
-        row = self._open()
+    def _take(self, drawn: Drawn, append: bool) -> None:
+        """Spend the random number of a token that was drawn, and append it if that is wanted."""
+        place = self._open()
+        row = replace(place.row, stream=drawn.stream)
+        if not append:
+            self._place = replace(place, row=row)
+            return
         self._grow(
             replace(
                 row,
-                token_ids=(*row.token_ids, token_id),
+                token_ids=(*row.token_ids, drawn.token_id),
                 kinds=row.kinds + GENERATED,
-                logprobs=(*row.logprobs, logprob),
-                sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
-                stream=stream,
+                logprobs=(*row.logprobs, drawn.logprob),
+                sampling_logprobs=(*row.sampling_logprobs, drawn.sampling_logprob),
                 logits=None,
                 piece=None,
                 finish_reason="",
                 value=None,
-                mirostat_start=self._mirostat_start if mirostat else None,
+                mirostat_start=row.next_mirostat_start if drawn.mirostat else None,
             )
         )
 
     def _with_text(self, row: StateRow, given: str | Tokens) -> StateRow:
-        model = self._home.model
+        model = self._pool.model
         checked_given(given, model)
         if row.token_ids:
             return extended(row, given, model.tokenizer)
@@ -581,7 +540,7 @@ class Conversation:
         return replace(prompt_row(token_ids, model, row.stream, num_start), ends=row.ends)
 
     def _take_state(self, row: StateRow, state: SequenceState) -> None:
-        model = self._home.model
+        model = self._pool.model
         if state.model is not model:
             raise ModelMismatch(
                 f"expected a state of the executor's model {model!r}, got one of {state.model!r}. "
@@ -590,30 +549,28 @@ class Conversation:
         other = only_row(state)
         if row.token_ids:
             self._grow(joined(row, other, model.tokenizer))
-            return
-        row = replace(other, stream=row.stream)
-        self._set(row, row.pending)
+        else:
+            self._move(self._open(), replace(other, stream=row.stream), other.pending)
 
     def _checked_ids(self, prompt: int | Iterable[int]) -> list[int]:
-        vocab_size = self._home.model.vocab_size
+        vocab_size = self._pool.model.vocab_size
         try:
             if isinstance(prompt, bytes | bytearray):
                 raise TypeError
-            items = [prompt] if hasattr(prompt, "__index__") and not getattr(prompt, "shape", ()) else list(prompt)  # type: ignore[arg-type]
-            token_ids = [index(item) for item in items]  # type: ignore[arg-type]
+            items: Any = [prompt] if hasattr(prompt, "__index__") and not getattr(prompt, "shape", ()) else prompt
+            token_ids = [index(item) for item in items]
         except TypeError:
             raise PromptTypeError(
                 f"expected a text, token ids or a SequenceState as a prompt, got {type(prompt).__name__}"
             ) from None
-        odd = next((i for i, item in zip(token_ids, items, strict=True) if not 0 <= i < vocab_size), None)
+        odd = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
         if odd is not None:
             raise OptionError(f"expected token ids from 0 to {vocab_size - 1} as a prompt, got {odd}", "prompt")
         return token_ids
 
     def _grow(self, row: StateRow) -> None:
         """Take a row that is this one and more at its end; a change of its last tokens counts as new, too."""
-        old = self._open()
-        limit = self._home.model.context_length
+        place, limit = self._open(), self._pool.model.context_length
         if limit is not None and len(row.token_ids) > limit:
             raise ContextLengthError(
                 f"expected at most {limit} tokens, the context of the model; with the prompt a conversation has "
@@ -621,31 +578,69 @@ class Conversation:
                 len(row.token_ids),
                 limit,
             )
-        if row is not old:
-            self._set(row, self._pending + len(row.token_ids) - len(old.token_ids))
+        if row is not place.row:
+            self._move(place, row, place.num_pending + len(row.token_ids) - len(place.row.token_ids))
 
-    def _set(self, row: StateRow, pending: int, moved: tuple[int, int] = (0, 0)) -> None:
-        """Take a row, if the constraint allows it; the tokens between the two indices `moved` are no longer in it."""
-        leash = self._leash
-        if leash is not None:
-            start = leash.start - max(min(leash.start, moved[1]) - moved[0], 0)
-            leash = leash.after(row.token_ids, min(start, len(row.token_ids)), self._home.model.eos_token_ids)
-        self._kept.forget_after(_num_same(self._open(), row))
-        self._row, self._pending, self._leash = row, pending, leash
-        if self._approximate_from is not None and self._approximate_from >= row.cached:
-            self._approximate_from = None
+    def _move(self, place: _Place, row: StateRow, num_pending: int, dropped: tuple[int, int] = (0, 0)) -> None:
+        """Take another row, if the constraint of `place` allows it; the tokens between the indices `dropped` are not in it any more."""
+        constraint, first = place.constraint, place.approximate_from
+        if constraint is not None:
+            start = constraint.start - max(min(constraint.start, dropped[1]) - dropped[0], 0)
+            ends = self._pool.model.eos_token_ids
+            constraint = constraint.after(row.token_ids, min(start, len(row.token_ids)), ends)
+        self._kept.forget_after(num_common(self._open().row.token_ids, row.token_ids))
+        is_approximate = first is not None and first < row.cached
+        self._place = _Place(row, num_pending, constraint, first if is_approximate else None)
 
 
-def _num_same(a: StateRow, b: StateRow) -> int:
-    """Return how many tokens two rows begin with alike. Cost: a comparison of tuples, where one begins with the other."""
-    short, long = sorted((a.token_ids, b.token_ids), key=len)
-    if long[: len(short)] == short:
-        return len(short)
-    return next(i for i, (x, y) in enumerate(zip(short, long, strict=False)) if x != y)
+def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
+    """Feed what is lacking, so that the logits after the last token of each conversation are known; see `engine.prefill.prefilled`."""
+    lacking = [conversation for conversation in conversations if is_lacking(conversation._open().row)]
+    rows = pool.model.prefilled([conversation._open().row for conversation in lacking], meter)
+    for conversation, row in zip(lacking, rows, strict=True):
+        conversation._place = replace(conversation._open(), row=row)
+        if row.logits is not None:
+            conversation._keep(len(row.token_ids), row.logits)
+    for conversation in conversations:
+        if conversation.num_pending:
+            conversation._place = replace(conversation._open(), num_pending=0)
+
+
+def draw_each(
+    pool: ConversationPool,
+    conversations: Sequence[Conversation],
+    sampler: Sampler | None,
+    mask: TokenSet | None,
+    scores: torch.Tensor | None,
+    *,
+    append: bool,
+) -> list[int]:
+    """Draw a token for each conversation, and append it or only spend its random number; see `BatchedExecutor.sample`."""
+    sampler = checked_sampler(sampler)
+    if mask is not None:
+        try:
+            check_mask(mask, pool.model.vocab_size, "mask")
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"{error} None is for all tokens.", "mask") from error
+    with pool.lock:
+        for conversation in conversations:
+            if conversation._pool is not pool:
+                raise OptionError("expected conversations of this executor, got one of another", "conversations")
+            conversation._checked_length()
+            conversation._check_fed()
+        if not conversations:
+            return []
+        feed(pool, conversations)
+        rows = [conversation._open().row for conversation in conversations]
+        masks = [conversation.allowed & (TokenSet.all if mask is None else mask) for conversation in conversations]
+        draws = draw_tokens(pool.model, pool.masker, rows, masks, sampler, scores)
+        for conversation, drawn in zip(conversations, draws, strict=True):
+            conversation._take(drawn, append)
+    return [drawn.token_id for drawn in draws]
 
 
 def _line(scores: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the scores of one conversation as those of several; what is no tensor is refused later."""
+    """Return the scores of one conversation as those of several; what is not a tensor is refused later."""
     return scores[None] if isinstance(scores, torch.Tensor) else scores
 
 
@@ -655,11 +650,7 @@ def _no_logits(model: LanguageModel) -> torch.Tensor:
 
 
 def only_row(state: SequenceState) -> StateRow:
-    """Return the row of a state that has one.
-
-    Raises:
-        OptionError: it has another number of rows, or the row has failed.
-    """
+    """Return the row of a state that has one; `OptionError` where it has another number of rows, or the row has failed."""
     if len(state) != 1:
         raise OptionError(
             f"expected a state of one row, got one of {len(state)}. `state.take([(b, s)])` picks one.", "state"

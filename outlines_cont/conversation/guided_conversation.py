@@ -1,7 +1,7 @@
 """`guide`: classifier-free guidance over two conversations or states, step by step; a call of a generator takes `Guidance` instead.
 
-The next token is drawn from `guided_logits`: with a scale of 1 the positive context alone counts, with more the negative one is avoided.
-Both contexts get the token.
+The next token is drawn from `guided_logits`: with a scale of 1 the positive context alone counts, with a larger one the negative
+context is avoided. Both contexts get the token.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import torch
 
-from outlines_cont.conversation.conversation import Conversation
+from outlines_cont.conversation.conversation import Conversation, feed
 from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.engine.guided.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
@@ -34,13 +34,14 @@ class GuidedConversation:
         self.positive = positive
         self.negative = negative
         self.scale = scale
+        self._pool = positive._pool
 
     def infer(self) -> None:
         """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
-        with self.positive._home.lock:
+        with self._pool.lock:
             for conversation in (self.positive, self.negative):
-                conversation._needs_token()
-            self.positive._home.fill([self.positive, self.negative])
+                conversation._checked_length()
+            feed(self._pool, [self.positive, self.negative])
 
     def scores(self) -> torch.Tensor:
         """Return (V,) what the next token is drawn from; its softmax is the guided distribution.
@@ -56,12 +57,12 @@ class GuidedConversation:
 
     def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """Return a token id drawn from `scores`; see `Conversation.sample`."""
-        with self.positive._home.lock:
+        with self._pool.lock:
             return self.positive.sample(sampler, mask=mask, scores=self.scores())
 
     def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """The same as `sample`, and both conversations get the token; the positive one with its own log-probability."""
-        with self.positive._home.lock:
+        with self._pool.lock:
             token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
             try:
                 self.negative.prompt(token_id)
@@ -71,14 +72,11 @@ class GuidedConversation:
             return token_id
 
     def write(self, max_tokens: int, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> SequenceState:
-        """Write up to an end of text, and return the state of the positive conversation.
+        """Write at most `max_tokens` up to an end of text, and return the state of the positive conversation.
 
-        Args:
-            max_tokens: the most tokens to write.
-            sampler: `samplers.greedy()` for None.
-            mask: what may be written; None for every token that has text, and ends of text.
+        `sampler` is `samplers.greedy()` for None; `mask` is what may be written, None for every token that has text, and ends of text.
         """
-        model = self.positive._home.model
+        model = self._pool.model
         chosen = FreeText.of_model(model).token_ids if mask is None else mask
         for _ in range(max_tokens):
             self.infer()
@@ -106,7 +104,7 @@ def guide(
         scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what the negative one would say.
 
     Raises:
-        OptionError: `scale` is no finite number, both are the same conversation, or their executors differ.
+        OptionError: `scale` is not a finite number, both are the same conversation, or their executors differ.
         ModelMismatch: they belong to different models.
     """
     check_scale(scale)
@@ -115,14 +113,14 @@ def guide(
         if not isinstance(context, Conversation | SequenceState):
             raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
     given = [context for context in contexts if isinstance(context, Conversation)]
-    if len(given) == 2 and (given[0] is given[1] or given[0]._home is not given[1]._home):
+    if len(given) == 2 and (given[0] is given[1] or given[0]._pool is not given[1]._pool):
         raise OptionError(
             "expected two conversations of one executor. A fork is a second one; a state goes with any of its model.",
             "negative",
         )
-    found = [context._home.model if isinstance(context, Conversation) else context.model for context in contexts]
+    found = [context._pool.model if isinstance(context, Conversation) else context.model for context in contexts]
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
-    executor = given[0]._home if given else BatchedExecutor(found[0], kept_logits_bytes=0)
-    first, second = (context if isinstance(context, Conversation) else executor.create(context) for context in contexts)
+    pool = given[0]._pool if given else BatchedExecutor(found[0], kept_logits_bytes=0)._pool
+    first, second = (one if isinstance(one, Conversation) else Conversation.create(pool, one) for one in contexts)
     return GuidedConversation(first, second, scale)

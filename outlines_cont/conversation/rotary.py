@@ -1,8 +1,8 @@
-"""`Rotary`: how the keys of a model turn with their position, for tokens that move without being fed again.
+"""`Rotary`: rotary position embedding of keys, by which tokens move to other positions without being fed again.
 
-Only plain rotary embeddings (Su et al. 2021, arXiv:2104.09864, in the form that turns the two halves of a head) are taken,
-and a probe must find every layer's keys turned just so. Left out: a rotation per layer type, rotations that change with the
-length of the text, interleaved or partial ones, and compressed keys.
+Only plain rotary embeddings (Su et al. 2021, arXiv:2104.09864, in the form that turns the two halves of a head) are taken, and a
+probe must find that the keys of every layer turn so. A rotation per layer type, rotations that change with the length of the text,
+interleaved or partial ones, and compressed keys are refused.
 """
 
 from __future__ import annotations
@@ -25,21 +25,13 @@ _ADVICE = 'Use `mode="recompute"`, which is exact for every model.'
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotary:
-    """The rotation of one model.
-
-    Attributes:
-        frequencies: (D / 2,) float64 on the CPU: by how much a pair of a key turns per position, in radians.
-    """
+    """The rotation of one model: by how much each pair of a key turns per position, in radians; (D / 2,) float64 on the CPU."""
 
     frequencies: torch.Tensor
 
     @classmethod
     def of_model(cls, model: LanguageModel) -> Rotary:
-        """Return the rotation of `model`; a short probe runs once.
-
-        Raises:
-            UnsupportedModel: its keys do not turn, or in another way.
-        """
+        """Return the rotation of `model`, found by a probe that runs once; `UnsupportedModel` where its keys do not turn so."""
         if "rotary" not in model.memo:
             found = _find(model)
             if isinstance(found, Rotary):
@@ -58,7 +50,7 @@ class Rotary:
         return keys * cos + torch.cat((-second, first), dim=-1) * sin
 
     def closed_up(self, kv: RowKV, start: int, stop: int, model: LanguageModel) -> RowKV:
-        """Return a share without the tokens from `start` to `stop`: what follows moves up, its values as they are.
+        """Return the keys and values without the tokens from `start` to `stop`: what follows moves up, its values as they are.
 
         Cost: a copy of the keys and values from `stop` on; what is before `start` is shared.
         """

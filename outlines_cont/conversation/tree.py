@@ -1,4 +1,4 @@
-"""`CompletionTree`: the completions of one prompt that part at even distances, all leaves one batch.
+"""`CompletionTree`: a binary tree of completions of one prompt, which part at even distances; all leaves run as one batch.
 
 It is the tree of LLamaSharp's fork example: every leaf becomes two forks of itself after each `every` tokens. A parent and its
 forks hold what they have in common once. Ends of text are not sampled, so all leaves have the same number of tokens.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check_int, checked_bool
 from outlines_cont.conversation.conversation import Conversation
 from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
@@ -28,8 +28,7 @@ class TreeNode:
 
     Attributes:
         path: which fork was taken at each parting, 0 or 1; empty at the root.
-        token_ids: the ids of the stretch.
-        text: what they spell; a character that a parting cuts belongs to the nodes after it.
+        text: what the ids spell; a character that a parting cuts belongs to the nodes after it.
         children: two, or none for a leaf.
     """
 
@@ -44,11 +43,6 @@ class _Leaf:
     conversation: Conversation
     node: TreeNode
     decoder: TextDecoder
-
-    def take(self, token_id: int, data: bytes) -> None:
-        self.node.token_ids.append(token_id)
-        self.decoder, text = self.decoder.push(data)
-        self.node.text += text
 
 
 class CompletionTree:
@@ -86,8 +80,7 @@ class CompletionTree:
             OptionError: `depth` or `every` is not an int, 1 or more, or there would be more than 1,024 leaves.
         """
         for name, value in (("depth", depth), ("every", every)):
-            if not is_int(value, 1):
-                raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
+            check_int(name, value, 1)
         checked_bool(distinct, "distinct")
         partings = (depth - 1) // every
         if partings > _MAX_LEAVES.bit_length() - 1:
@@ -110,7 +103,12 @@ class CompletionTree:
     @property
     def leaves(self) -> list[TreeNode]:
         """The ends of the tree as it stands, in order."""
-        return list(_leaves(self.root))
+        found, below = [], [self.root]
+        while below:
+            node = below.pop()
+            below += reversed(node.children)
+            found += [] if node.children else [node]
+        return found
 
     @property
     def kv_bytes(self) -> int:
@@ -119,19 +117,17 @@ class CompletionTree:
 
     def text(self, leaf: TreeNode) -> str:
         """Return the whole completion that ends in `leaf`, the prompt included."""
-        node, text = self.root, self.prompt + self.root.text
-        for turn in leaf.path:
-            node = node.children[turn]
-            text += node.text
-        return text
+        return self.prompt + "".join(node.text for node in self._nodes_to(leaf))
 
     def token_ids(self, leaf: TreeNode) -> list[int]:
         """Return the ids of that completion, without the prompt."""
-        node, ids = self.root, [*self.root.token_ids]
+        return [token_id for node in self._nodes_to(leaf) for token_id in node.token_ids]
+
+    def _nodes_to(self, leaf: TreeNode) -> list[TreeNode]:
+        nodes = [self.root]
         for turn in leaf.path:
-            node = node.children[turn]
-            ids += node.token_ids
-        return ids
+            nodes.append(nodes[-1].children[turn])
+        return nodes
 
     def grow(self) -> Iterator[int]:
         """Grow to the end, and yield the number of each step after it. Cost: `depth` forwards."""
@@ -154,18 +150,17 @@ class CompletionTree:
 
     def _sample(self, executor: BatchedExecutor, *, apart: bool) -> None:
         first = self._leaves[::2] if apart else self._leaves
-        for leaf, token_id in zip(
-            first,
-            executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed),
-            strict=True,
-        ):
+        token_ids = executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed)
+        for leaf, token_id in zip(first, token_ids, strict=True):
             self._take(leaf, token_id)
         for leaf, twin in zip(first, self._leaves[1::2], strict=True) if apart else ():
             others = self._allowed & ~TokenSet.of(leaf.node.token_ids)
             self._take(twin, twin.conversation.step(self._sampler, mask=others))
 
     def _take(self, leaf: _Leaf, token_id: int) -> None:
-        leaf.take(token_id, self._model.tokenizer.text_bytes([token_id]))
+        leaf.node.token_ids.append(token_id)
+        leaf.decoder, text = leaf.decoder.push(self._model.tokenizer.text_bytes([token_id]))
+        leaf.node.text += text
         self.num_sampled += 1
 
 
@@ -175,10 +170,3 @@ def _twins(leaf: _Leaf) -> list[_Leaf]:
     twins = [_Leaf(leaf.conversation.fork(), node, leaf.decoder) for node in leaf.node.children]
     leaf.conversation.close()
     return twins
-
-
-def _leaves(node: TreeNode) -> Iterator[TreeNode]:
-    if not node.children:
-        yield node
-    for child in node.children:
-        yield from _leaves(child)

@@ -1,22 +1,28 @@
 """Prefill: pending tokens of rows are fed without sampling, for keys, values, and the logits after them (`prefilled`, `read_logits`).
 
-Each is a `PrefillRow` of the engine, so its tokens are fed beside those of other rows.
+Each is a `PrefillRow` of the engine, so its tokens are fed beside those of other rows. `EngineModel` is the base of models, which have
+these functions as methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from outlines_cont.engine.engine import engine_of
+from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steered_row import Want
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.buffer import LayerLayout
+from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.row import RowKV
-from outlines_cont.meter import Meter
+from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.samplers import greedy
 from outlines_cont.state.row import StateRow, is_lacking
 
@@ -155,3 +161,44 @@ def _read(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> li
         if row.error is not None:
             raise row.error
     return done
+
+
+class EngineModel(Immutable):
+    """The part of a model that does not depend on what computes its logits."""
+
+    def __init__(self) -> None:
+        self._meters = MeterBoard()
+        # A cache of values derived from the model, such as its vocabulary and its token FSMs.
+        self.memo: dict[object, Any] = {}
+
+    def meter(self) -> AbstractContextManager[Meter]:
+        """Count what the model does inside a `with` block; see `Meter`. A token counts once, however often a function gets it."""
+        return self._meters.open()
+
+    def count(self, counts: Meter) -> None:
+        """Add the work of a step to every open meter."""
+        self._meters.add(counts)
+
+    @property
+    def kv_layout(self: LanguageModel) -> list[LayerLayout | None]:
+        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
+        return kv_layout(self)
+
+    @property
+    def engine(self: LanguageModel) -> Engine:
+        """The engine that all calls of the model share."""
+        return engine_of(self)
+
+    def prefilled(self: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
+        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
+        return prefilled(self, rows, meter)
+
+    def prefilled_before(
+        self: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int]
+    ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
+        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
+        return prefilled_before(self, rows, nums_before)
+
+    def read_logits(self: LanguageModel, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
+        """Return the logits after some tokens of a row; see `engine.prefill.read_logits`."""
+        return read_logits(self, row, indices)

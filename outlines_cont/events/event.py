@@ -1,4 +1,4 @@
-"""`StreamEvent`: what is new in one row since the event before: text, tokens, log-probabilities, finish reason; and `OpenCall`."""
+"""`StreamEvent`: the difference of one row to the event before: text, tokens, log-probabilities, finish reason; `OpenCall`: a tool call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New text and tokens of a row between two steps: `CertainFeed` yields what is final, `EarlyFeed` everything at once, with retractions."""
+"""Incremental detokenization of a row of the engine: `CertainFeed` yields what is final, `EarlyFeed` all text at once, with retractions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from outlines_cont.streams.text_decoder import TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The changes of a row: first the retractions, then the new text and tokens.
-
-    Attributes:
-        text: new characters.
-        start, stop: the indices of new tokens in the row.
-        retract: characters to take back.
-        retract_tokens: tokens to take back.
-    """
+    """The changes of a row: characters and tokens to take back, then new text, and the indices of new tokens, from `start` to `stop`."""
 
     text: str
     start: int
@@ -39,10 +32,9 @@ class Feed(Protocol):
 
 
 class CertainFeed:
-    """Whole characters, and nothing that may be taken back. Joined, the texts are the piece.
+    """Whole characters that will not be taken back; joined, the texts are the piece.
 
-    Args:
-        row: at the beginning of its piece; it holds its text from then on, see `Row.hold`.
+    It is made at the beginning of a piece, whose row holds its text from then on; see `Row.hold`.
     """
 
     def __init__(self, row: Row) -> None:

@@ -14,12 +14,11 @@ _SCALAR = re.compile(r'[^\s{}\[\]",:]+')
 
 @dataclass(slots=True, eq=False)
 class OpenContainer:
-    """An object or an array whose end was not written yet.
+    """An object or an array (`opening` is `{` or `[`) that is still being written.
 
     Attributes:
-        opening: `{` or `[`.
-        members: what stands in it whole: the key (None in an array), and where the text of its value begins and ends.
-        key: in an object, the key of the member that is being written; None before it is whole.
+        members: what is complete in it: the key (None in an array), and where the text of its value begins and ends.
+        key: in an object, the key of the member that is being written; None before the key is complete.
     """
 
     opening: str
@@ -39,12 +38,11 @@ class OpenContainer:
 
 
 class OpenJSON:
-    """A JSON text that grows at its end.
+    """A JSON text that grows at its end. Whether it is well-formed is not checked.
 
-    A number is whole when something follows it, since `12` may yet become `128`. Whether the text is well-formed is not checked.
+    A number is complete when something follows it, since `12` may yet become `128`.
 
     Attributes:
-        text: all of it.
         open: what is open, the outermost first. The first is an array of our own around the text, so that there always is one.
     """
 

@@ -1,16 +1,16 @@
-"""`PartialType`: validates JSON of which only the beginning was written against a pydantic type, read from its core schema.
+"""`PartialType`: validates the complete parts of unfinished JSON against a pydantic type, by walking its core schema.
 
-Shown while they are open: models, typed dicts, dicts, lists, tuples and sets with what is whole in them, strings of text fields as far as
-they go. Of a union what one of its types alone can be. Dataclasses show once every field that must be there is. Anything else
-comes when it is whole. Validators of a whole model or container run when it is whole.
+While they are open, models, typed dicts, dicts, lists, tuples and sets show what is complete in them, and strings of text fields what
+was written so far. Of a union that is shown which only one of its types can be. Dataclasses show once every field that must be there
+is. Anything else comes when it is complete. Validators of a whole model or container run when it is complete.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -36,7 +36,7 @@ _LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "froz
 
 @dataclass(frozen=True, eq=False)
 class PartialShape:
-    """One reading of an open object or array.
+    """One interpretation of an open object or array.
 
     Attributes:
         build: makes the value so far of its members, a dict by the names of `member`, or a list.
@@ -58,11 +58,7 @@ class _Source:
 
 
 class PartialType:
-    """A type, or a part of one.
-
-    Attributes:
-        shown: from a value, whole or not, to what is shown of it.
-    """
+    """A type, or a part of one; `shown` maps a value, complete or not, to what is shown of it."""
 
     def __init__(self, schema: Any, source: _Source, config: Any = None) -> None:
         self._schema, self._source, self._config = schema, source, config
@@ -70,20 +66,15 @@ class PartialType:
 
     @staticmethod
     def of(kind: Any, shown: Callable[[Any], Any] | None = None) -> PartialType:
-        """Return a type of pydantic, such as a model, as one that can be asked. Cost: that of a `TypeAdapter`.
-
-        Args:
-            kind: the type; `Any` for all JSON.
-            shown: from a value of the type, whole or not, to what is shown of it.
-        """
+        """Return a type of pydantic, or `Any` for all JSON, as one that can be asked. Cost: that of a `TypeAdapter`."""
         schema: Any = TypeAdapter(kind).core_schema
         definitions: dict[str, Any] = {}
         if schema["type"] == "definitions":
             definitions = {part["ref"]: part for part in schema["definitions"]}
             schema = schema["schema"]
-        partial = PartialType(schema, _Source(definitions))
-        partial.shown = shown or partial.shown
-        return partial
+        whole = PartialType(schema, _Source(definitions))
+        whole.shown = shown or whole.shown
+        return whole
 
     def closed(self, text: str) -> Any:
         """Return the value of a JSON text that is whole; MISSING where it fails validation. Cost: that of validation."""
@@ -102,7 +93,7 @@ class PartialType:
 
     def shapes(self, opening: str) -> list[PartialShape]:
         """Return the readings of an object (`{`) or an array (`[`) that is being written."""
-        return self._objects if opening == "{" else self._arrays
+        return self._shapes[opening]
 
     @cached_property
     def _validator(self) -> SchemaValidator:
@@ -119,12 +110,10 @@ class PartialType:
         return [self._part(outer) for outer, inner in self._choices() if inner["type"] in ("str", "any")]
 
     @cached_property
-    def _objects(self) -> list[PartialShape]:
-        return [shape for _, inner in self._choices() if (shape := self._object(inner)) is not None]
-
-    @cached_property
-    def _arrays(self) -> list[PartialShape]:
-        return [shape for _, inner in self._choices() if (shape := self._array(inner)) is not None]
+    def _shapes(self) -> dict[str, list[PartialShape]]:
+        parts = [inner for _, inner in self._choices()]
+        found = {"{": [self._object(part) for part in parts], "[": [self._array(part) for part in parts]}
+        return {opening: [shape for shape in shapes if shape is not None] for opening, shapes in found.items()}
 
     def _choices(self) -> list[tuple[Any, Any]]:
         """Return the types of a union, or the only one: each with the validators around it, and without them."""
@@ -166,21 +155,23 @@ class PartialType:
         if kind == "dict":
             values = schema.get("values_schema", core_schema.any_schema())
             keys = self._part(schema.get("keys_schema", core_schema.any_schema()))
-            return PartialShape(dict, lambda key: _named(keys.closed(json.dumps(key)), self._part(values)))
+
+            def member(key: Any) -> tuple[Any, PartialType] | None:
+                name = keys.closed(json.dumps(key))
+                return None if name is MISSING else (name, self._part(values))
+
+            return PartialShape(dict, member)
         if kind == "typed-dict":
             return PartialShape(dict, self._fields(schema, schema.get("config")))
         if kind == "dataclass":
             fields = _inside(schema["schema"]).get("fields", ())
             by_name = {"fields": {part["name"]: part for part in fields}}
-            build = _maker(schema["cls"])
-            return PartialShape(build, self._fields(by_name, schema.get("config")))
+            return PartialShape(partial(_made, schema["cls"]), self._fields(by_name, schema.get("config")))
         if kind == "model":
             inside = _inside(schema["schema"])
             if inside["type"] == "model-fields":
-                cls = schema["cls"]
-                return PartialShape(
-                    lambda values: partial_model(cls, values), self._fields(inside, schema.get("config"))
-                )
+                build = partial(partial_model, schema["cls"])
+                return PartialShape(build, self._fields(inside, schema.get("config")))
         return self._root(schema, "{")
 
     def _array(self, schema: Any) -> PartialShape | None:
@@ -203,9 +194,7 @@ class PartialType:
         if len(shapes) != 1:
             return None
         cls, shape = schema["cls"], shapes[0]
-        return PartialShape(
-            lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member, shape.shows_open
-        )
+        return replace(shape, build=lambda values: partial_model(cls, {"root": shape.build(values)}))
 
     def _item(self, items: list[Any], variadic: int | None, number: int) -> tuple[int, PartialType] | None:
         index = number if variadic is None else min(number, variadic)
@@ -216,10 +205,8 @@ class PartialType:
         members = {}
         for name, part in schema["fields"].items():
             alias = part.get("validation_alias")
-            members[name] = members[alias if isinstance(alias, str) else name] = (
-                name,
-                self._part(part["schema"], config),
-            )
+            member = name, self._part(part["schema"], config)
+            members[name] = members[alias if isinstance(alias, str) else name] = member
         if schema.get("extra_behavior", (config or {}).get("extra_fields_behavior")) != "allow":
             return members.get
         extras = self._part(schema.get("extras_schema", core_schema.any_schema()), config)
@@ -237,10 +224,6 @@ def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
     return record
 
 
-def _named(name: Any, member: PartialType) -> tuple[Any, PartialType] | None:
-    return None if name is MISSING else (name, member)
-
-
 def _inside(schema: Any) -> Any:
     """Return a schema without what stands around it."""
     while schema["type"] in _AROUND:
@@ -248,11 +231,9 @@ def _inside(schema: Any) -> Any:
     return schema
 
 
-def _maker(cls: Any) -> Callable[[dict[str, Any]], Any]:
-    def make(fields: dict[str, Any]) -> Any:
-        try:
-            return shielded(cls, **fields)
-        except Exception:  # a field is missing, or `__post_init__` refuses
-            return MISSING
-
-    return make
+def _made(cls: Any, values: dict[str, Any]) -> Any:
+    """Return an object of a dataclass; MISSING where a field is missing, or `__post_init__` refuses."""
+    try:
+        return shielded(cls, **values)
+    except Exception:
+        return MISSING

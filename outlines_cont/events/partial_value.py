@@ -1,4 +1,4 @@
-"""`PartialValue`: the value so far of JSON that is being written, such as a model with the fields that are complete."""
+"""`PartialValue`: partial JSON parsing: the value so far of unfinished JSON, such as a model with the fields that are complete."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from outlines_cont.user_code import shielded
 
 
 class PartialValue:
-    """The value so far of one row.
+    """The value so far of one row, of type `kind`.
 
     Invariants: a complete part is validated by itself, once, and appears in every later value. A part that fails is left out. A
     string of a text field grows; a number appears when something follows it.
-
-    Args:
-        kind: the type of the value.
     """
 
     def __init__(self, kind: PartialType) -> None:
@@ -41,11 +38,9 @@ class PartialValue:
 
     @property
     def value(self) -> Any:
-        """The value so far, or `MISSING`; the same object as long as it is equal.
+        """The value so far, or `MISSING`; the same object as long as it is equal. Where the whole is not valid, it stays what it was.
 
-        Where the whole fails validation, it stays what it was before.
-
-        Cost: the members that have become whole, each validated alone, and again with what it stands in, where that has become whole;
+        Cost: the members that have become complete, each validated alone, and again with what it stands in, where that has become complete;
         a copy of the members of every container that is open; the string that is open.
         """
         found = self._read()
@@ -56,17 +51,13 @@ class PartialValue:
 
     def close(self, value: Any) -> Any:
         """Take the final value, and return it; the last value so far, where that is equal."""
-        if not _is_same(value, self._value):
-            self._value = value
+        self._value = self._value if _is_same(value, self._value) else value
         return self._value
 
     def _begin(self, text: str) -> None:
         self._json = OpenJSON(text)
-        whole = PartialShape(self._shown, lambda _: (0, self._kind))
+        whole = PartialShape(lambda values: [*map(self._kind.shown, values)], lambda _: (0, self._kind))
         self._readings = [_Readings(self._json.open[0], [_Reading(whole)])]
-
-    def _shown(self, values: list[Any]) -> list[Any]:
-        return [self._kind.shown(value) for value in values]
 
     def _read(self) -> Any:
         """Return the value so far: down to what is open, and up again with the values."""
@@ -95,12 +86,7 @@ class PartialValue:
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """A container that is open, as one of the things that it can be.
-
-    Attributes:
-        values: its members that are whole and valid, by name; in an array by number.
-        has_failed: whether one was not valid, or not known.
-    """
+    """An open container in one of its interpretations: its complete members by name (by number in an array), and if one was not valid."""
 
     shape: PartialShape
     values: dict[Any, Any] = field(default_factory=dict)
@@ -136,11 +122,7 @@ class _Reading:
 
 @dataclass(slots=True, eq=False)
 class _Readings:
-    """A container that is open, and all that it can be.
-
-    Attributes:
-        num_read: how many of its members were read.
-    """
+    """An open container, all its interpretations, and how many of its members were read."""
 
     container: OpenContainer
     readings: list[_Reading]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, checked_bool, is_int
 from outlines_cont.errors import OptionError
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.sampler import Sampler
@@ -36,24 +36,17 @@ class StreamOptions:
         Raises:
             OptionError: a value is out of its range, or needs events.
         """
-        if not is_int(top, 0, _MAX_TOP):
-            raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
+        check("top", top, is_int(top, 0, _MAX_TOP), f"a number of tokens from 0 to {_MAX_TOP}")
         for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
             checked_bool(flag, name)
-        for name, value in (("top", top), ("retract", retract)):
-            if value and not events:
-                raise OptionError(
-                    f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name
-                )
+        name = "top" if top else "retract"
+        if (top or retract) and not events:
+            raise OptionError(f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name)
         return cls(events, top, retract, partial)
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:
-    """Reject a search, whose text is only known at its end.
-
-    Raises:
-        OptionError: `sampler` is a `BeamSearch`.
-    """
+    """Raise `OptionError` for a search, whose text is only known at its end."""
     if isinstance(sampler, BeamSearch | BestOf):
         raise OptionError(
             "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "

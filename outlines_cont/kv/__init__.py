@@ -1,8 +1,8 @@
-"""Keys and values: buffers that rows share, and the ragged batch that grows during a run."""
+"""KV cache: buffers that rows share copy-on-write, the ragged batch that grows during a run, prefix sharing, and the prefix cache."""
 
-from outlines_cont.kv.batch import Fed, KVBatch
-from outlines_cont.kv.export import to_dynamic_cache
-from outlines_cont.kv.importing import from_dynamic_cache
+from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.dynamic_cache import from_dynamic_cache, to_dynamic_cache
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import KVPart, RowKV

@@ -1,4 +1,4 @@
-"""Attention over prefixes that rows share: each part by itself, merged by the log of its sum of exponentials.
+"""Attention over prefixes that rows share: each part is attended to by itself, and merged by the logarithm of its sum of exponentials.
 
 A row attends to some shared segments and to its own tail. For every segment the queries of all rows that share it are
 folded into one call, so that its keys and values are read once; the softmax over everything is then put together from the
@@ -33,8 +33,7 @@ class Queries:
     """Which rows of the batch attend to which rows of a segment.
 
     Attributes:
-        gather: (b * s,) int64, the batch rows by segment row, padded by repeating; None where batch row i belongs to
-            segment row i // s.
+        gather: (b * s,) int64, the batch rows by segment row, padded by repeating; None where batch row i belongs to segment row i // s.
         rows: (n,) int64, the batch rows that attend to the segment; None for all, in order.
         places: (n,) int64, their places in `gather`.
     """
@@ -43,16 +42,19 @@ class Queries:
     rows: torch.Tensor | None = None
     places: torch.Tensor | None = None
 
+    def to(self, device: torch.device) -> Queries:
+        """Return the same on a device."""
+        tensors = (self.gather, self.rows, self.places)
+        return Queries(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixLayer:
-    """One segment in one layer.
+    """One segment in one layer, and the queries that attend to it.
 
     Attributes:
         keys, values: (b, Hk, P, D).
-        mask: (b, 1, 1, P) additive, in the float type of the keys; None where every column is visible. Some column of
-            every row is.
-        queries: who attends to it.
+        mask: (b, 1, 1, P) additive, in the float type of the keys; None where all columns are visible. Some column of every row is.
     """
 
     keys: torch.Tensor
@@ -62,12 +64,7 @@ class PrefixLayer:
 
 
 class Prefix:
-    """The segments of one layer for one forward.
-
-    Attributes:
-        layers: the segments, from the beginning of the sequences on.
-        uses: how often an attention function has read them.
-    """
+    """The segments of one layer for one forward, in the order of the sequences; `uses` counts the calls that have read them."""
 
     __slots__ = ("layers", "uses")
 
@@ -165,25 +162,15 @@ def prefix_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention function of transformers: over the segments that `key` carries and the tail in it; without any, plain.
+    """Attention function of transformers, over the segments that `key` carries and the tail in it; without segments, that of "sdpa".
 
-    Args:
-        module: the attention layer.
-        query: (R, H, Q, D).
-        key, value: (R, Hk, K, D), the tails.
-        attention_mask: additive (R, 1, Q, K); None where a single query sees the whole tail.
-        dropout: 0.
-        scaling: of the scores; None for D ** -0.5.
-        **kwargs: passed on where nothing is shared.
-
-    Returns:
-        (R, Q, H, D), and None for the weights.
+    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask, None where a single query sees the whole tail;
+    `dropout` is 0. Returns (R, Q, H, D), and None for the weights.
     """
     prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)
     if prefix is None:
-        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
+        options = {"dropout": dropout, "scaling": scaling, **kwargs}
+        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return plain
     prefix.uses += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -243,7 +230,7 @@ _open: dict[int, tuple[int, str]] = {}
 
 @contextmanager
 def prefix_attention_of(config: Any) -> Iterator[None]:
-    """Let a model with this config attend by `prefix_attention` inside the block; then it has its own function again.
+    """Let a model with this config attend by `prefix_attention` inside the block, and restore its attention function after it.
 
     Where nothing is shared the two do the same, so other threads may run the model meanwhile.
     """

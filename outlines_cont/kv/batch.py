@@ -1,14 +1,13 @@
-"""`KVBatch`: the keys and values of the rows that run together: what they share, read where it lies, and a tail per row.
+"""`KVBatch`: the ragged KV cache of the rows that run together: shared prefixes, read where they lie, and a tail per row.
 
-The tails are ragged, behind one cache: row r has a token in column c of it where `mask[r, c]`. Columns that are no token of
-a row are masked. A model that counts columns instead of positions (sliding windows, ALiBi) stands masked columns only on
-the left of a row; for it the rows are packed to the right again after every ragged step, and nothing is shared.
+The tails lie in one left-padded cache: row r has a token in column c of it where `mask[r, c]`, and other columns are masked.
+A model that counts columns instead of positions (sliding windows, ALiBi) needs masked columns to be on the left of a row; for it the
+rows are packed to the right again after every ragged step, and nothing is shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.attention import additive_mask
 from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments, sharing_on
@@ -26,39 +26,21 @@ from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segme
 _SPARE_COLUMNS = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fed:
-    """Logits of what was fed: those after token j of row r's chunk are `logits[r, places[r][j]]`.
-
-    Attributes:
-        logits: (R, K, V), float32 or float64.
-        places: for each row, from an index into its chunk to an index into K; only what was asked for.
-        num_forwards: how many forwards it took.
-    """
-
-    logits: torch.Tensor
-    places: list[dict[int, int]]
-    num_forwards: int = 1
-
-
 class KVBatch:
     """The keys and values of R rows that run together.
 
     Attributes:
-        mask: bool, (R, C): where a column of the tails is a token of the row.
+        mask: (R, C) bool, where a column of the tails is a token of the row.
         heads: for each row, the parts before its tail, which it may share with others.
     """
 
     def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None], *, sharing: Sharing | None = None) -> None:
-        """Take the shares of R rows; None is a row of which nothing is cached.
+        """Take the keys and values that are held of R rows; None for a row of which nothing is.
 
-        Args:
-            model: what feeds them.
-            shares: what is cached of each row.
-            sharing: when tokens are read where they lie; None for the usual law, or never where the model cannot branch.
+        `sharing` says when tokens are read where they lie; None for the default, or never where the model cannot branch.
 
-        Cost: nothing is copied but parts that are short and lie where the batch may not append; for a model that cannot
-        branch, everything but what lies as it is needed.
+        Cost: only parts that are short and lie where the batch may not append are copied; for a model that cannot branch, everything
+        that does not lie as it is needed.
         """
         self._model = model
         self._store = model.kv_store
@@ -66,10 +48,9 @@ class KVBatch:
         self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
-        self._sharing = (
-            sharing if sharing is not None or not model.can_branch else sharing_on(model.device, model.dtype)
-        )
-        self._open([_here(share, model) for share in shares])
+        is_fixed = sharing is not None or not model.can_branch
+        self._sharing = sharing if is_fixed else sharing_on(model.device, model.dtype)
+        self._open([share.to(model.device, model.kv_store) if share is not None else None for share in shares])
 
     @property
     def num_rows(self) -> int:
@@ -88,8 +69,7 @@ class KVBatch:
             chunks: R lists of ids, at least one of them not empty.
             wanted: R lists of indices into the row's chunk, after which the logits are wanted; none, for parts of prompts.
 
-        Raises:
-            KVBudgetError: there is no room for the new keys and values; the batch is of no use any more.
+        Raises `KVBudgetError` where there is no room for the new keys and values; the batch is of no use any more.
 
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
@@ -106,7 +86,7 @@ class KVBatch:
             new[row, start:stop] = True
             starts.append(start)
         columns = sorted({start + index for start, indices in zip(starts, wanted, strict=True) for index in indices})
-        # A forward has some logits, even where nobody wants them yet.
+        # A forward has some logits, even where none are wanted yet.
         columns = columns or [width - 1]
         logits = self._forward(ids, positions, new, columns)
         self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
@@ -117,43 +97,39 @@ class KVBatch:
 
     def rewind(self, row: int, length: int) -> None:
         """Forget the tokens of `row` from index `length` on; no tensor is written."""
-        if length < self._head_lengths[row]:
+        tail = length - self._head_lengths[row]
+        if tail < 0:
             shares = self.release_all()
             share = shares[row]
             shares[row] = share[:length] if share is not None and length else None
             self._open(shares)
             return
-        tail = length - self._head_lengths[row]
-        columns = np.flatnonzero(self.mask[row])
         self.mask = self.mask.copy()
-        self.mask[row, columns[tail:]] = False
+        self.mask[row, np.flatnonzero(self.mask[row])[tail:]] = False
         self._tail_lengths[row] = tail
         self._tidy()
 
     def release(self, row: int) -> RowKV | None:
         """Return one row's keys and values, for a row that leaves before the others. A short tail is copied."""
-        parts = self._row_parts(row)
-        tail = parts[len(self.heads[row]) :]
+        tail = self._tail_of(row)
         if tail and len(tail[0]) < SHARING.min_view and self.num_rows > 1:
             buffer, columns = _gather(self._store, [tail])
-            parts = (*self.heads[row], KVPart(buffer, 0, columns[0]))
+            tail = (KVPart(buffer, 0, columns[0]),)
+        parts = (*self.heads[row], *tail)
         return RowKV(parts) if parts else None
 
     def release_all(self) -> list[RowKV | None]:
         """Return the shares of all rows without a copy; the batch is over."""
-        shares = [RowKV(parts) if (parts := self._row_parts(row)) else None for row in range(self.num_rows)]
+        found = [(*self.heads[row], *self._tail_of(row)) for row in range(self.num_rows)]
         self._close()
-        return shares
+        return [RowKV(parts) if parts else None for parts in found]
 
     def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
-        """Return the shares of some rows, which hold no memory of the others; the batch is over. Cost: a copy of their tails.
+        """Return what is held of some rows, without the memory of the others; the batch is over. Cost: a copy of their tails.
 
-        Raises:
-            KVBudgetError: there is no room for the copy; the batch is as it was.
+        Raises `KVBudgetError` where there is no room for the copy; the batch is as it was.
         """
-        found = [self._row_parts(row) for row in rows]
-        tails = [parts[len(self.heads[row]) :] for row, parts in zip(rows, found, strict=True)]
-        buffer, columns = _gather(self._store, tails)
+        buffer, columns = _gather(self._store, [self._tail_of(row) for row in rows])
         copies = [(KVPart(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
         shares = [(*self.heads[row], *copy) for row, copy in zip(rows, copies, strict=True)]
         self._close()
@@ -163,8 +139,6 @@ class KVBatch:
         """Go on with `rows`, in this order; one that stands there several times is forked. Cost: as that of a new batch."""
         shares = self.release_all()
         self._open([shares[row] for row in rows])
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
         sources = [buffer for share in shares if share is not None for buffer in share.buffers]
@@ -216,7 +190,7 @@ class KVBatch:
         columns = [last.columns for last in lasts if last is not None]
         stop = max(int(line[-1]) for line in columns) + 1
         lengths = [len(line) for line in columns]
-        few_spare = self._can_skip and (stop - max(lengths)) * 4 <= stop
+        few_spare = self._model.can_skip and (stop - max(lengths)) * 4 <= stop
         if not few_spare and not _is_packed(_mask(columns, stop), lengths):
             return None
         heads = [share.parts[:-1] for share in shares if share is not None]
@@ -237,15 +211,10 @@ class KVBatch:
     def _tails(self) -> Tails:
         return self._cache.tails
 
-    @property
-    def _can_skip(self) -> bool:
-        return self._model.can_skip
-
-    def _row_parts(self, row: int) -> tuple[KVPart, ...]:
+    def _tail_of(self, row: int) -> tuple[KVPart, ...]:
         columns = np.flatnonzero(self.mask[row])
         columns.flags.writeable = False
-        tail = (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
-        return (*self.heads[row], *tail)
+        return (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
 
     def _forward(
         self, ids: NDArray[np.int64], positions: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]
@@ -269,10 +238,10 @@ class KVBatch:
         return logits
 
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
-        """Return the mask of a forward.
+        """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
 
-        Without shared segments (R, C + Q) int64, from which the model makes its own; None where every column holds a token. With
-        them the mask itself, (R, 1, Q, C + Q) additive over the tails; None where a single query sees all of its tail.
+        It is None where every column holds a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
+        where a single query sees all of its tail.
         """
         device = self._model.device
         width = new.shape[1]
@@ -291,12 +260,12 @@ class KVBatch:
     def _chunk_start(self, row: int, spare: int) -> int:
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would lie between
         # tokens; for a model that cannot skip columns it goes behind them, and is packed away after the forward.
-        return spare if self._can_skip or not self._tail_lengths[row] else 0
+        return spare if self._model.can_skip or not self._tail_lengths[row] else 0
 
     def _tidy(self) -> None:
         self._trim()
         columns = self.mask.shape[1]
-        if self._can_skip:
+        if self._model.can_skip:
             spare = columns - max(self._tail_lengths)
             if spare > _SPARE_COLUMNS and spare * 4 > columns:
                 self._pack()
@@ -314,18 +283,12 @@ class KVBatch:
 
     def _pack(self) -> None:
         """Copy the tails to a new buffer, flush right."""
-        parts = [self._row_parts(row)[len(self.heads[row]) :] for row in range(self.num_rows)]
-        buffer, columns = _gather(self._store, parts)
+        buffer, columns = _gather(self._store, [self._tail_of(row) for row in range(self.num_rows)])
         old = self._tails.buffer
         old.release(self)
         if old not in self._read:
             old.users.discard(self)
         self._set_tails(buffer, columns, self._tails.segments)
-
-
-def _here(share: RowKV | None, model: LanguageModel) -> RowKV | None:
-    """Return a share on the device where the model's cache begins."""
-    return None if share is None else share.to(model.device, model.kv_store)
 
 
 Tail = tuple[Buffer, list[NDArray[np.int64]]]

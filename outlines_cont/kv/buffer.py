@@ -69,7 +69,7 @@ class Buffer:
 
     @classmethod
     def full(cls, store: BufferStore, layers: Sequence[Layer | None]) -> Buffer:
-        """Return a buffer of one row that takes (H, T, D) keys and values per layer as they are, and to which nobody appends."""
+        """Return a buffer of one row that takes (H, T, D) keys and values per layer as they are, which is never appended to."""
         buffer = cls(store, 1)
         buffer._layers = [(layer[0][None], layer[1][None]) if layer is not None else None for layer in layers]
         buffer.used = next(layer[0].shape[1] for layer in layers if layer is not None)
@@ -107,7 +107,7 @@ class Buffer:
         return self._layers[index] if index < len(self._layers) else None
 
     def claim(self, owner: object, stop: int) -> bool:
-        """Return whether `owner` may append from column `stop` on: nobody has written there, and nobody else may."""
+        """Return whether `owner` may append from column `stop` on: nothing was written there, and no other batch may."""
         with _lock:
             if self._is_evicted or self.used != stop or len(self._owner):
                 return False
@@ -119,15 +119,14 @@ class Buffer:
         self._owner.discard(owner)
 
     def trim(self, owner: object, stop: int) -> None:
-        """Forget the columns from `stop` on, which `owner` has written and nobody else has seen."""
+        """Forget the columns from `stop` on, which `owner` has written and no other batch has seen."""
         if owner in self._owner:
             self.used = stop
 
     def write(self, index: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
         """Write (R, H, Q, D) keys and values at columns `start` and on, and return views of all columns up to there.
 
-        Raises:
-            KVBudgetError: the budget of the model has no room for it.
+        Raises `KVBudgetError` where the budget of the model has no room for it.
         """
         stop = start + keys.shape[2]
         layer = self._reserve(index, keys, values, start, stop)

@@ -1,4 +1,4 @@
-"""A cache of transformers whose layers append to a `Buffer` in place, and hand shared segments to the attention."""
+"""`GrowingCache`: a cache of transformers whose layers append to a `Buffer` in place, and hand shared segments to the attention."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from outlines_cont.kv.share import Segment
 
 
 class Tails:
-    """What the layers of one cache have in common.
-
-    Attributes:
-        buffer: where the tails lie.
-        length: columns of the tails.
-        segments: what the rows share.
-    """
+    """What the layers of one cache have in common: the buffer of the tails, their length in columns, and the segments that rows share."""
 
     def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment]) -> None:
         self.buffer = buffer

@@ -1,4 +1,4 @@
-"""`PrefixCache`: the keys and values of prompts and texts that ran lately, for prompts that begin like them."""
+"""`PrefixCache`: automatic prefix caching: the keys and values of recent prompts and texts, for prompts that begin like them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from outlines_cont.checks import is_int
-from outlines_cont.errors import OptionError
+from outlines_cont.checks import check, is_int
 from outlines_cont.interfaces import BufferStore
-from outlines_cont.kv.prefix_tree import PrefixTree
+from outlines_cont.kv.prefix_tree import PrefixNode, PrefixTree
 from outlines_cont.kv.row import RowKV
 
 MIN_TOKENS = 32
@@ -61,8 +60,7 @@ class PrefixCache:
 
     @max_bytes.setter
     def max_bytes(self, value: int) -> None:
-        if not is_int(value, 0):
-            raise OptionError(f"expected a number of bytes, 0 or more, as `max_bytes`, got {value!r}", "max_bytes")
+        check("max_bytes", value, is_int(value, 0), "a number of bytes, 0 or more,")
         with self._lock:
             self._max_bytes = value
             self._tree, self._is_changing = self._new_tree(), False
@@ -75,20 +73,21 @@ class PrefixCache:
     @property
     def entries(self) -> int:
         """How many stretches of tokens are held, each with its own keys and values."""
-        with self._lock:
-            return sum(node.is_live for node in self._tree.nodes)
+        return len(self._live_nodes())
 
     @property
     def nbytes(self) -> int:
         """Bytes of all keys and values that are held."""
-        with self._lock:
-            return sum(node.nbytes for node in self._tree.nodes if node.is_live)
+        return sum(node.nbytes for node in self._live_nodes())
 
     @property
     def num_tokens(self) -> int:
         """How many tokens have keys and values here."""
+        return sum(len(node.token_ids) for node in self._live_nodes())
+
+    def _live_nodes(self) -> list[PrefixNode]:
         with self._lock:
-            return sum(len(node.token_ids) for node in self._tree.nodes if node.is_live)
+            return [node for node in self._tree.nodes if node.is_live]
 
     def clear(self) -> None:
         """Let everything go, and keep nothing of what runs now. To be called after weights were changed in a way that cannot be seen.
@@ -117,7 +116,7 @@ class PrefixCache:
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
         """Return the keys and values of the first tokens of a sequence, as many as are held, where they lie; None for none.
 
-        They are those of a run of just these tokens, and nobody changes them.
+        They are those of a run of just these tokens, and never change.
         """
         with self._changing():
             return self._tree.find(token_ids)
@@ -125,15 +124,13 @@ class PrefixCache:
     def keep(self, token_ids: tuple[int, ...], kv: RowKV, least: int | None = None) -> None:
         """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room.
 
-        What the model of now would not make of these tokens is left out: what was fed before its weights changed, what came from
+        What the model as it is now would not make of these tokens is left out: what was fed before its weights changed, what came from
         a file or from the user, what was moved. Call `refresh` before.
         """
         least = self.min_tokens if least is None else least
-        if len(token_ids) < least:
-            return
-        with self._changing():
-            count = min(kv.num_fresh, len(token_ids))
-            self._tree.add(token_ids[:count], kv, least)
+        if len(token_ids) >= least:
+            with self._changing():
+                self._tree.add(token_ids[: kv.num_fresh], kv, least)
 
     def note(self, num_tokens: int) -> None:
         """Count a row that has begun with so many tokens of others."""

@@ -1,10 +1,9 @@
-"""`PrefixTree`: a radix tree over token ids, whose nodes hold the keys and values of their tokens.
+"""`PrefixTree`: a radix tree over token ids, whose nodes hold the keys and values of their tokens, evicted least recently used first.
 
 The path from the root to a node spells the beginning of some sequence; sequences that begin alike share the nodes of what they have
 in common. Every node has a buffer of its own, with nothing but the columns of its tokens, so that what the tree holds is the sum
 over its nodes, and a node that is dropped frees its bytes. (After a split a node may keep a buffer of which it needs 3 columns of 4.)
-
-Order: nodes are held by last use, and a use of a node is one of all nodes above it, so that the first in that order is a leaf.
+A use of a node is one of all nodes above it, so that the least recently used node is a leaf.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ _JOIN_FROM = 0.25
 
 
 class PrefixNode:
-    """Some tokens that follow what the nodes above spell, with their keys and values.
+    """The `token_ids` that follow what the nodes above spell, and the part that holds their keys and values; the root has neither.
 
-    Attributes:
-        token_ids: one or more; none for the root.
-        part: where their keys and values lie; None for the root.
-        nbytes: what its buffer takes.
-        children: what follows, by its first token.
+    `nbytes` is what the buffer of the part takes; `children` are what follows, by first token.
     """
 
     __slots__ = ("__weakref__", "_parent", "children", "nbytes", "part", "token_ids")
@@ -57,15 +52,7 @@ class PrefixNode:
 
 
 class PrefixTree:
-    """The keys and values of texts that ran lately.
-
-    Args:
-        store: where its buffers belong to. Its budget holds for them, too.
-        max_bytes: the most bytes of all nodes, at every moment.
-
-    Attributes:
-        nbytes: bytes of all nodes.
-    """
+    """The keys and values of texts that ran lately, in buffers of `store`, at most `max_bytes` at every moment; `nbytes` is their sum."""
 
     def __init__(self, store: BufferStore, max_bytes: int) -> None:
         self.nbytes = 0
@@ -80,7 +67,7 @@ class PrefixTree:
         return [*self._by_use]
 
     def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return how many of the first tokens of a sequence are held; this is no use of them. Cost: 0.02 us for each."""
+        """Return how many of the first tokens of a sequence are held; this does not count as a use. Cost: 0.02 us for each."""
         return sum(count for _, count in self._walk(token_ids))
 
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
@@ -91,32 +78,26 @@ class PrefixTree:
         return RowKV(tuple(parts)) if parts else None
 
     def add(self, token_ids: tuple[int, ...], kv: RowKV, min_tokens: int = 1) -> None:
-        """Hold a copy of the keys and values of a sequence, as far as it is not held yet and there is room.
-
-        Nothing is added where fewer than `min_tokens` are new.
+        """Hold a copy of the keys and values of a sequence as far as it is not held yet, at least `min_tokens` are new, and there is room.
 
         Cost: a copy of what was not held.
         """
         steps = self._walk(token_ids)
+        self._use([node for node, _ in steps])
         start = sum(count for _, count in steps)
         if len(token_ids) - start < min_tokens:
-            self._use([node for node, _ in steps])
             return
         node, count = steps[-1] if steps else (self._root, 0)
-        self._use([node for node, _ in steps])
         if count < len(node.token_ids):
             upper = self._split(node, count)
             if upper is None:
                 return
             node = upper
         is_short = len(node.token_ids) * _JOIN_FROM <= len(token_ids) - start
-        if node is not self._root and not node.children and is_short:
-            start -= len(node.token_ids)
-            self._put(node, token_ids[start:], kv.between(start, len(token_ids)))
-        else:
-            self._put(None, token_ids[start:], kv.between(start, len(token_ids)), parent=node)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
+        old = node if node is not self._root and not node.children and is_short else None
+        if old is not None:
+            start -= len(old.token_ids)
+        self._put(old, token_ids[start:], kv.between(start, len(token_ids)), node)
 
     def _walk(self, token_ids: tuple[int, ...]) -> list[tuple[PrefixNode, int]]:
         """Return the nodes that a sequence begins with, and how many tokens of each."""
@@ -144,12 +125,10 @@ class PrefixTree:
             if node.part is not None:
                 self._store.touch(node.part.buffer)
 
-    def _put(
-        self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, parent: PrefixNode | None = None
-    ) -> None:
-        """Add a node with a copy of `kv` below `parent`, or in the place of `old`, a leaf."""
-        above = old.parent if old is not None else parent
-        if above is None or not self._make_room(kv.num_token_bytes, old if old is not None else above):
+    def _put(self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, last: PrefixNode) -> None:
+        """Add a node with a copy of `kv` below `last`, or in the place of `old`, which is that leaf."""
+        above = last if old is None else old.parent
+        if above is None or not self._make_room(kv.num_token_bytes, last):
             return
         node = PrefixNode(token_ids, self._copy(kv), above)
         if old is not None:
@@ -159,18 +138,16 @@ class PrefixTree:
         self._use(self._path(above))
 
     def _split(self, node: PrefixNode, count: int) -> PrefixNode | None:
-        """Part a node after `count` of its tokens, and return the upper half; None where there is no room for a copy."""
+        """Split a node after `count` of its tokens, and return the upper half; None where there is no room for a copy."""
         above, part = node.parent, node.part
         assert above is not None
         assert part is not None
         halves = part[:count], part[count:]
-        keeps = [len(half) >= part.buffer.used * _WORTH_KEEPING for half in halves]
-        needed = sum(RowKV((half,)).num_token_bytes for half, keep in zip(halves, keeps, strict=True) if not keep)
-        if not self._make_room(needed, node):
+        copied = [RowKV((half,)) for half in halves if len(half) < part.buffer.used * _WORTH_KEEPING]
+        if not self._make_room(sum(half.num_token_bytes for half in copied), node):
             return None
-        upper_part, lower_part = (
-            half if keep else self._copy(RowKV((half,))) for half, keep in zip(halves, keeps, strict=True)
-        )
+        copies = {half.parts[0]: self._copy(half) for half in copied}
+        upper_part, lower_part = (copies.get(half, half) for half in halves)
         upper = PrefixNode(node.token_ids[:count], upper_part, above)
         lower = PrefixNode(node.token_ids[count:], lower_part, upper)
         lower.children = node.children

@@ -1,4 +1,4 @@
-"""A probe: does attention over shared prefixes leave the logits of a model as they are?"""
+"""`branch_error`: measures whether attention over shared prefixes leaves the logits of a model as they are."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Probed:
 
 
 def branch_error(model: LanguageModel, num_ids: int) -> float:
-    """Return the largest error of the logits of two rows that read a prefix where it lies, in units of their spread.
+    """Return the largest error of the logits of two rows that read a shared prefix in place, in units of their standard deviation.
 
-    Infinite where the model does not attend to what its cache returns. Ids are drawn below `num_ids`.
+    It is infinite where the model does not attend to what its cache returns. Ids are drawn below `num_ids`.
 
     Cost: 7 forwards of at most 13 ids.
     """
@@ -43,8 +43,7 @@ def branch_error(model: LanguageModel, num_ids: int) -> float:
         first = batch.feed([tail[:2] for tail in tails], [[1], [1]]).logits[:, 0]
         batch.feed([tail[2:3] for tail in tails], [[0], [0]])
         last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
-    except Exception:
-        # Whatever a model does with a mask or keys that it does not expect: it cannot branch.
+    except Exception:  # whatever a model does with a mask or keys that it does not expect: it cannot branch
         return float("inf")
     error = (torch.stack([first, last], dim=1) - plain).abs().max() / plain.std().clamp_min(1e-30)
     return float(error.nan_to_num(nan=float("inf")))

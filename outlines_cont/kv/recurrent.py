@@ -1,4 +1,4 @@
-"""Caches that cannot be cut, of recurrent and hybrid models: kept whole, as snapshots, and replayed from one after a rewind."""
+"""`RecurrentBatch`: caches of recurrent and hybrid models, which cannot be cropped: kept whole as snapshots, and replayed from one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ import torch
 from transformers import DynamicCache
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import Fed
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.row import RowKV
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A cache as it was after some tokens; nobody feeds it, only copies of it.
-
-    Attributes:
-        cache: of one row.
-        length: how many tokens were fed.
-    """
+    """A cache of one row as it was after `length` tokens. It is never fed; copies of it are."""
 
     cache: DynamicCache
     length: int
@@ -34,11 +29,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class RecurrentKV(RowKV):
-    """What is held of one sequence: the snapshots after its last token and after the beginning of its last piece.
-
-    Attributes:
-        snapshots: ascending by length, not empty.
-    """
+    """What is held of one sequence: the snapshots after the beginning of its last piece and after its last token."""
 
     snapshots: tuple[Snapshot, ...] = ()
 
@@ -86,7 +77,7 @@ class RecurrentBatch:
             torch.ones((1, stop), dtype=torch.int64, device=device),
             torch.arange(self._length, stop, device=device)[None],
             self._cache,
-            # A forward has some logits, even where nobody wants them yet.
+            # A forward has some logits, even where none are wanted yet.
             sorted(columns) or [len(chunk) - 1],
         )
         self._length = stop
@@ -99,10 +90,9 @@ class RecurrentBatch:
 
     def release(self, row: int) -> RowKV | None:
         """Return what is held of the row; the batch is over."""
-        if not self._length:
-            return None
         last = Snapshot(self._cache, self._length)
-        return RecurrentKV((), (*(s for s in self._snapshots[-1:] if s.length < self._length), last))
+        before = [snapshot for snapshot in self._snapshots[-1:] if snapshot.length < self._length]
+        return RecurrentKV((), (*before, last)) if self._length else None
 
     def release_all(self) -> list[RowKV | None]:
         """Return the same in a list."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -18,10 +19,7 @@ from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 class KVPart:
     """Some tokens of one sequence: token i of the part lies in row `row`, column `columns[i]` of `buffer`.
 
-    Attributes:
-        buffer: where they lie.
-        row: the row of the buffer.
-        columns: int64, 1-D, ascending, not empty.
+    `columns` is int64, 1-D, ascending, not empty.
     """
 
     buffer: Buffer
@@ -48,11 +46,7 @@ class KVPart:
 
 @dataclass(frozen=True, eq=False)
 class RowKV:
-    """The keys and values of the first tokens of one sequence. Immutable, but for what an eviction takes away.
-
-    Attributes:
-        parts: which tokens lie where, in order.
-    """
+    """The keys and values of the first tokens of one sequence, as `parts` in their order. Immutable, except that buffers may be evicted."""
 
     parts: tuple[KVPart, ...]
 
@@ -69,22 +63,15 @@ class RowKV:
         """Return the share of the tokens before `key.stop`, without a copy; `key` has no start and no step."""
         if key.start or key.step not in (None, 1):
             raise ValueError(f"expected a slice from the beginning, such as `kv[:n]`, got {key}")
-        left = range(sum(map(len, self.parts)))[key].stop
-        parts = []
-        for part in self.parts:
-            if left <= 0:
-                break
-            parts.append(part if len(part) <= left else part[:left])
-            left -= len(part)
-        return RowKV(tuple(parts))
+        return self.between(0, range(sum(map(len, self.parts)))[key].stop)
 
     def between(self, start: int, stop: int) -> RowKV:
         """Return the keys and values of the tokens from `start` to `stop` alone, without a copy."""
         parts, at = [], 0
         for part in self.parts:
-            some = part[max(start - at, 0) : max(stop - at, 0)]
-            if len(some):
-                parts.append(some)
+            first, last = max(start - at, 0), min(stop - at, len(part))
+            if first < last:
+                parts.append(part if last - first == len(part) else part[first:last])
             at += len(part)
         return RowKV(tuple(parts))
 
@@ -102,15 +89,10 @@ class RowKV:
     @property
     def num_fresh(self) -> int:
         """How many of the first tokens were fed to the model with the weights that it has now; see `Buffer.epoch`."""
-        length = 0
-        for part in self.parts:
-            if not part.buffer.is_fresh:
-                break
-            length += len(part)
-        return length
+        return sum(map(len, takewhile(lambda part: part.buffer.is_fresh, self.parts)))
 
     def compact(self, store: BufferStore) -> KVPart:
-        """Return a copy in a buffer of its own that has no spare columns, and to which nobody appends."""
+        """Return a copy in a buffer of its own that has no spare columns, which is never appended to."""
         buffer = Buffer.full(store, self.layers())
         return KVPart(buffer, 0, np.arange(buffer.used))
 

@@ -1,11 +1,14 @@
-"""`SerialBatch`: sequences that one row runs by, of a model whose rows cannot run in one batch: each is fed in a forward of its own."""
+"""`SerialBatch`: for models whose rows cannot run in one batch: several sequences, each of which is fed in a forward of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import Fed, KVBatch
+from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import RowKV
 
@@ -26,12 +29,9 @@ class SerialBatch:
         """Feed one chunk per sequence. See `KVBatch.feed`. Cost: a forward for each chunk that is not empty."""
         given = zip(self._batches, chunks, wanted, strict=True)
         fed = [batch.feed([chunk], [indices]) if chunk else None for batch, chunk, indices in given]
-        found = [one for one in fed if one is not None]
-        width = max(one.logits.shape[1] for one in found)
-        logits = found[0].logits.new_zeros(len(fed), width, found[0].logits.shape[2])
-        for line, one in zip(logits, fed, strict=True):
-            if one is not None:
-                line[: one.logits.shape[1]] = one.logits[0].to(line.device)
+        found = [one.logits[0] for one in fed if one is not None]
+        lines = [one.logits[0].to(found[0].device) if one is not None else found[0][:0] for one in fed]
+        logits = torch.nn.utils.rnn.pad_sequence(lines, batch_first=True)
         return Fed(logits, [one.places[0] if one is not None else {} for one in fed], num_forwards=len(found))
 
     def rewind(self, row: int, length: int) -> None:
@@ -49,10 +49,7 @@ class SerialBatch:
 
 def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> KVBatch | RecurrentBatch | SerialBatch:
     """Return the batch that fits the model."""
+    kind = RecurrentBatch if model.is_recurrent else KVBatch
     if len(shares) > 1 and not model.can_stack:
-        return SerialBatch([_one(model, share) for share in shares])
-    return RecurrentBatch(model, shares) if model.is_recurrent else KVBatch(model, shares)
-
-
-def _one(model: LanguageModel, share: RowKV | None) -> KVBatch | RecurrentBatch:
-    return RecurrentBatch(model, [share]) if model.is_recurrent else KVBatch(model, [share])
+        return SerialBatch([kind(model, [share]) for share in shares])
+    return kind(model, shares)

@@ -1,10 +1,10 @@
-"""Which rows of a batch share which of their first tokens: the plan by which they are held and read once."""
+"""The plan of prefix sharing: which rows of a batch have which first tokens in common, so that these are held and read once."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -46,12 +46,7 @@ def sharing_on(device: torch.device, dtype: torch.dtype) -> Sharing:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Tokens that lie in one row of a buffer and belong to some rows of the batch.
-
-    Attributes:
-        part: where they lie.
-        rows: the rows of the batch, ascending.
-    """
+    """Tokens (`part`) that lie in one row of a buffer and belong to some `rows` of the batch, ascending."""
 
     part: KVPart
     rows: tuple[int, ...]
@@ -108,11 +103,7 @@ def _cut(share: Share, rests: list[list[KVPart]]) -> None:
 
 
 class Segment:
-    """Shares that lie in neighbouring rows of one buffer, read by one call of attention per layer.
-
-    Attributes:
-        shares: one per row of the segment.
-    """
+    """Shares that lie in neighbouring rows of one buffer, one per row of the segment, read by one call of attention per layer."""
 
     def __init__(self, shares: Sequence[Share], num_rows: int) -> None:
         """Join `shares`, whose rows of the buffer follow each other, for a batch of `num_rows` rows."""
@@ -120,14 +111,13 @@ class Segment:
         first = shares[0].part
         self.buffer: Buffer = first.buffer
         self._rows = slice(first.row, first.row + len(shares))
-        start = min(int(share.part.columns[0]) for share in shares)
-        stop = max(int(share.part.columns[-1]) for share in shares) + 1
-        self._columns = slice(start, stop)
-        self._visible = np.zeros((len(shares), stop - start), dtype=bool)
+        columns = _columns(shares)
+        self._columns = slice(columns.start, columns.stop)
+        self._hidden = np.ones((len(shares), len(columns)), dtype=bool)
         for index, share in enumerate(shares):
-            self._visible[index, share.part.columns - start] = True
+            self._hidden[index, share.part.columns - columns.start] = False
         self._queries = _queries([share.rows for share in shares], num_rows)
-        self._masks: dict[torch.device, torch.Tensor] = {}
+        self._placed: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
 
     def layer(self, index: int) -> PrefixLayer | None:
         """Return the segment in one layer, None where the model keeps no keys and values in it."""
@@ -135,15 +125,22 @@ class Segment:
         if pair is None:
             return None
         keys, values = (tensor[self._rows, :, self._columns] for tensor in pair)
-        return PrefixLayer(keys, values, self._mask(keys), self._queries.to(keys.device))
+        if keys.device not in self._placed:
+            self._placed[keys.device] = self._mask(keys), self._queries.to(keys.device)
+        return PrefixLayer(keys, values, *self._placed[keys.device])
 
     def _mask(self, keys: torch.Tensor) -> torch.Tensor | None:
-        if self._visible.all():
+        if not self._hidden.any():
             return None
-        if keys.device not in self._masks:
-            visible = torch.from_numpy(self._visible[:, None, None]).to(keys.device)
-            self._masks[keys.device] = additive_mask(visible, keys.dtype)
-        return self._masks[keys.device]
+        visible = torch.from_numpy(~self._hidden[:, None, None]).to(keys.device)
+        return additive_mask(visible, keys.dtype)
+
+
+def _columns(shares: Sequence[Share]) -> range:
+    """Return the columns from the first of some shares to the last."""
+    return range(
+        min(int(share.part.columns[0]) for share in shares), max(int(share.part.columns[-1]) for share in shares) + 1
+    )
 
 
 def segments(shares: Sequence[Share], num_rows: int) -> list[Segment]:
@@ -163,36 +160,18 @@ def _fits(group: Sequence[Share], share: Share) -> bool:
     if share.part.buffer is not last.buffer or share.part.row != last.row + 1:
         return False
     together = [*group, share]
-    start = min(int(member.part.columns[0]) for member in together)
-    stop = max(int(member.part.columns[-1]) for member in together) + 1
     samples = max(len(member.rows) for member in together)
-    cells = (stop - start) * samples * len(together)
+    cells = len(_columns(together)) * samples * len(together)
     return cells <= 2 * sum(len(member.part) * len(member.rows) for member in together)
 
 
-def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> _Indices:
-    """Return who attends to a segment whose row i is shared by the batch rows `groups[i]`."""
+def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> Queries:
+    """Return which queries attend to a segment whose row i is shared by the batch rows `groups[i]`."""
     samples = max(map(len, groups))
     gather = [group[min(i, len(group) - 1)] for group in groups for i in range(samples)]
     if gather == list(range(num_rows)):
-        return _Indices(None, None, None)
+        return Queries()
     places = {row: index * samples + i for index, group in enumerate(groups) for i, row in enumerate(group)}
     rows = sorted(places)
     where = torch.tensor([places[row] for row in rows])
-    return _Indices(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)
-
-
-@dataclass(slots=True)
-class _Indices:
-    """`Queries` as they are on the CPU, and once more on the devices that have asked for them."""
-
-    gather: torch.Tensor | None
-    rows: torch.Tensor | None
-    places: torch.Tensor | None
-    _moved: dict[torch.device, Queries] = field(default_factory=dict)
-
-    def to(self, device: torch.device) -> Queries:
-        if device not in self._moved:
-            tensors = (self.gather, self.rows, self.places)
-            self._moved[device] = Queries(*(None if tensor is None else tensor.to(device) for tensor in tensors))
-        return self._moved[device]
+    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)

@@ -61,10 +61,9 @@ class KVStore:
         return self.budget_bytes is None or self.nbytes + nbytes <= self.budget_bytes
 
     def reserve(self, buffer: Buffer, nbytes: int) -> None:
-        """Make room for `nbytes` more in `buffer`, by evicting what nobody reads now: first what only the prefix cache needs.
+        """Make room for `nbytes` more in `buffer`, by evicting what is not being read: first what only the prefix cache needs.
 
-        Raises:
-            KVBudgetError: what is being read and `nbytes` are more than the budget.
+        Raises `KVBudgetError` where what is being read and `nbytes` are more than the budget.
         """
         if self.budget_bytes is None:
             return

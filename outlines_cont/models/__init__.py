@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     from outlines_cont.models.callable_model import CallableModel, from_callable
     from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, transformers
 
-__all__ = [
-    "CallableModel",
-    "HuggingFaceModel",
-    "Meter",
-    "from_callable",
-    "from_transformers",
-    "tiny",
-    "transformers",
-]
+__all__ = ["CallableModel", "HuggingFaceModel", "Meter", "from_callable", "from_transformers", "tiny", "transformers"]
 
 _HOMES = {
     "CallableModel": "models.callable_model",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -19,18 +18,6 @@ from outlines_cont.models.hugging_face import (
 )
 from outlines_cont.models.opening import Opening
 from outlines_cont.unknown_option import knows_its_options
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Turn off the progress bar of transformers while the small model is loaded, and restore the setting."""
-    was_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if was_shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @knows_its_options()
@@ -52,7 +39,11 @@ def tiny(
     """
     check_device(device)
     check_prefix_cache_bytes(prefix_cache_bytes)
-    with _no_progress_bar(), as_file(files("outlines_cont.models") / "tiny") as folder:
+    with ExitStack() as stack:
+        if logging.is_progress_bar_enabled():
+            logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+            stack.callback(logging.enable_progress_bar)
+        folder = stack.enter_context(as_file(files("outlines_cont.models") / "tiny"))
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     moved = model if device is None else model.to(device)

@@ -1,7 +1,7 @@
 """`CallableModel`: a model that is a function from token ids to logits, for inference engines other than torch.
 
-Keys and values, if there are any, stay with the function: each call receives a whole sequence. For each row the engine stores, in
-their place, its ids, 4 bytes per token, so batches, forks, slices and rewinding work as with any other model.
+The function holds its own keys and values, if it has any: each call receives a whole sequence. The engine stores the ids of each row
+in the place of keys and values, 4 bytes per token, so batches, forks, slices and rewinding work as with any other model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,19 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
 from outlines_cont.checks import check, is_int
-from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.prefill import prefilled, prefilled_before, read_logits
+from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
-from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
-from outlines_cont.kv.buffer import LayerLayout
-from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
-from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models.capability import Capabilities, Finding
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
-from outlines_cont.state.row import StateRow
 from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.user_code import place_of, shielded
 
@@ -49,7 +42,7 @@ _IDS_ONLY = Finding(True, "a function of token ids: rows are whole sequences of 
 _CAPABILITIES = Capabilities(_IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO_KV), Finding(False, _NO_KV))
 
 
-class CallableModel(Immutable):
+class CallableModel(EngineModel):
     """A model that is a function, ready for the generators. Make one with `models.from_callable`.
 
     Attributes:
@@ -81,66 +74,29 @@ class CallableModel(Immutable):
         context_length: int | None,
         name: str | None,
     ) -> None:
+        super().__init__()
         self._logits = logits
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.dtype = dtype
         self.eos_token_ids = eos_token_ids
         self.context_length = context_length
-        self.memo: dict[object, Any] = {}
         self.kv_store = KVStore()
         self.prefix_cache = PrefixCache(self.kv_store, 0)
-        self._meters = MeterBoard()
         self._name = name
         facts = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse: nothing says how another process gets the function.
-
-        Raises:
-            NotPicklable: always.
-        """
+        """Raise `NotPicklable`: another process cannot get the function from here."""
         raise NotPicklable(
             f"expected a model that another process can open, got {self!r}, which is a function. Call `models.from_callable` in each "
             "process, with the same `name`; states go there as files: `state.save(file)`, `SequenceState.load(file, model)`."
         )
 
-    @property
-    def kv_layout(self) -> list[LayerLayout | None]:
-        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
-        return kv_layout(self)
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that all calls of the model share."""
-        return engine_of(self)
-
-    def prefilled(self, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
-        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
-        return prefilled(self, rows, meter)
-
-    def prefilled_before(
-        self, rows: Sequence[StateRow], nums_before: Sequence[int]
-    ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
-        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
-        return prefilled_before(self, rows, nums_before)
-
-    def read_logits(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
-        """Return the logits after some tokens of a row; see `engine.prefill.read_logits`."""
-        return read_logits(self, row, indices)
-
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row."""
         return DynamicCache()
-
-    def meter(self) -> AbstractContextManager[Meter]:
-        """Count what the model does inside a `with` block. Tokens count once, though each call of the function gets all of a sequence."""
-        return self._meters.open()
-
-    def count(self, counts: Meter) -> None:
-        """Add the work of a step to every open meter."""
-        self._meters.add(counts)
 
     def forward(
         self,
@@ -192,8 +148,7 @@ class CallableModel(Immutable):
 def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None) -> NDArray[Any]:
     """Return (V,) or (T, V) logits after (T,) ids, float32 or float64, as a function gives them; V is any size where it is None.
 
-    Raises:
-        UserCodeError: it raised, or returned something else than an array of such a shape; the original error is the cause.
+    Raises `UserCodeError` where it raised, or returned anything but an array of such a shape; the original error is the cause.
     """
     length, size = len(token_ids), "V" if vocab_size is None else vocab_size
     expected = (
@@ -215,11 +170,7 @@ def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None)
 
 
 def finite(line: NDArray[Any], length: int) -> torch.Tensor:
-    """Return (V,) logits after so many ids as a tensor.
-
-    Raises:
-        InvalidLogits: one is NaN or plus infinity.
-    """
+    """Return (V,) logits after `length` ids as a tensor; `InvalidLogits` where one is NaN or plus infinity."""
     is_wrong = ~(line < np.inf)  # NaN is not, either
     if is_wrong.any():
         odd = int(is_wrong.argmax())
@@ -240,12 +191,9 @@ def _array(found: object, expected: str) -> NDArray[Any]:
     except ValueError:  # lists of different lengths
         values = np.array(None)
     if values.dtype.kind not in "fiu":
-        raise UserCodeError(f"{expected}, got {type(found).__name__}{_of_type(found, values)}.")
+        kind = f" of type {values.dtype}" if isinstance(found, np.ndarray) else ""
+        raise UserCodeError(f"{expected}, got {type(found).__name__}{kind}.")
     return values if values.dtype == np.float64 and isinstance(found, np.ndarray) else values.astype(np.float32)
-
-
-def _of_type(found: object, values: NDArray[Any]) -> str:
-    return f" of type {values.dtype}" if isinstance(found, np.ndarray) else ""
 
 
 @knows_its_options()
@@ -320,8 +268,5 @@ def _ends(tokens: TokenizerProtocol, given: int | Sequence[int] | None, vocab_si
     own = () if tokens.eos_token_id is None else (tokens.eos_token_id,)
     ends = own if given is None else (given,) if isinstance(given, int) else tuple(given)
     odd = next((end for end in ends if not hasattr(end, "__index__") or not 0 <= end < vocab_size), None)
-    if odd is not None:
-        raise OptionError(
-            f"expected token ids from 0 to {vocab_size - 1} as `eos_token_ids`, got {odd!r}", "eos_token_ids"
-        )
+    check("eos_token_ids", odd, odd is None, f"token ids from 0 to {vocab_size - 1}")
     return frozenset(map(int, ends))

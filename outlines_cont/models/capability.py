@@ -1,6 +1,6 @@
-"""`Capabilities`: what a model's KV cache supports (cropping, left-padded batches, shared prefixes), by its config and a numerical probe.
+"""`Capabilities`: what the KV cache of a model supports (cropping, left-padded batches, shared prefixes), by config and numerical probe.
 
-Not supported: encoder-decoders (refused), and caches that drop old tokens (never used).
+Encoder-decoders are refused. Layers that drop old tokens (sliding windows) get a cache that keeps all.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class Capabilities:
 def is_recurrent(model: PreTrainedModel) -> bool:
     """Return whether some layer of `model` keeps other state than keys and values.
 
-    Raises:
-        UnsupportedModel: it is not a decoder, or has its own kind of cache.
+    Raises `UnsupportedModel` where it is not a decoder, or has its own kind of cache.
     """
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
@@ -86,7 +85,8 @@ def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callabl
 
     Cost: 4 forwards of at most 13 random ids.
     """
-    ids = torch.randint(_num_ids(model), (1, 13), generator=torch.Generator().manual_seed(0)).to(model.device)
+    num_ids = int(model.config.get_text_config(decoder=True).vocab_size)
+    ids = torch.randint(num_ids, (1, 13), generator=torch.Generator().manual_seed(0)).to(model.device)
 
     def feed(cache: DynamicCache, start: int, stop: int) -> torch.Tensor:
         positions = torch.arange(start, stop, device=ids.device)[None]
@@ -113,23 +113,14 @@ def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callabl
         )
 
 
-def _num_ids(model: PreTrainedModel) -> int:
-    return int(model.config.get_text_config(decoder=True).vocab_size)
-
-
 _ADVICE = "Use a decoder-only model whose layers are attention with keys and values."
 _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
 
 
 def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], float]) -> Capabilities:
-    """Return what `model` supports, measured by a few forwards of at most 15 random ids.
+    """Return what `model` supports, measured by a few forwards of at most 15 random ids. `forward` runs it.
 
-    Args:
-        model: the model; it is not changed.
-        forward: the function that runs it.
-        branch_error: measures the error of attending to a shared prefix in place.
-
-    Cost: 12 forwards, 20 to 100 ms with a tiny model.
+    `branch_error` measures the error of attending to a shared prefix in place. Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
     if is_recurrent(model):
         no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")
@@ -147,7 +138,11 @@ def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], f
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
         return Capabilities(crop, stack, no, no, reuse)
-    return Capabilities(crop, stack, _measured(skipped, bound), _branch(model, branch_error, bound), reuse)
+    attention = model.config._attn_implementation
+    branch = Finding(False, f"attention {attention!r}; 'sdpa' is needed")
+    if attention == "sdpa":
+        branch = _measured(branch_error(), bound)
+    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse)
 
 
 def _reuse(config: Any) -> Finding:
@@ -160,13 +155,6 @@ def _reuse(config: Any) -> Finding:
     if odd:
         return Finding(False, f"rotary embedding {odd[0]!r}: its angles depend on the length of the text")
     return Finding(True, "keys and values depend on what stands before them only")
-
-
-def _branch(model: PreTrainedModel, branch_error: Callable[[], float], bound: float) -> Finding:
-    attention = model.config._attn_implementation
-    if attention != "sdpa":
-        return Finding(False, f"attention {attention!r}; 'sdpa' is needed")
-    return _measured(branch_error(), bound)
 
 
 def _measured(error: float, bound: float) -> Finding:

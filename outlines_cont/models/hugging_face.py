@@ -11,45 +11,29 @@ import inspect
 import json
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoTokenizer,
-    DynamicCache,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from outlines_cont.checks import is_int
-from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.prefill import prefilled, prefilled_before, read_logits
+from outlines_cont.checks import check, is_int
+from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
-from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
-from outlines_cont.kv.buffer import LayerLayout
 from outlines_cont.kv.growing import GrowingCache
-from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
-from outlines_cont.meter import Meter, MeterBoard
-from outlines_cont.models.capability import (
-    Capabilities,
-    check_recurrent,
-    is_recurrent,
-    probe,
-)
+from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
-from outlines_cont.state.row import StateRow
 from outlines_cont.unknown_option import knows_its_options
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
@@ -57,7 +41,7 @@ _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 _FINGERPRINT_VALUES = 64
 
 
-class HuggingFaceModel(Immutable):
+class HuggingFaceModel(EngineModel):
     """A causal language model with its tokenizer, ready for the generators. Make one with `models.transformers`.
 
     Attributes:
@@ -80,6 +64,7 @@ class HuggingFaceModel(Immutable):
         kv_budget_bytes: int | None = None,
         prefix_cache_bytes: int | None = None,
     ) -> None:
+        super().__init__()
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.vocab_size = _vocab_size(model)
@@ -90,9 +75,6 @@ class HuggingFaceModel(Immutable):
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
         self.opening: Opening | None = None
-        self._meters = MeterBoard()
-        # A cache of values derived from the model, such as its vocabulary and its token FSMs.
-        self.memo: dict[object, Any] = {}
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
         self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
@@ -120,8 +102,7 @@ class HuggingFaceModel(Immutable):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle how the model was opened, no weights. A process that has it open gets that one, others open it, once.
 
-        Raises:
-            NotPicklable: it was wrapped, so nothing says where it came from.
+        Raises `NotPicklable` where the model was wrapped, so that nothing says where it came from.
         """
         if self.opening is None:
             raise NotPicklable(
@@ -189,41 +170,9 @@ class HuggingFaceModel(Immutable):
             _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
         return _CAPABILITIES[key]
 
-    @property
-    def kv_layout(self) -> list[LayerLayout | None]:
-        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
-        return kv_layout(self)
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that all calls of the model share."""
-        return engine_of(self)
-
-    def prefilled(self, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
-        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
-        return prefilled(self, rows, meter)
-
-    def prefilled_before(
-        self, rows: Sequence[StateRow], nums_before: Sequence[int]
-    ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
-        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
-        return prefilled_before(self, rows, nums_before)
-
-    def read_logits(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
-        """Return the logits after some tokens of a row; see `engine.prefill.read_logits`."""
-        return read_logits(self, row, indices)
-
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config asks for."""
         return DynamicCache(config=self.hugging_face.config)
-
-    def meter(self) -> AbstractContextManager[Meter]:
-        """Count what the model does inside a `with` block. See `Meter` for what is counted."""
-        return self._meters.open()
-
-    def count(self, counts: Meter) -> None:
-        """Add the work of a step to every open meter."""
-        self._meters.add(counts)
 
     def forward(
         self,
@@ -304,32 +253,25 @@ def transformers(
     if device is not None:
         model = model.to(device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            id_or_path, **{name: kwargs[name] for name in shared if name in kwargs}
-        )
+        tokenizer = AutoTokenizer.from_pretrained(id_or_path, **{k: kwargs[k] for k in shared if k in kwargs})
     except (OSError, ValueError, KeyError) as error:
         raise MissingTokenizer(
             f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
-    wrapped = from_transformers(
-        model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes
-    )
-    # Another process may stand in another folder.
-    source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
     budgets = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes}
+    wrapped = from_transformers(model, tokenizer, **budgets)
+    # Another process may have another working directory.
+    source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
     options = {"id_or_path": source, "device": device, "dtype": dtype, **budgets, **kwargs}
     options.pop("token", None)
     wrapped.opening = Opening.of(wrapped, transformers, options)
     return wrapped
 
 
-def _check_source(id_or_path: object) -> None:
-    if not isinstance(id_or_path, str | PathLike) or not str(id_or_path):
-        raise OptionError(
-            f"expected a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model as `id_or_path`, got {id_or_path!r}",
-            "id_or_path",
-        )
+def _check_source(id_or_path: Any) -> None:
+    expected = "a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model"
+    check("id_or_path", id_or_path, isinstance(id_or_path, str | PathLike) and bool(str(id_or_path)), expected)
     path = Path(id_or_path)
     is_path = isinstance(id_or_path, PathLike) or str(id_or_path).startswith((".", "/", "~")) or path.is_absolute()
     if is_path and not (path / "config.json").is_file():
@@ -342,14 +284,9 @@ def _check_source(id_or_path: object) -> None:
 
 
 def _not_found(name: str, error: OSError) -> str:
-    is_offline = any(
-        os.environ.get(switch, "") not in ("", "0") for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    )
-    hub = (
-        "offline mode is on, so only the cache of the hub was searched"
-        if is_offline
-        else "the hub and its cache were searched"
-    )
+    hub = "the hub and its cache were searched"
+    if any(os.environ.get(switch, "") not in ("", "0") for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
+        hub = "offline mode is on, so only the cache of the hub was searched"
     return (
         f"expected the folder of a model, or the id of one on the hub, as `id_or_path`, got {name!r}. Tried: the folder "
         f"{str(Path(name).absolute())!r}, which does not exist; then the id: {hub}. Check the spelling (ids have the form "
@@ -395,10 +332,8 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
-    if kv_budget_bytes is not None and (isinstance(kv_budget_bytes, bool) or not kv_budget_bytes > 0):
-        raise OptionError(
-            f"expected a number of bytes as `kv_budget_bytes`, got {kv_budget_bytes!r}", "kv_budget_bytes"
-        )
+    holds = kv_budget_bytes is None or (not isinstance(kv_budget_bytes, bool) and kv_budget_bytes > 0)
+    check("kv_budget_bytes", kv_budget_bytes, holds, "a number of bytes")
     check_prefix_cache_bytes(prefix_cache_bytes)
     model.train(False)
     return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)
@@ -415,26 +350,17 @@ def check_prefix_cache_bytes(value: object) -> None:
 
 def _vocab_size(model: PreTrainedModel) -> int:
     """Return the width of the logits: the output layer's, which may be padded beyond the tokenizer."""
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    weight = getattr(head, "weight", None)
-    if weight is not None:
-        return int(weight.shape[0])
-    return int(model.config.get_text_config(decoder=True).vocab_size)
+    weight = getattr(model.get_output_embeddings(), "weight", None)  # type: ignore[no-untyped-call]
+    return int(model.config.get_text_config(decoder=True).vocab_size if weight is None else weight.shape[0])
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> frozenset[int]:
-    sources = [
-        getattr(model.generation_config, "eos_token_id", None),
-        tokenizer.eos_token_id,
-    ]
-    ids: set[int] = set()
-    for source in sources:
-        ids.update([source] if isinstance(source, int) else source or [])
-    return frozenset(ids)
+    sources = [getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id]
+    return frozenset(i for source in sources for i in ([source] if isinstance(source, int) else source or ()))
 
 
 def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
-    """Return the identity, the place in memory and the version of every parameter and buffer; compare two of them with `==`.
+    """Return identity, address and version of every parameter and buffer: a list that differs after weights have changed.
 
     It differs after an optimizer's step, `load_state_dict`, the assignment of a parameter, `.to(...)`, or any change in place of the
     tensor itself. It does not see what is written through `parameter.data`, which has a version of its own.

@@ -1,4 +1,4 @@
-"""`load_network`: `AutoModelForCausalLM.from_pretrained`, with unknown options refused instead of ignored."""
+"""`load_network`: `AutoModelForCausalLM.from_pretrained` that refuses unknown options, which transformers would ignore."""
 
 from __future__ import annotations
 
@@ -29,20 +29,15 @@ _ELSEWHERE = {
 
 
 def load_network(id_or_path: str | PathLike[str], dtype: Any, options: Mapping[str, Any]) -> Any:
-    """Return what `AutoModelForCausalLM.from_pretrained` loads.
+    """Return what `AutoModelForCausalLM.from_pretrained` loads; `OSError` where there is no such model, or it cannot be read.
 
-    Raises:
-        UnknownOption: an option looks like another one, or transformers knows none of that name.
-        OSError: there is no such model, or it cannot be read.
+    Raises `UnknownOption` for an option that looks like another one, or whose name transformers does not know.
     """
     for name in options:
         if name in _ELSEWHERE:
             raise _refused(name)
-        if (
-            name not in _KNOWN
-            and get_close_matches(name, (*_OWN, *_KNOWN), 1)
-            and not _is_of_config(id_or_path, name, options)
-        ):
+        is_close = name not in _KNOWN and get_close_matches(name, (*_OWN, *_KNOWN), 1)
+        if is_close and not _is_of_config(id_or_path, name, options):
             raise _refused(name)
     try:
         return AutoModelForCausalLM.from_pretrained(id_or_path, dtype=dtype, **options)

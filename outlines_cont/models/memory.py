@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,8 +18,8 @@ _MOST = 4 * 2**30
 def default_prefix_cache_bytes(device: torch.device) -> int:
     """Return the default size of a prefix cache: a sixteenth of the memory, and no more than 4 GiB.
 
-    A sixteenth can be missed beside any model that runs well, and holds many prompts: on a machine of 32 GB 2 GB, which are 16,000 tokens
-    of a model of 8 billion parameters with grouped keys (128 KiB a token), and most of a day's prompts of a small one.
+    A sixteenth can be spared beside any model that runs well, and holds many prompts: on a machine of 32 GB 2 GB, which are 16,000 tokens
+    of a model of 8 billion parameters with grouped keys (128 KiB a token).
     """
     return min(memory_bytes(device) // _SHARE, _MOST)
 
@@ -27,22 +28,11 @@ def memory_bytes(device: torch.device) -> int:
     """Return the bytes of memory of a device; for the CPU the limit of the container, if there is one."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return min([_physical(), *_limits()])
-
-
-def _physical() -> int:
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     except (AttributeError, ValueError, OSError):  # not on every system
-        return _UNKNOWN
-
-
-def _limits() -> list[int]:
-    """Return the limits of the container, if there are any."""
-    found = []
+        found = [_UNKNOWN]
     for path in _CGROUP_LIMITS:
-        try:
+        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
             found.append(int(Path(path).read_text()))
-        except (OSError, ValueError):  # there is no such file, or it says "max"
-            continue
-    return found
+    return min(found)

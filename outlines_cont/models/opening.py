@@ -17,13 +17,9 @@ _OPEN: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A call that opens a model.
+    """A call of a public function of `models` with options by name that opened a model.
 
-    Attributes:
-        function: a public function of `models`.
-        options: its arguments, by name.
-        name: identifies the call: equal for equal calls.
-        number: how many models had been opened by an equal call before.
+    `name` is equal for equal calls; `number` says how many models had been opened by an equal call before.
     """
 
     function: Callable[..., Any]
@@ -44,14 +40,11 @@ class Opening:
 def reopened(opening: Opening, fingerprint: str) -> Any:
     """Return the model of an opening: the one that is open in this process, or else a new one.
 
-    Raises:
-        ModelMismatch: it has another config or other weights than `fingerprint` says.
-        Exception: whatever opening raises, such as for a device that does not exist.
+    Raises `ModelMismatch` where its config or weights are not those of `fingerprint`, and whatever opening raises.
     """
     place = opening.name, opening.number
     with _LOCK:
-        known = _OPEN.get(place)
-        if known is not None:
+        if (known := _OPEN.get(place)) is not None:
             return known
         model = opening.function(**opening.options)
         if model.fingerprint != fingerprint:

@@ -1,6 +1,6 @@
-"""`Exclusions`: the tokens that may not be drawn again at places that a row has gone back to.
+"""`Exclusions`: the tokens that are not drawn again at places that a row has gone back to (rejection sampling without replacement).
 
-The loop keeps them, not the policies. An exclusion counts as long as the text before its place stays: where a row goes back further,
+The engine keeps them, not the policies. An exclusion holds as long as the text before its place stays: where a row goes back further,
 it is forgotten. So nothing that was refused after one text is ever refused after another.
 """
 
@@ -16,8 +16,8 @@ class Exclusion:
 
     Attributes:
         index: the index of the token that is drawn there.
-        excluded: ids that are not drawn there: whatever follows them is refused.
-        avoided: ids that are not drawn there while there are others: what followed them was refused.
+        excluded: ids that are not drawn there, because whatever follows them is refused.
+        avoided: ids that are drawn there only where there are no others, because what followed them was refused.
         policy: the index, among those of the piece, of the policy that asked for it last.
         retries: how often the row has gone back to this place.
     """

@@ -1,9 +1,9 @@
-"""States on disk: one safetensors file, whose metadata holds everything that is no tensor as JSON.
+"""State files: rows and their keys and values as one safetensors file; what is not a tensor is JSON in its metadata.
 
-Nothing in it is executed, and nothing is believed, be the digest that covers it right or not: the JSON is validated field by field,
-every number in it, every name, shape, type and value of a tensor is compared with the others and with the model before anything is
-made of it. So a file takes no more memory and time than its length is worth. It names the model and the tokenizer that it belongs
-to. What rows share is written once.
+Loading executes nothing, and trusts nothing, whether the digest is right or not: the JSON is validated by pydantic, and every number,
+name, shape, type and value of a tensor is compared with the others and with the model before anything is built from it. So a file
+takes memory and time in proportion to its length. It names the model and the tokenizer that it belongs to. What rows share is
+written once.
 """
 
 from __future__ import annotations
@@ -47,6 +47,13 @@ _METADATA = "outlines_cont"
 _MAX_EMPTY = 2**16
 # By how much rounding may lift a log-probability above 0.
 _ROUNDING = 1e-3
+# What is known of each token of a row.
+_COLUMNS = {
+    "token_ids": torch.int64,
+    "kinds": torch.uint8,
+    "logprobs": torch.float64,
+    "sampling_logprobs": torch.float64,
+}
 Rows = tuple[tuple[StateRow, ...], ...]
 
 
@@ -85,6 +92,10 @@ class _ExclusionRecord(_Record):
     retries: _Count
 
 
+# Fields of a row that are written as they are.
+_AS_THEY_ARE = ("weight_start", "ends", "finish_reason", "starts_inside", "mirostat_start")
+
+
 class _RowRecord(_Record):
     length: _Count
     weight_start: _Count
@@ -104,7 +115,7 @@ class _RowRecord(_Record):
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
     healed: _Count = 0
-    # None where the tokens say it.
+    # None where they follow from the tokens.
     num_start_tokens: _Count | None = None
     prompt_length: _Count | None = None
     stop: str | int | None = None
@@ -136,14 +147,13 @@ def save_state(
     constrained_from: int | None = None,
     chat: str | None = None,
 ) -> None:
-    """Write rows to `path`, all or nothing. See `SequenceState.save`.
+    """Write rows to `path`, all or nothing; see `SequenceState.save`.
 
-    `constrained_from` is the token at which the constraint of a conversation began that still holds; `chat` are the messages of a
-    `Chat` as JSON.
+    Of a conversation `constrained_from` is the token at which its constraint began, and `chat` are the messages of a `Chat` as JSON.
     """
     flat = [row for group in rows for row in group]
-    shelf = _Shelf(kv, model)
-    records = [shelf.put(row) for row in flat]
+    writer = _Writer(kv, model)
+    records = [writer.put(row) for row in flat]
     record = _StateRecord(
         format=_FORMAT,
         model=model.fingerprint,
@@ -151,12 +161,12 @@ def save_state(
         num_samples=len(rows[0]) if rows else 0,
         batch_size=len(rows) if rows and not flat else None,
         seed=list(seed) if isinstance(seed, tuple) else seed,
-        num_layers=shelf.num_layers,
+        num_layers=writer.num_layers,
         rows=records,
         constrained_from=constrained_from,
         chat=chat,
     )
-    tensors = shelf.tensors(flat)
+    tensors = writer.tensors(flat)
     # Without a constraint the file is one that older versions read, too.
     text = record.model_dump_json(exclude_defaults=True)
     metadata = {_METADATA: text, "digest": _digest(tensors, text)}
@@ -204,47 +214,40 @@ def _loaded(
     return groups, seed, record
 
 
-class _Shelf:
-    """Keys, values and logits that are to be written, each once."""
+class _Writer:
+    """Rows as records and tensors; keys, values and logits that rows share are written once."""
 
     def __init__(self, with_kv: bool, model: LanguageModel) -> None:
         self.num_layers = 0
         self._model = model
         self._start = start_ids(model)
         self._with_kv = with_kv
-        self._columns: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
-        self._parts: dict[tuple[int, int], KVPart] = {}
+        # By buffer and row of it, which are one store of the file: what rows have there.
+        self._stores: dict[tuple[int, int], list[tuple[_PartRecord, KVPart]]] = {}
         self._logits: list[torch.Tensor] = []
-        self._held: list[tuple[_PartRecord, KVPart]] = []
 
     def put(self, row: StateRow) -> _RowRecord:
         """Return the description of a row, and note what it needs."""
-        held = self._with_kv and row.kv is not None and bool(row.kv.parts)
-        parts = [self._put_part(part) for part in row.kv[: row.cached].parts] if held and row.kv is not None else []
+        kv, piece, stream = row.kv if self._with_kv else None, row.piece, row.stream
+        parts = [self._put_part(part) for part in kv[: row.cached].parts] if kv is not None else []
         num_start, prompt_length = _told_start(row, self._start), _told_prompt(row, self._model)
         return _RowRecord(
+            **{name: getattr(row, name) for name in _AS_THEY_ARE},
             length=len(row.token_ids),
-            weight_start=row.weight_start,
-            ends=row.ends,
-            batch=row.stream.batch,
-            sample=row.stream.sample,
-            drawn=row.stream.drawn,
-            path=f"{row.stream.path:x}",
-            seed=row.stream.seed,
-            piece=(row.piece.start, list(row.piece.owed), row.piece.source, row.piece.retries)
-            if row.piece is not None
-            else None,
-            finish_reason=row.finish_reason,  # type: ignore[arg-type]
+            batch=stream.batch,
+            sample=stream.sample,
+            drawn=stream.drawn,
+            path=f"{stream.path:x}",
+            seed=stream.seed,
             value=plain(row.value),
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
-            logits=self._put_logits(row.logits) if held else None,
+            logits=self._put_logits(row.logits) if kv is not None and kv.parts else None,
             search=None if row.search is None else _score_record(row.search),
-            starts_inside=row.starts_inside,
-            exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
-            healed=0 if row.piece is None else row.piece.healed,
-            stop=None if row.piece is None else row.piece.stop,
-            mirostat_start=row.mirostat_start,
+            piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
+            exclusions=[] if piece is None else [*map(_exclusion_record, piece.exclusions)],
+            healed=0 if piece is None else piece.healed,
+            stop=None if piece is None else piece.stop,
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
             prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
         )
@@ -252,39 +255,33 @@ class _Shelf:
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
         """Return everything to write by its name."""
         out = {
-            "token_ids": torch.tensor([i for row in rows for i in row.token_ids], dtype=torch.int64),
-            "kinds": torch.tensor([kind for row in rows for kind in row.kinds], dtype=torch.uint8),
-            "logprobs": torch.tensor([p for row in rows for p in row.logprobs], dtype=torch.float64),
-            "sampling_logprobs": torch.tensor([p for row in rows for p in row.sampling_logprobs], dtype=torch.float64),
+            name: torch.tensor([item for row in rows for item in getattr(row, name)], dtype=dtype)
+            for name, dtype in _COLUMNS.items()
         }
-        for number, key in enumerate(self._columns):
-            whole = KVPart(self._parts[key].buffer, key[1], self._columns[key])
+        for number, held in enumerate(self._stores.values()):
+            columns = np.unique(np.concatenate([part.columns for _, part in held]))
+            whole = KVPart(held[0][1].buffer, held[0][1].row, columns)
             for index, layer in enumerate(RowKV((whole,)).layers()):
                 if layer is not None:
                     out[f"kv.{number}.{index}.keys"], out[f"kv.{number}.{index}.values"] = layer
-        for record, part in self._held:
-            columns = self._columns[id(part.buffer), part.row]
-            record.columns = np.searchsorted(columns, part.columns).tolist()
+            for record, part in held:
+                record.columns = np.searchsorted(columns, part.columns).tolist()
         out.update({f"logits.{number}": tensor for number, tensor in enumerate(self._logits)})
         return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in out.items()}
 
     def _put_part(self, part: KVPart) -> _PartRecord:
         key = (id(part.buffer), part.row)
-        known = self._columns.get(key)
-        self._columns[key] = part.columns if known is None else np.union1d(known, part.columns)
-        self._parts.setdefault(key, part)
+        held = self._stores.setdefault(key, [])
         self.num_layers = max(self.num_layers, part.buffer.num_layers)
-        record = _PartRecord(store=list(self._columns).index(key), columns=[])
-        self._held.append((record, part))
-        return record
+        held.append((_PartRecord(store=list(self._stores).index(key), columns=[]), part))
+        return held[-1][0]
 
     def _put_logits(self, logits: torch.Tensor | None) -> int | None:
         if logits is None:
             return None
-        known = next((i for i, other in enumerate(self._logits) if other is logits), None)
-        if known is None:
+        if not any(other is logits for other in self._logits):
             self._logits.append(logits)
-        return len(self._logits) - 1 if known is None else known
+        return next(number for number, other in enumerate(self._logits) if other is logits)
 
 
 def _exclusion_record(place: Exclusion) -> _ExclusionRecord:
@@ -308,7 +305,7 @@ def _numbers(used: set[int], what: str) -> int:
 def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: bytes) -> None:
     for logprob, kind in zip(logprobs, kinds, strict=True):
         if not -math.inf < logprob <= (_ROUNDING if kind in counted else 0) or (logprob and kind not in counted):
-            raise ValueError(f"{logprob} is no log-probability of a token of the kind {chr(kind)!r}")
+            raise ValueError(f"{logprob} is not a log-probability of a token of the kind {chr(kind)!r}")
 
 
 class _Reader:
@@ -327,7 +324,7 @@ class _Reader:
     def rows(self) -> list[StateRow]:
         self._check_shape()
         self._check_names()
-        columns = [self._column(name) for name in ("token_ids", "kinds", "logprobs", "sampling_logprobs")]
+        columns = [self._column(name, dtype) for name, dtype in _COLUMNS.items()]
         out, start = [], 0
         for row in self._record.rows:
             out.append(self._row(row, [column[start : start + row.length] for column in columns]))
@@ -359,30 +356,26 @@ class _Reader:
             )
         kinds = ("keys", "values")
         layers = [index for index, layer in enumerate(self._layout) if layer is not None]
-        wanted = {
-            "token_ids",
-            "kinds",
-            "logprobs",
-            "sampling_logprobs",
-            *(f"logits.{number}" for number in range(logits)),
-        }
+        wanted = {*_COLUMNS, *(f"logits.{number}" for number in range(logits))}
         wanted.update(f"kv.{number}.{index}.{kind}" for number in range(stores) for index in layers for kind in kinds)
         odd = sorted(wanted.symmetric_difference(self._tensors))
         if odd:
-            raise ValueError(f"`{odd[0][:40]}` is {'missing' if odd[0] in wanted else 'no part of it'}")
+            raise ValueError(f"`{odd[0][:40]}` is {'missing' if odd[0] in wanted else 'not part of it'}")
 
-    def _column(self, name: str) -> list[Any]:
-        types = {"token_ids": torch.int64, "kinds": torch.uint8}
+    def _column(self, name: str, dtype: torch.dtype) -> list[Any]:
         tensor = self._tensors[name]
         total = sum(row.length for row in self._record.rows)
-        if tensor.dtype != types.get(name, torch.float64) or tensor.shape != (total,):
-            raise ValueError(
-                f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected {total} entries"
-            )
+        if tensor.dtype != dtype or tensor.shape != (total,):
+            shape = tuple(tensor.shape)
+            raise ValueError(f"`{name}` has shape {shape} and type {tensor.dtype}, expected {total} entries")
         return list(tensor.tolist())
 
-    def _piece(self, piece: tuple[int, list[int], str, int], row: _RowRecord) -> Piece:
-        start, owed, source, retries = piece
+    def _piece(self, row: _RowRecord) -> Piece | None:
+        if row.piece is None:
+            return None
+        start, owed, source, retries = row.piece
+        if start > row.length or not self._are_ids(owed):
+            raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
         indices = [place.index for place in row.exclusions]
         if any(a >= b for a, b in pairwise(indices)) or not all(start <= index <= row.length for index in indices):
             raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
@@ -402,13 +395,10 @@ class _Reader:
             raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
-        if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
-            raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
         if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
-            raise ValueError("a token of text is said to be no part of the text")
-        if row.healed > len(
-            self._model.tokenizer.text_bytes(token_ids[row.piece[0] if row.piece is not None else row.length :])
-        ):
+            raise ValueError("a token of text is said not to be part of the text")
+        start = row.length if row.piece is None else row.piece[0]
+        if row.healed > len(self._model.tokenizer.text_bytes(token_ids[start:])):
             raise ValueError("a piece has healed more text than it has")
         found = StateRow(
             tuple(token_ids),
@@ -416,18 +406,14 @@ class _Reader:
             tuple(logprobs),
             tuple(sampling_logprobs),
             RandomStream(row.seed, row.batch, row.sample, row.drawn, int(row.path, 16)),
-            weight_start=row.weight_start,
-            ends=row.ends,
             kv=self._kv(row, token_ids),
             logits=self._logits(row.logits),
-            piece=None if row.piece is None else self._piece(row.piece, row),
-            finish_reason=row.finish_reason,
+            piece=self._piece(row),
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),
-            starts_inside=row.starts_inside,
-            mirostat_start=row.mirostat_start,
             num_start_tokens=row.num_start_tokens or 0,
+            **{name: getattr(row, name) for name in _AS_THEY_ARE},
         )
         if row.num_start_tokens is None:
             found = replace(found, num_start_tokens=_told_start(found, self._start))
@@ -501,12 +487,12 @@ class _Reader:
 
 
 def _told_start(row: StateRow, start: Sequence[int]) -> int:
-    """Return how many tokens at the beginning are no part of the text, as far as the tokens say it."""
+    """Return how many tokens at the beginning are not part of the text, as far as that follows from the tokens."""
     return 0 if row.starts_inside else num_start_tokens(row.token_ids, start)
 
 
 def _told_prompt(row: StateRow, model: LanguageModel) -> int:
-    """Return how many characters of the text are the prompt, as far as the tokens say it."""
+    """Return how many characters of the text are the prompt, as far as that follows from the tokens."""
     num_given = len(row.kinds) - len(row.kinds.lstrip(PROMPT))
     return len(shown_text(row.token_ids[:num_given], model.tokenizer, row.num_start_tokens))
 
@@ -537,10 +523,10 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise StateFileError(
-            f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is no folder. Make it first."
+            f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is not a folder. Make it first."
         )
     if target.is_symlink() or (target.exists() and not target.is_file()):
-        what = "the folder" if target.is_dir() else "what is no file"
+        what = "the folder" if target.is_dir() else "something that is not a file"
         raise StateFileError(f"expected the path of a file to write, got {what} {_shown(path)}.")
     part = target.with_name(f"{target.name[:40]}{secrets.token_hex(8)}.part")
     # As `open` makes a file, so that the umask counts; who may read a file that is there may go on reading it.
@@ -561,12 +547,12 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
     """Return the tensors and the description of a file whose digest is right."""
     if not path.is_file():
         raise StateFileError(
-            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is no file"
+            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is not a file"
         )
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     except (SafetensorError, OSError, RuntimeError) as error:
         raise _broken(path, str(error)) from error
     return tensors, _described(path, metadata, tensors)

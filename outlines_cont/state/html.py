@@ -1,4 +1,4 @@
-"""A state as HTML for notebooks: tokens by probability, forced and cached ones marked."""
+"""A state as HTML for notebooks: tokens coloured by probability, forced and cached ones marked."""
 
 from __future__ import annotations
 
@@ -28,17 +28,13 @@ def state_html(rows: Sequence[Sequence[StateRow]], tokenizer: Tokenizer) -> str:
     parts = [_row(b, s, row, tokenizer, len(flat) > 1) for b, s, row in flat[:_MAX_ROWS]]
     if len(flat) > _MAX_ROWS:
         parts.append(f'<div class="k">and {len(flat) - _MAX_ROWS} more rows</div>')
-    return f'{_STYLE}<div class="outlines-cont">{_legend()}{"".join(parts)}</div>'
-
-
-def _legend() -> str:
-    scale = "".join(
-        f'<span class="t" style="{_colour(math.log(p))}">{p:.0%}</span> ' for p in (0.01, 0.25, 0.5, 0.75, 1.0)
-    )
-    return (
+    levels = (0.01, 0.25, 0.5, 0.75, 1.0)
+    scale = "".join(f'<span class="t" style="{_colour(math.log(p))}">{p:.0%}</span> ' for p in levels)
+    legend = (
         f'<div class="k">probability of a generated token: {scale}&nbsp; <span class="t f">forced</span> &nbsp; '
         '<span class="t c">cached</span> &nbsp; <span class="s">special</span></div>'
     )
+    return f'{_STYLE}<div class="outlines-cont">{legend}{"".join(parts)}</div>'
 
 
 def _row(b: int, s: int, row: StateRow, tokenizer: Tokenizer, numbered: bool) -> str:

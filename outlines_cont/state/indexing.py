@@ -1,4 +1,4 @@
-"""What a key in square brackets means: `[batch, sample, ids]`, or less of it where an axis has size 1."""
+"""Keys in square brackets: `[batch, sample, ids]`, or fewer parts where an axis has size 1, as indices and slices of the three axes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key, axis by axis.
-
-    Attributes:
-        batch, samples: the indices that are taken, in order.
-        ids: what is taken of every row; a slice, or an int that every row must have.
-    """
+    """A key as indices of the batch and sample axes, and what is taken of every row: a slice, or an int that every row must have."""
 
     batch: range
     samples: range
@@ -29,11 +24,7 @@ class Key:
 
 
 def parse_key(key: Any, batch_size: int, num_samples: int) -> Key:
-    """Return what `key` takes of a state of B x S rows.
-
-    Raises:
-        IndexError: the key has the wrong number of parts or a part of the wrong type, or an int is out of range.
-    """
+    """Return what `key` takes of a state of B x S rows; `IndexError` for another number or type of parts, or an int out of range."""
     parts = _filled(list(key) if isinstance(key, tuple) else [key])
     if len(parts) == 2:
         parts = [slice(None), *parts] if batch_size == 1 else [parts[0], slice(None), parts[1]]
@@ -56,10 +47,9 @@ def _filled(parts: list[Any]) -> list[Any]:
 
 
 def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
-    """Return what `ids` takes of a row of `length` items: a slice with 0 <= start, and stop and step as for `range`.
+    """Return what `ids` takes of a row of `length` items, as a slice with 0 <= start, and stop and step as for `range`.
 
-    Raises:
-        IndexError: an int that the row does not have; `row` is its (batch, sample) index, for the message.
+    An int that the row does not have is an `IndexError`, which names `row`, its (batch, sample) index.
     """
     if isinstance(ids, slice):
         return slice(*ids.indices(length))
@@ -87,10 +77,8 @@ def _check_arity(holds: bool, key: Any, batch_size: int, num_samples: int) -> No
 def _part(part: Any, key: Any, batch_size: int, num_samples: int) -> int | slice:
     if isinstance(part, slice):
         return part
-    if not isinstance(part, bool) and hasattr(part, "__index__"):
-        return operator.index(part)
-    _check_arity(False, key, batch_size, num_samples)
-    raise AssertionError
+    _check_arity(not isinstance(part, bool) and hasattr(part, "__index__"), key, batch_size, num_samples)
+    return operator.index(part)
 
 
 def _indices(part: int | slice, size: int, axis: str) -> range:
@@ -104,10 +92,7 @@ def _indices(part: int | slice, size: int, axis: str) -> range:
 
 
 def _shown(key: Any) -> str:
-    text = (
-        ", ".join("..." if part is Ellipsis else _shown_part(part) for part in key) if isinstance(key, tuple) else None
-    )
-    return f"`state[{text if text is not None else _shown_part(key)}]`"
+    return f"`state[{', '.join(map(_shown_part, key if isinstance(key, tuple) else [key]))}]`"
 
 
 def _shown_part(part: Any) -> str:

@@ -1,4 +1,4 @@
-"""Rows that are prompts."""
+"""Prompts as rows: rows of which nothing was fed yet, and the checks that a batch of prompts passes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ def prompt_row(
 ) -> StateRow:
     """Return a row of which nothing was fed yet, and all of which is the prompt.
 
-    Args:
-        token_ids: its ids.
-        model: whose ids they are.
-        stream: where its random numbers come from.
-        num_start: how many of the first are no part of the text; None for those with which the tokenizer begins every text, where
-            they are there.
+    `num_start` of the first ids are not part of the text; None for those with which the tokenizer begins every text, where they are there.
     """
     if num_start is None:
         num_start = num_start_tokens(token_ids, start_ids(model))
@@ -32,16 +27,12 @@ def prompt_row(
 
 
 def failed_prompt(error: Exception, stream: RandomStream) -> StateRow:
-    """Return a row in the place of a prompt that cannot be fed."""
+    """Return a row without tokens, in the place of a prompt that cannot be fed."""
     return replace(StateRow.of_prompt([], stream), error=error, finish_reason="error")
 
 
 def check_length(model: LanguageModel, token_ids: Sequence[int], name: str = "prompt") -> None:
-    """Refuse a prompt behind which the context of the model has no room.
-
-    Raises:
-        ContextLengthError: it is too long.
-    """
+    """Raise `ContextLengthError` for a prompt behind which the context of the model has no room."""
     limit = model.context_length
     if limit is not None and len(token_ids) >= limit:
         raise ContextLengthError(

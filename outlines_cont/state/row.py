@@ -1,4 +1,4 @@
-"""`StateRow`: one sequence of a state, its tokens and what is known of each."""
+"""`StateRow`: one sequence of a state: its tokens with kinds and log-probabilities, its KV cache, and its random stream."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class StateRow:
         search: what counts in `score`; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
             space. It counts where the row is joined to another.
-        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are no part of it.
+        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
         prompt_length: how many characters of the text are the prompt.
     """
 
@@ -149,6 +149,16 @@ class StateRow:
     def _scored(self) -> SearchScore:
         start = SearchScore(self.weight_start).counting(len(self.token_ids), self.ends)
         return self.search if self.search is not None else start
+
+    @property
+    def next_mirostat_start(self) -> int:
+        """From which token on `Mirostat` counts: where it began, else the next one."""
+        return len(self.token_ids) if self.mirostat_start is None else self.mirostat_start
+
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what a sampler needs to know of the tokens; `mirostat`: the next one is drawn with `Mirostat`. Cost: O(T log T)."""
+        start = self.next_mirostat_start if mirostat else None
+        return counts_of(self.token_ids, self.kinds, self.sampling_logprobs, start)
 
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
         """Return the row with more given tokens at its end; `reset` starts the weight anew."""

@@ -1,6 +1,6 @@
-"""What each token of a row contributes to its text.
+"""The bytes that each token of a row contributes to its text, and the text that they join to.
 
-A token of text contributes its bytes, a special token how it is written, such as `<|im_end|>`. Those special tokens that the tokenizer
+A token of text contributes its bytes, a special token how it is written, such as `<|im_end|>`. Special tokens that the tokenizer
 has put in front of the text, such as BOS, contribute nothing, nor does an id without a name.
 """
 

@@ -1,4 +1,4 @@
-"""`SearchScore`: what a search ranks a row by. Unlike the weight it is not reset where text is added between two pieces."""
+"""`SearchScore`: what a beam search ranks a row by. Unlike the weight it is not reset where text is added between two pieces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SearchScore:
 
     Attributes:
         start: index of the first token that counts.
-        others: (number of tokens before it, log-probability) of what is no token: ends of text that were sampled, what the row
+        others: (number of tokens before it, log-probability) of what is not a token: ends of text that were sampled, what the row
             had when the search began, what stood in a row that this one was joined to.
         length_penalty: of the last search; the score is divided by the number of written tokens to this power.
     """
@@ -35,7 +35,7 @@ class SearchScore:
         return replace(self, start=min(self.start, count), others=others)
 
     def reopened(self, count: int) -> SearchScore:
-        """Return the score of a row whose tokens behind the first `count` are written anew; what is no token counts as before."""
+        """Return the score of a row whose tokens behind the first `count` are written anew; what is not a token counts as before."""
         others = tuple((min(position, count), logprob) for position, logprob in self.others)
         return replace(self, start=min(self.start, count), others=others)
 
@@ -45,5 +45,5 @@ class SearchScore:
         return replace(self, start=max(self.start + count, 0), others=others)
 
     def counting(self, position: int, logprob: float) -> SearchScore:
-        """Return the score with something that is no token, after the first `position` tokens."""
+        """Return the score with something that is not a token, after the first `position` tokens."""
         return replace(self, others=(*self.others, (position, logprob))) if logprob else self

@@ -1,4 +1,4 @@
-"""`SequenceState`: batch x sample sequences as one immutable value."""
+"""`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined and forked."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, Self
+from typing import IO, Any
 
-import numpy as np
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.checks import checked_bool, is_int
-from outlines_cont.errors import (
-    BatchMismatch,
-    ContextLengthError,
-    ModelMismatch,
-    OptionError,
-    SampleMismatch,
-)
+from outlines_cont.checks import check, check_int, checked_bool, is_int
+from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state
@@ -36,7 +30,7 @@ Rows = tuple[tuple[StateRow, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class SequenceState:
+class SequenceState(Immutable):
     """Batch x sample sequences that a generator has made and any generator can continue. Immutable.
 
     Shapes: B batch entries, S samples, T ids of the longest row. Tensors are made on demand, left-padded with id 0; padding
@@ -80,27 +74,26 @@ class SequenceState:
     @property
     def token_ids(self) -> torch.Tensor:
         """(B, S, T) int64 on the CPU, left-padded."""
-        return torch.from_numpy(self._padded([row.token_ids for row in self._flat], np.int64))
+        return self._padded("token_ids", torch.int64)
 
     @property
     def attention_mask(self) -> torch.Tensor:
         """(B, S, T) bool: True for tokens, False for padding."""
-        ones = [(True,) * len(row.token_ids) for row in self._flat]
-        return torch.from_numpy(self._padded(ones, np.bool_))
+        return self._padded("kinds", torch.bool)  # no kind is 0
 
     @property
     def logprobs(self) -> torch.Tensor:
         """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0."""
-        return torch.from_numpy(self._padded([row.logprobs for row in self._flat], np.float32))
+        return self._padded("logprobs", torch.float32)
 
     @property
     def sampling_logprobs(self) -> torch.Tensor:
         """(B, S, T) float32: the same as sampled, that is masked and tempered; 0 for forced tokens, too."""
-        return torch.from_numpy(self._padded([row.sampling_logprobs for row in self._flat], np.float32))
+        return self._padded("sampling_logprobs", torch.float32)
 
     @property
     def weights(self) -> torch.Tensor:
-        """(B, S) float32: sum of `logprobs` since the last reset, and that of the end where one was sampled.
+        """(B, S) float32: sum of `logprobs` since the last reset, and of the end where one was sampled.
 
         `+` with text, and a slice that does not begin at the start, are resets.
         """
@@ -164,7 +157,7 @@ class SequenceState:
 
     @property
     def spans(self) -> list[list[list[Span]]]:
-        """B lists of S lists: the stretches of each row's tokens that came about in one way."""
+        """B lists of S lists: the neighbouring tokens of each row that came about in one way."""
         return self._grid(lambda row: spans_of(row, self.tokenizer))
 
     @property
@@ -177,7 +170,7 @@ class SequenceState:
         """Keys and values as a `DynamicCache` of B * S rows; column j belongs to column j of `token_ids`.
 
         Its length is T - max(1, largest number of tokens of a row that are not cached); None where that is not positive,
-        and for a recurrent model, whose cache is no keys and values.
+        and for a recurrent model, whose cache does not hold keys and values.
         Columns of padding hold anything and must be masked. Given to `model.generate` with `token_ids` flattened to
         (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
 
@@ -198,7 +191,8 @@ class SequenceState:
         rows = self.model.prefilled(self._flat)
         if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
             # The same value; it has only learned what its tokens lead to.
-            object.__setattr__(self, "rows", _grouped(rows, self.num_samples))
+            found = iter(rows)
+            object.__setattr__(self, "rows", tuple(tuple(next(found) for _ in group) for group in self.rows))
         known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
         missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
         lines = [row.logits if row.logits is not None else missing for row in rows]
@@ -227,18 +221,19 @@ class SequenceState:
         return self._cut(key, self._text_cut)
 
     def crop(self, key: Any) -> SequenceState:
-        """The same as `state[key]`, but never loses the cache.
+        """The same as `state[key]`, but it never loses the cache.
 
         Raises:
             SlicingError: keys and values that a row holds for tokens inside the slice would be lost.
             IndexError: as for `state[key]`.
         """
-        chosen = parse_key(key, self.batch_size, self.num_samples)
-        for b in chosen.batch:
-            for s in chosen.samples:
-                kept = self._text_cut(self.rows[b][s], chosen.ids, (b, s))
-                check_crop(self.rows[b][s], kept, chosen.ids, (b, s), self.tokenizer)
-        return self[key]
+
+        def cropped(row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
+            kept = self._text_cut(row, ids, at)
+            check_crop(row, kept, ids, at, self.tokenizer)
+            return kept
+
+        return self._cut(key, cropped)
 
     def fork(self, n: int, *, same: bool = False) -> SequenceState:
         """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
@@ -251,12 +246,13 @@ class SequenceState:
         Raises:
             OptionError: `n` is not an int, 1 or more.
         """
-        if not is_int(n, 1):
-            raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
+        check_int("n", n, 1)
         checked_bool(same, "same")
-        return replace(
-            self, rows=tuple(tuple(fork for row in group for fork in _forks(row, n, same)) for group in self.rows)
-        )
+
+        def forks(row: StateRow) -> list[StateRow]:
+            return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(n)]
+
+        return replace(self, rows=tuple(tuple(fork for row in group for fork in forks(row)) for group in self.rows))
 
     def take(self, rows: Sequence[tuple[int, int]]) -> SequenceState:
         """Return the rows at the given (batch, sample) indices, in this order, as a state of one sample per batch entry.
@@ -264,7 +260,7 @@ class SequenceState:
         A row that is named twice comes twice, with one random stream; `fork` gives different ones.
 
         Raises:
-            IndexError: there is no such row, or an index is no pair of ints.
+            IndexError: there is no such row, or an index is not a pair of ints.
         """
         indices = [_pair(item) for item in rows]
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
@@ -294,15 +290,12 @@ class SequenceState:
 
         The score of a row is its weight, but for rows that a search wrote; see `scores`.
 
-        Of no samples the best are none.
-
         Raises:
             OptionError: `n` is not an int from 1 to the number of samples.
         """
         largest = self.num_samples
-        if not is_int(n, 1, largest or None):
-            wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
-            raise OptionError(f"expected {wanted} as `n`, got {n!r}", "n")
+        wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
+        check("n", n, is_int(n, 1, largest or None), wanted)
         return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
 
     def sort(self) -> SequenceState:
@@ -321,9 +314,6 @@ class SequenceState:
     ) -> SequenceState:
         """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
 
-        That the cache is of these rows is taken on trust. After a search with beams it is not: it is that of the beams that ran last, in
-        their order, while the rows are the best that were found.
-
         Args:
             model: the model that the cache was made with.
             token_ids: (R, T) int64; the rows become batch entries.
@@ -332,8 +322,11 @@ class SequenceState:
             rng: the seed of the random streams, as for a prompt.
 
         Raises:
-            OptionError: shapes do not fit, or an id is out of range.
+            OptionError: shapes do not fit, an id is out of range, or the cache is not that of the rows, as after a search with beams:
+                it is that of the beams that ran last, in their order, while the rows are the best that were found.
             UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
+
+        Cost: a copy, and one forward of the last 8 cached tokens of each row, which tells whether the cache is theirs.
         """
         rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
         return cls(model, tuple((row,) for row in rows), seed)
@@ -343,7 +336,7 @@ class SequenceState:
 
         Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
         after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text. The
-        constraint of a conversation is no part of its state.
+        constraint of a conversation is not part of its state.
 
         Args:
             path: the file; one that is there is replaced and keeps its mode, a new one follows the umask. Of a link the file that it
@@ -351,7 +344,7 @@ class SequenceState:
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
-            StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character.
             OSError: the file cannot be written.
         """
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
@@ -402,13 +395,11 @@ class SequenceState:
             BatchMismatch: the list has neither B nor B * S texts.
             ContextLengthError: a row would be longer than the context of the model.
             TypeError: something else than text.
-            TokenizerError: a text cannot be encoded, or an id is none of the model.
+            TokenizerError: a text cannot be encoded, or an id is not one of the model.
             OptionError: another `boundary`.
         """
-        if boundary not in ("as_is", "heal"):
-            raise OptionError(f"expected 'as_is' or 'heal' as `boundary`, got {boundary!r}", "boundary")
-        join = healed if boundary == "heal" else extended
-        return self._with_texts(text, lambda row, item: join(row, item, self.tokenizer))
+        check("boundary", boundary, boundary in ("as_is", "heal"), "'as_is' or 'heal'")
+        return self._with_texts(text, healed if boundary == "heal" else extended)
 
     def __add__(self, other: object) -> SequenceState:
         """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
@@ -422,7 +413,7 @@ class SequenceState:
             return self._joined(other)
         if not is_given(other):
             return NotImplemented
-        return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
+        return self._with_texts(other, lambda *given: extended(*given).append((), reset=True))
 
     def __radd__(self, text: object) -> SequenceState:
         """Return the state with text in front of its rows; all of it is fed again. 0, with which `sum` begins, adds nothing."""
@@ -430,11 +421,11 @@ class SequenceState:
             return self
         if not is_given(text):
             return NotImplemented
-        return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
+        return self._with_texts(text, preceded)
 
-    def _with_texts(self, text: Any, change: Callable[[StateRow, Given], StateRow]) -> SequenceState:
+    def _with_texts(self, text: Any, change: Callable[[StateRow, Given, Tokenizer], StateRow]) -> SequenceState:
         texts = iter(given_texts(text, self.model, self.batch_size, self.num_samples))
-        return self._map(lambda row: self._fitting(change(row, next(texts))))
+        return self._map(lambda row: self._fitting(change(row, next(texts), self.tokenizer)))
 
     def _joined(self, other: SequenceState) -> SequenceState:
         self._check_model(other)
@@ -484,7 +475,7 @@ class SequenceState:
         return iter([row_text(row, self.tokenizer) for row in self._flat])
 
     def __reversed__(self) -> Iterator[str]:
-        """The texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
+        """Yield the texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
         return reversed(list(self))
 
     def __contains__(self, item: object) -> bool:
@@ -508,7 +499,7 @@ class SequenceState:
         return format(str(self), spec)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: tokens by probability, forced and cached ones marked."""
+        """Return what a notebook shows: tokens by probability, forced and cached ones marked."""
         return state_html(self.rows, self.tokenizer)
 
     def __repr__(self) -> str:
@@ -520,9 +511,9 @@ class SequenceState:
         )
 
     def __eq__(self, other: object) -> bool:
-        """The same model and, row by row, the same token ids; not weights, caches or random streams.
+        """Return whether model and token ids are the same, row by row; weights, caches and random streams may differ.
 
-        The texts are the same, too, but where one of two texts writes the BOS that the tokenizer has put in front of the other.
+        Texts are the same then, too, unless one of two texts writes the BOS that the tokenizer has put in front of the other.
         """
         if not isinstance(other, SequenceState):
             return NotImplemented
@@ -530,14 +521,6 @@ class SequenceState:
 
     def __hash__(self) -> int:
         return hash((id(self.model), self._key))
-
-    def __copy__(self) -> Self:
-        """Return the same: a state never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: a state never changes."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model and the bytes that `save` writes, keys and values included; `detach_cache()` makes them fewer."""
@@ -557,14 +540,14 @@ class SequenceState:
         return [[of(row) for row in group] for group in self.rows]
 
     def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(self._grid(of), dtype=dtype).reshape(self.batch_size, self.num_samples)
+        return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
 
-    def _padded(self, lines: Sequence[Sequence[Any]], dtype: type) -> np.ndarray[Any, Any]:
-        batch, samples, width = self.shape
-        out: np.ndarray[Any, Any] = np.zeros((batch * samples, width), dtype=dtype)
-        for index, line in enumerate(lines):
-            out[index, width - len(line) :] = line
-        return out.reshape(batch, samples, width)
+    def _padded(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return (B, S, T): what is known of each token, left-padded with zeros."""
+        out = torch.zeros(self.shape, dtype=dtype)
+        for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
+            line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,20 +572,11 @@ def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> Sequ
 
 def kv_bytes(states: Sequence[SequenceState]) -> int:
     """Return the bytes of keys, values and logits that `states` keep alive together; what they share counts once."""
-    rows = [row for state in states for row in state._flat]
     storage: dict[int, int] = {}
-    for row in rows:
-        storage.update(row.kv.storage if row.kv is not None else {})
-    logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
-    return sum(storage.values()) + sum(logits.values())
-
-
-def _grouped(rows: Sequence[StateRow], num_samples: int) -> Rows:
-    return tuple(tuple(rows[i : i + num_samples]) for i in range(0, len(rows), num_samples))
-
-
-def _forks(row: StateRow, count: int, same: bool) -> list[StateRow]:
-    return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(count)]
+    for row in (row for state in states for row in state._flat):
+        storage |= row.kv.storage if row.kv is not None else {}
+        storage |= {id(row.logits): row.logits.nbytes} if row.logits is not None else {}
+    return sum(storage.values())
 
 
 def best_row(rows: Sequence[StateRow]) -> StateRow:
@@ -633,7 +607,5 @@ def _pair(item: Any) -> tuple[int, int]:
 def _check_samples(first: int, second: int) -> None:
     if first != second:
         advice = "`state.fork(n)` widens a state, `state.best(n)` narrows it."
-        raise SampleMismatch(
-            f"expected two states with one number of samples, got {first} and {second}. "
-            + (advice if first and second else "Leave the one without samples out: it has no row.")
-        )
+        advice = advice if first and second else "Leave the one without samples out: it has no row."
+        raise SampleMismatch(f"expected two states with one number of samples, got {first} and {second}. {advice}")

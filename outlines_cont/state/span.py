@@ -1,4 +1,4 @@
-"""`Span`: a stretch of a row's tokens that came about in one way."""
+"""`Span`: the provenance of neighbouring tokens of a row: prompt, appended, generated, forced or healed."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Span:
 
 def spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
     """Return the spans of a row, in order; together they are all of its tokens."""
-    start = row.piece.start if row.piece is not None else len(row.token_ids)
-    left = row.piece.healed if row.piece is not None else 0
-    keys = []
+    start, num_healed = (len(row.token_ids), 0) if row.piece is None else (row.piece.start, row.piece.healed)
+    keys, left = [], num_healed
     for index, token_id in enumerate(row.token_ids):
-        keys.append((row.kinds[index : index + 1], index >= start, index >= start and left > 0))
-        left -= len(tokenizer.text_bytes([token_id])) if index >= start and left > 0 else 0
-    left = row.piece.healed if row.piece is not None else 0
+        is_healed = index >= start and left > 0
+        keys.append((row.kinds[index : index + 1], index >= start, is_healed))
+        left -= len(tokenizer.text_bytes([token_id])) if is_healed else 0
+    left = num_healed
     parts = written(row.token_ids, tokenizer, row.num_start_tokens)
     out, at = [], 0
     for (kind, is_piece, is_healed), group in groupby(keys):

@@ -1,7 +1,7 @@
-"""The text of a row and its tokens, side by side: cutting and joining rows by characters or by tokens.
+"""Slices and concatenation of rows, by characters or by tokens, that keep the keys and values of the longest common prefix.
 
-A special token stands in the text as it is written; `row_bytes` says which do not. Those belong to position 0 at the beginning of a
-row, elsewhere to the character that follows. One that is cut is letters.
+A special token stands in the text as it is written, and those that have no text (`row_bytes`) belong to position 0 at the beginning
+of a row, elsewhere to the character that follows. A special token that is cut becomes letters.
 """
 
 from __future__ import annotations
@@ -31,53 +31,42 @@ _GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
 
 
 class RowText:
-    """The characters of a row and the tokens that spell them.
-
-    Attributes:
-        text: as `list(state)` shows it.
-    """
+    """The characters of a row, as `list(state)` shows them in `text`, aligned with the tokens that spell them."""
 
     def __init__(self, row: StateRow, tokenizer: Tokenizer) -> None:
         """Cost: one pass over the bytes of the row."""
         self._row = row
         self._tokenizer = tokenizer
         parts = written(row.token_ids, tokenizer, row.num_start_tokens)
-        lengths = [*map(len, parts)]
         self._data = b"".join(parts)
         self.text = row_text(row, tokenizer)
-        whole, ends = _characters(self._data)
+        borders = _character_borders(self._data)
         # A prefix space is in the first token and not in the text.
-        hidden = len(whole) - len(self.text)
-        self._char_ends = ends[hidden:]
-        self._token_ends = [0, *accumulate(lengths)]
+        self._char_ends = borders[-1 - len(self.text) :]
+        self._token_ends = [0, *accumulate(map(len, parts))]
         self._leading = first_written(parts)
 
     def cut(self, part: slice) -> StateRow:
         """Return the row of the characters that `part` takes, a slice as `indexing.cut` makes it.
 
-        From the start on, tokens that lie inside are kept with their keys and values; otherwise they start without.
-        The characters of a token that is cut are encoded anew.
+        From the start on, tokens that lie inside keep their keys and values; other slices have none. The characters of a token that is cut
+        are encoded anew.
         """
         start, stop = part.start, max(part.start, part.stop)
         if part.step == 1 and start == 0 and stop == len(self.text):
             return self._row
         chosen = _chosen(part)
-        return replace(
-            self._cut(part.step, start, stop, chosen), prompt_length=_num_below(chosen, self._row.prompt_length)
-        )
-
-    def _cut(self, step: int, start: int, stop: int, chosen: range) -> StateRow:
-        if step != 1:
-            return self._anew("".join([self.text[i] for i in chosen]).encode())
-        if start == 0:
-            return self._head(stop)
-        return self._middle(start, stop) if start < stop else self._anew(b"")
+        if part.step != 1 or 0 < start == stop:
+            row = self._anew("".join([self.text[i] for i in chosen]).encode())
+        else:
+            row = self._middle(start, stop) if start else self._head(stop)
+        return replace(row, prompt_length=_num_below(chosen, self._row.prompt_length))
 
     def num_tokens_inside(self, stop: int) -> int:
         """Return how many tokens lie whole inside the first `stop` characters, those at the beginning included that have none."""
         if stop >= len(self.text):
             return len(self._row.token_ids)
-        # A space that is hidden, but no prefix space, belongs to the first character.
+        # A space that is hidden, but is not a prefix space, belongs to the first character.
         before = 0 if not stop and self._row.starts_inside else self._tokens_before(stop)
         return max(before, self._leading)
 
@@ -92,15 +81,10 @@ class RowText:
 
     def _middle(self, start: int, stop: int) -> StateRow:
         """Return the row of the characters from `start` on, 0 < start < stop."""
-        first = next(
-            (
-                i
-                for i in range(self._leading, len(self._token_ends))
-                if self._is_border(i) and self._char_at(i) >= start
-            ),
-            len(self._row.token_ids),
-        )
-        last = self._tokens_before(stop) if stop < len(self.text) else len(self._row.token_ids)
+        size = len(self._row.token_ids)
+        borders = (i for i in range(self._leading, size + 1) if self._is_border(i))
+        first = next((i for i in borders if self._char_at(i) >= start), size)
+        last = self._tokens_before(stop) if stop < len(self.text) else size
         left = self._row.token_ids[first:last]
         if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
             # It would be read as a prefix space, so the token is encoded anew with what is before it.
@@ -222,17 +206,9 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
 
 
 def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, int], tokenizer: Tokenizer) -> None:
-    """Raise where a slice of a row has lost keys and values of tokens inside it.
+    """Raise `SlicingError` where `kept`, what the slice `ids` has left of a row, has lost keys and values of tokens inside the slice.
 
-    Args:
-        row: the row.
-        kept: what `RowText.cut` has left of it.
-        ids: the last part of the key, in characters.
-        at: the batch entry and the sample.
-        tokenizer: that of the model.
-
-    Raises:
-        SlicingError: it has.
+    `at` is the (batch, sample) index, for the message.
     """
     text = RowText(row, tokenizer)
     part = cut(ids, len(text.text), at)
@@ -241,8 +217,8 @@ def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, i
         raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
     if row.cached and part.start != 0:
         raise SlicingError(
-            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values "
-            "depend on all that is before them. Use `state[...]`, which starts again without."
+            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values depend "
+            "on all that is before them. Use `state[...]`, which starts again without."
         )
     inside = text.num_tokens_inside(part.stop)
     if kept.cached < min(row.cached, inside):
@@ -258,28 +234,27 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         return row.append(given, reset=False)
     text, special = split_special(given, tokenizer)
     token_ids = tokenizer.encode_special(special) if special else []
-    if row.num_start_tokens and row.num_start_tokens == len(row.token_ids) and not text:
-        start = list(row.token_ids)
-        if token_ids[: len(start)] == start:  # written once more by the text, as chat templates do
-            row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
-    if has_text(row, tokenizer):
-        return row.append([*encode_letters(text, tokenizer, row.token_ids), *token_ids], reset=False)
-    return row.append([*encoded_start(text, tokenizer), *token_ids], reset=False)
+    start = list(row.token_ids)
+    if row.num_start_tokens == len(start) > 0 and not text and token_ids[: len(start)] == start:
+        # They are written once more by the text, as chat templates do.
+        row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
+    letters = encode_letters(text, tokenizer, start) if has_text(row, tokenizer) else encoded_start(text, tokenizer)
+    return row.append([*letters, *token_ids], reset=False)
 
 
 def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
     """Return the text up to the first special token, and the rest; the second is empty where none is to be found."""
-    if not isinstance(given, Tokens) or not given.special:
-        return (given if isinstance(given, str) else given.text), ""
-    name = control_names_of(tokenizer).first_in(given.text)
-    at = given.text.index(name) if name is not None else len(given.text)
-    return given.text[:at], given.text[at:]
+    text = given if isinstance(given, str) else given.text
+    is_special = isinstance(given, Tokens) and given.special
+    name = control_names_of(tokenizer).first_in(text) if is_special else None
+    at = text.index(name) if name is not None else len(text)
+    return text[:at], text[at:]
 
 
 def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     """Return the row with text after it, encoded together with the row's last token where both have text; ids are taken as they are.
 
-    What the row and the new tokens have in common is kept with its keys and values.
+    What the row and the new tokens have in common keeps its keys and values.
     """
     if isinstance(given, tuple):
         return extended(row, given, tokenizer)
@@ -303,16 +278,16 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     anew = kept_tokens(row, len(before)).append(token_ids, reset=False)
     if row.search is None or anew.search is None:
         return anew
-    # Hypotheses that end in different tokens are healed differently; what they had stays comparable.
+    # Hypotheses that end in different tokens are healed differently; their scores stay comparable.
     lost = row.search.total(row.logprobs) - anew.search.total(anew.logprobs)
     return replace(anew, search=anew.search.counting(len(before), lost))
 
 
 def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
-    """Return the row of `left` and, after it, that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
+    """Return the row of `left` followed by that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
 
-    Where `right` is no slice of tokens from inside a row, it has a beginning, which is none after `left`: the special tokens
-    that the tokenizer has put in front of it, and the prefix space.
+    Unless `right` was cut out of the inside of a row, what only a beginning has is left out of it: the special tokens that the
+    tokenizer has put in front of it, and the prefix space.
     """
     is_inside = has_text(left, tokenizer)
     opening = 0 if right.starts_inside else right.num_start_tokens
@@ -365,7 +340,7 @@ def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
-    """Return a row as it goes on after text: the prefix space, which is no part of its text, is taken out of its first token."""
+    """Return a row as it goes on after text: the prefix space, which is not part of its text, is taken out of its first token."""
     parts = written(row.token_ids, tokenizer, row.num_start_tokens)
     if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row
@@ -375,7 +350,7 @@ def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Token
 
 
 def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
-    """Return ids that spell `data` after `before`; bytes that are no text are spelled one by one.
+    """Return ids that spell `data` after `before`; bytes that are not text are spelled one by one.
 
     Unless it stands `inside` a text, `data` begins a row and may get a prefix space.
     """
@@ -409,25 +384,17 @@ def encoded_start(text: str, tokenizer: Tokenizer) -> list[int]:
     return encode_letters(" " + text, tokenizer)
 
 
-def _characters(data: bytes) -> tuple[str, list[int]]:
-    """Return the text of `data`, decoded with `errors="replace"`, and where its characters begin, and its end, in bytes."""
-    parts: list[str] = []
-    starts: list[int] = []
-    at = 0
+def _character_borders(data: bytes) -> list[int]:
+    """Return where the characters of `data`, decoded with `errors="replace"`, begin, and its end, in bytes."""
+    sizes: list[int] = []
     for good, bad in _runs(data):
-        for character in good:
-            starts.append(at)
-            at += len(character.encode())
-        parts.append(good)
-        if bad:
-            parts.append("\ufffd")
-            starts.append(at)
-            at += len(bad)
-    return "".join(parts), [*starts, len(data)]
+        sizes += (len(character.encode()) for character in good)
+        sizes += [len(bad)] if bad else []
+    return [0, *accumulate(sizes)]
 
 
 def _runs(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the text and the bytes after it that are none, each of which `errors="replace"` reads as one U+FFFD; either may be empty."""
+    """Yield valid UTF-8 as text, and the invalid bytes after it that `errors="replace"` reads as one U+FFFD; either may be empty."""
     view = memoryview(data)
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""What stands for a text where one is given: a `str`, `Tokens`, or token ids."""
+"""What is accepted where text is given: a `str`, `Tokens` (text that says whether its special tokens are control tokens), or token ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tokens:
     """A text, and whether the special tokens that are written in it are control tokens or letters.
 
     It is accepted wherever a text is: as a prompt, by `+` and by `state.append`. A plain `str` is read as `Tokens.of(text)`, and
-    warns where a special token is written in it.
+    causes a warning where a special token is written in it.
 
     Attributes:
         text: the text.
@@ -36,7 +36,7 @@ class Tokens:
             prompt = Tokens.of(tokenizer.apply_chat_template(messages, tokenize=False), special=True)
 
         Raises:
-            OptionError: `text` is no `str`. Token ids are given as they are, in a list.
+            OptionError: `text` is not a `str`. Token ids are given as they are, in a list.
         """
         if not isinstance(text, str):
             raise OptionError(f"expected a text, got {type(text).__name__}. Token ids are given as a list.", "text")
@@ -82,31 +82,21 @@ def as_given(item: object) -> Given | None:
 
 
 def checked_given(item: Given, model: LanguageModel) -> Given:
-    """Return what was given; warn where it is a `str` in which a special token is written.
-
-    Raises:
-        TokenizerError: an id is none of the model.
-    """
-    if isinstance(item, str):
-        _warn_of_special(item, model)
-    elif isinstance(item, tuple):
+    """Return what was given; warn where it is a `str` in which a special token is written; `TokenizerError` for an id out of range."""
+    if isinstance(item, tuple):
         odd = next((i for i in item if not 0 <= i < model.vocab_size), None)
         if odd is not None:
             raise TokenizerError(f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}")
+    name = control_names_of(model.tokenizer).first_in(item) if isinstance(item, str) else None
+    if name is not None:
+        warnings.warn(
+            f"expected text without special tokens, got one in which {name!r} is written, and its letters were encoded. For the control "
+            "token, as in the text of a chat template, write `Tokens.of(text, special=True)`, or give token ids; for the letters, as in "
+            "the text of a user, `Tokens.of(text)`, which does not warn.",
+            SpecialTokenWarning,
+            stacklevel=stacklevel_of_user(),
+        )
     return item
-
-
-def _warn_of_special(text: str, model: LanguageModel) -> None:
-    name = control_names_of(model.tokenizer).first_in(text)
-    if name is None:
-        return
-    warnings.warn(
-        f"expected text without special tokens, got one in which {name!r} is written, and its letters were encoded. For the control "
-        "token, as in the text of a chat template, write `Tokens.of(text, special=True)`, or give token ids; for the letters, as in "
-        "the text of a user, `Tokens.of(text)`, which does not warn.",
-        SpecialTokenWarning,
-        stacklevel=stacklevel_of_user(),
-    )
 
 
 def start_ids(model: LanguageModel) -> list[int]:
@@ -115,12 +105,10 @@ def start_ids(model: LanguageModel) -> list[int]:
 
 
 def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
-    """Return the ids of a prompt, and how many of the first were put there by the tokenizer and are no part of the text.
+    """Return the ids of a prompt, and how many of the first ones the tokenizer has put there, which are not part of the text.
 
-    Ids are taken as they are. A text that writes the tokens with which the tokenizer begins every text gets them once.
-
-    Raises:
-        TokenizerError: the text cannot be encoded.
+    Ids are taken as they are. A text that writes the tokens with which the tokenizer begins every text gets them once. Raises
+    `TokenizerError` where the text cannot be encoded.
     """
     start = start_ids(model)
     if isinstance(item, tuple):
@@ -146,9 +134,7 @@ def is_given(item: object) -> bool:
 def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: int) -> list[Given]:
     """Return a text for each of B * S rows, given as one for all, as one for each batch entry, or as one for each row.
 
-    Raises:
-        BatchMismatch: the list has neither B nor B * S texts.
-        TypeError: something else than text.
+    Another number of texts is a `BatchMismatch`, anything else than text a `TypeError`.
     """
     if not is_given(text):
         raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
@@ -156,7 +142,12 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     one = as_given(text)
     if one is not None:
         return [checked_given(one, model)] * num_rows
-    texts = [checked_given(_text_in_list(item), model) for item in text]
+    texts: list[Given] = []
+    for item in text:
+        given = as_given(item)
+        if given is None:
+            raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
+        texts.append(checked_given(given, model))
     if len(texts) == num_rows:
         return texts
     if len(texts) == batch_size:
@@ -164,10 +155,3 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     raise BatchMismatch(
         f"expected one text, {batch_size} texts (one per batch entry) or {num_rows} texts (one per row), got a list of {len(texts)}"
     )
-
-
-def _text_in_list(item: object) -> Given:
-    given = as_given(item)
-    if given is None:
-        raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
-    return given

@@ -1,4 +1,4 @@
-"""`DecodeOptions`: the checked options of a token stream: tokenizer, stop strings, stop tokens, prompt."""
+"""`DecodeOptions`: the checked options of a token stream, and what each token adds to its text."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ from outlines_cont.text_search.stop_text import StopText, checked_texts
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """The options of a token stream, checked.
+    """The options of a token stream, checked; see `TokenStream`.
 
     Attributes:
-        tokenizer: What the ids are ids of.
-        stop_at: The stop texts as they were given, each once.
-        stop_token_ids: The ids that end the text.
-        skip_special_tokens: Special tokens have no text.
-        keep_stop: The text keeps the stop text.
-        stop_in_prompt: A stop text may begin in the prompt.
         prompt: The ids before the first one, None where nothing is known of them.
         matcher: Looks for the stop texts, from the end of the prompt on.
     """
@@ -38,9 +32,6 @@ class DecodeOptions:
     matcher: StopText = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for option in ("skip_special_tokens", "keep_stop", "stop_in_prompt"):
-            if not isinstance(getattr(self, option), bool):
-                raise OptionError(f"expected True or False as `{option}`, got {getattr(self, option)!r}", option)
         if self.stop_in_prompt and self.prompt is None:
             raise OptionError(
                 "expected `prompt` beside `stop_in_prompt`, got none: say which text or ids come before the first token",
@@ -79,11 +70,7 @@ class DecodeOptions:
         return self.prompt is not None and not self.tokenizer.text_bytes(self.prompt)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """Return what a token adds to the text.
-
-        Raises:
-            TokenizerError: The id is not a token.
-        """
+        """Return what a token adds to the text; `TokenizerError` where the id is not a token."""
         token_bytes = self.tokenizer.token_bytes
         if not 0 <= token_id < len(token_bytes):
             raise _foreign_id(token_id, len(token_bytes))
@@ -99,11 +86,7 @@ class DecodeOptions:
 
 
 def int_token_id(token_id: object) -> int:
-    """Return a token id as an int, also where it is one of numpy or a tensor.
-
-    Raises:
-        TokenizerError: It is not an integer.
-    """
+    """Return a token id as an int, also where it is one of numpy or a tensor; `TokenizerError` where it is not an integer."""
     try:
         if isinstance(token_id, bool | str):
             raise TypeError
@@ -122,11 +105,10 @@ def _foreign_id(token_id: int, size: int) -> TokenizerError:
     )
 
 
-def _stop_ids(tokenizer: Tokenizer, stop_token_ids: int | Iterable[int] | None) -> frozenset[int]:
-    if stop_token_ids is None:
+def _stop_ids(tokenizer: Tokenizer, given: int | Iterable[int] | None) -> frozenset[int]:
+    if given is None:
         return frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
-    items: Any = stop_token_ids if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
-    return frozenset(_checked_ids(tokenizer, items, "stop_token_ids"))
+    return frozenset(_checked_ids(tokenizer, given if isinstance(given, Iterable) else [given], "stop_token_ids"))
 
 
 def _prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int] | None) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""`drawn_token`: samples one token from given logits, exactly as the engine does."""
+"""`drawn_token`: draws one token from given logits, exactly as the engine does."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def drawn_token(
-    logits: Any,
-    sampler: Sampler,
-    mask: TokenSet | None,
-    uniform: float | None,
-    counts: TokenCounts | None,
+    logits: Any, sampler: Sampler, mask: TokenSet | None, uniform: float | None, counts: TokenCounts | None
 ) -> tuple[int, float]:
     """Return a token id and the log-probability with which it was drawn.
 
@@ -34,13 +30,10 @@ def drawn_token(
         sampler: How a token is chosen.
         mask: The tokens that may be drawn, None for all.
         uniform: In [0, 1), for a sampler that needs one.
-        counts: What the row holds, for a sampler that needs it.
+        counts: The token counts, for a sampler that needs them.
 
-    Raises:
-        TypeError, ValueError: The logits or the mask are something else.
-        InvalidLogits: The logits do not define a distribution.
-        DeadEnd: No token of the mask has a probability.
-        SamplerError: A sampler of the user returns an invalid draw; whatever it raises is passed on.
+    Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` where the logits are not those of a distribution,
+    `DeadEnd` where no token of the mask has a probability, `SamplerError` for an invalid draw of a sampler of the user.
     """
     row = _one_row(logits)
     if mask is not None:
@@ -67,13 +60,8 @@ def drawn_token(
 def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
     """Return a random number in [0, 1).
 
-    Args:
-        rng: A seed, whose stream gives its number `num_drawn`: those that a generator draws for its first row. A generator of
-            torch, which moves on. None takes a number from the operating system.
-        num_drawn: How many numbers were drawn before.
-
-    Raises:
-        OptionError: `rng` is something else.
+    A seed gives number `num_drawn` of its stream: those that a generator draws for its first row. A generator of torch moves on. None
+    takes a number from the operating system. Anything else is an `OptionError`.
     """
     if rng is None:
         return secrets.randbits(53) / 2**53

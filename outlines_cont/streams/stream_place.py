@@ -1,6 +1,6 @@
-"""`StreamPlace`: the state of incremental detokenization after one token: stop-string matcher, UTF-8 decoder, text that is certain.
+"""`StreamPlace`: incremental detokenization after one token: state of the stop-string matcher and of the UTF-8 decoder.
 
-Nodes are immutable and linked to the one before (a persistent list), so that rewinding n tokens is following n links.
+Places are immutable and linked to the one before (a persistent list), so that rewinding n tokens is following n links.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Stop:
     Attributes:
         text: The stop text, None for a stop token.
         token_id: The stop token, None for a stop text.
-        position: Characters of the text before it. Negative where a stop text begins so many characters before the end of
-            the prompt.
+        position: Characters of the text before it. Negative where a stop text begins so many characters before the end of the prompt.
     """
 
     text: str | None
@@ -41,7 +40,6 @@ class StreamPlace:
         is_start: A prefix space, which is not part of the text, may still come.
         before: The place before the last token, or before what came at the end without one; None at the beginning.
         token_id: The last token; None at the beginning, after a flush, and after what was pushed after the end.
-        num_tokens: How many tokens were pushed.
         num_chars: How many characters are certain.
         new_text: Those of them that the last push or flush has made certain.
         stop: What ended the text, None while nothing has, and after a flush.
@@ -80,23 +78,24 @@ class StreamPlace:
                 text, decoder = text + decoder.flush(), _START
             stop = None
             if matcher.match:
-                kept = _kept_of_stop(matcher.match) if options.keep_stop else ""
-                stop = _found(matcher.match, self.num_chars + len(text))
-                text += kept
-        return StreamPlace(
+                stop, kept = _found(matcher.match, self.num_chars + len(text))
+                text += kept if options.keep_stop else ""
+        num_tokens, num_chars, reason = self.num_tokens + 1, self.num_chars + len(text), "stop" if stop else ""
+        place = (
             matcher,
             decoder,
             is_start,
             self,
             token_id,
-            self.num_tokens + 1,
-            self.num_chars + len(text),
+            num_tokens,
+            num_chars,
             text,
             stop,
-            "stop" if stop else "",
+            reason,
             logprob,
             num_drawn,
         )
+        return StreamPlace(*place)
 
     def flush(self, finish_reason: str) -> StreamPlace:
         """Return the place where all is certain, because nothing follows. This one is not at an end."""
@@ -129,12 +128,8 @@ class StreamPlace:
         return text + decoder.flush()
 
 
-def _kept_of_stop(match: StopMatch) -> str:
-    """Return the text of a stop text that follows the prompt."""
-    return match.text.encode()[max(-match.start, 0) :].decode(errors="replace")
-
-
-def _found(match: StopMatch, num_chars: int) -> Stop:
-    """Return which stop text was found, after so many characters of text."""
-    in_prompt = match.text.encode()[: max(-match.start, 0)].decode(errors="replace")
-    return Stop(match.text, None, num_chars - len(in_prompt))
+def _found(match: StopMatch, num_chars: int) -> tuple[Stop, str]:
+    """Return which stop text was found, after so many characters of text, and how much of it follows the prompt."""
+    data, border = match.text.encode(), max(-match.start, 0)
+    in_prompt, after = data[:border].decode(errors="replace"), data[border:].decode(errors="replace")
+    return Stop(match.text, None, num_chars - len(in_prompt)), after

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TextDecoder:
-    """Decodes UTF-8 that comes in pieces.
+    """Decodes UTF-8 that comes in pieces; `held` are the bytes, at most 3, of a character that is not complete.
 
     Invariant: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined,
     however they were cut.
-
-    Attributes:
-        held: Bytes (at most 3) that begin a character, whose text waits for the rest of it.
     """
 
     held: bytes = b""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from outlines_cont.checks import is_int, is_number
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer
@@ -81,13 +81,10 @@ class TokenStream(Immutable):
         )
         self._set(options, StreamPlace(options.matcher, is_start=options.begins_text), None)
 
-    # -- tokens --------------------------------------------------------------------------------------------------------
-
     def push(self, token_id: int) -> TokenStream:
-        """Return the stream after one more token. After the end a token adds nothing, so that a whole run can be pushed.
+        """Return the stream after one more token; `TokenizerError` where the tokenizer has no such id.
 
-        Raises:
-            TokenizerError: The tokenizer has no such id.
+        After the end a token adds nothing, so that a whole run can be pushed.
         """
         if self.finished:
             return self._past_end()
@@ -152,16 +149,11 @@ class TokenStream(Immutable):
     def flush(self, finish_reason: str = "length") -> TokenStream:
         """Return the stream at its end, because nothing follows: all text is certain. After the end it changes nothing.
 
-        Args:
-            finish_reason: Why nothing follows, for `finish_reason`; not empty.
-
-        Raises:
-            OptionError: The reason is empty, or no string.
+        `finish_reason` says why nothing follows; `OptionError` where it is empty, or not a string.
         """
         if not isinstance(finish_reason, str) or not finish_reason:
-            raise OptionError(
-                f"expected a reason as `finish_reason`, such as 'length', got {finish_reason!r}", "finish_reason"
-            )
+            expected = "a reason as `finish_reason`, such as 'length'"
+            raise OptionError(f"expected {expected}, got {finish_reason!r}", "finish_reason")
         return self._past_end() if self.finished else self._at(self._place.flush(finish_reason))
 
     def fork(self) -> TokenStream:
@@ -169,21 +161,14 @@ class TokenStream(Immutable):
         return _stream(self._options, self._place, None)
 
     def rewind(self, n: int) -> TokenStream:
-        """Return the stream as it was `n` tokens earlier, exactly; one that was finished goes on.
+        """Return the stream as it was `n` tokens earlier, exactly; one that was finished goes on. Cost: n steps.
 
         Raises:
             OptionError: `n` is not an int from 0 to `num_tokens`.
-
-        Cost: n steps.
         """
-        if not is_int(n, 0, self.num_tokens):
-            raise OptionError(
-                f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
-            )
+        check("n", n, is_int(n, 0, self.num_tokens), f"an int from 0 to {self.num_tokens}, the tokens of the stream,")
         wanted = self.num_tokens - n
         return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
-
-    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
@@ -238,43 +223,28 @@ class TokenStream(Immutable):
             return NotImplemented
         if self._place is other._place:
             return True
-        here, there = self._place, other._place
-        same = (here.num_tokens, here.num_chars, here.finish_reason) == (
-            there.num_tokens,
-            there.num_chars,
-            there.finish_reason,
-        )
-        return same and self._options == other._options and self.token_ids == other.token_ids
+        is_same = self._summary == other._summary and self._options == other._options
+        return is_same and self.token_ids == other.token_ids
 
     def __hash__(self) -> int:
-        return hash((self._place.num_tokens, self._place.num_chars, self._place.finish_reason))
+        return hash(self._summary)
+
+    @property
+    def _summary(self) -> tuple[int, int, str]:
+        return self._place.num_tokens, self._place.num_chars, self._place.finish_reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""
-        options = self._options
-        settings = {
-            name: getattr(options, name) for name in ("skip_special_tokens", "keep_stop", "stop_in_prompt", "prompt")
-        }
+        settings = {field.name: getattr(self._options, field.name) for field in fields(DecodeOptions) if field.init}
         places = reversed([place for place in self._place.back() if place.token_id is not None])
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
         flushed = "" if self.stop else self.finish_reason
-        is_past = self.finished and not self.new_text
-        return _unpickle, (
-            options.tokenizer,
-            options.stop_at,
-            options.stop_token_ids,
-            settings,
-            tokens,
-            flushed,
-            is_past,
-        )
+        return _unpickle, (settings, tokens, flushed, self.finished and not self.new_text)
 
     def __repr__(self) -> str:
         shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
         end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
         return f"<TokenStream of {self.num_tokens} tokens, text={shown!r}, held={self.held!r}{end}>"
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _set(self, options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> None:
         object.__setattr__(self, "_options", options)
@@ -289,11 +259,9 @@ class TokenStream(Immutable):
 
     def _past_end(self) -> TokenStream:
         """Return this finished stream without new text, so that a loop which joins the new texts stays correct."""
-        return (
-            self
-            if not self.new_text
-            else self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
-        )
+        if not self.new_text:
+            return self
+        return self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
 
     def _own_tally(self) -> TokenTally:
         """Return the counts that this stream shares with those that come of it; made when first asked for."""
@@ -313,16 +281,10 @@ def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None
 
 
 def _unpickle(
-    tokenizer: Tokenizer,
-    stop_at: tuple[str, ...],
-    stop_token_ids: frozenset[int],
-    settings: dict[str, Any],
-    tokens: Sequence[tuple[int, float | None, int]],
-    flushed: str,
-    is_past: bool,
+    settings: dict[str, Any], tokens: Sequence[tuple[int, float | None, int]], flushed: str, is_past: bool
 ) -> TokenStream:
     """Return a pickled stream."""
-    stream = TokenStream(tokenizer, stop_at=stop_at, stop_token_ids=stop_token_ids, **settings)
+    stream = TokenStream(**settings)
     for token in tokens:
         stream = stream._pushed(*token)
     stream = stream.flush(flushed) if flushed else stream
@@ -332,5 +294,4 @@ def _unpickle(
 def _check_uniform(uniform: object, rng: object) -> None:
     if rng is not None:
         raise OptionError("expected `uniform` or `rng`, got both: the first is the number, the second draws it", "rng")
-    if not is_number(uniform) or not 0 <= uniform < 1:
-        raise OptionError(f"expected a number from 0 up to 1, without 1, as `uniform`, got {uniform!r}", "uniform")
+    check("uniform", uniform, is_number(uniform) and 0 <= uniform < 1, "a number from 0 up to 1, without 1,")

@@ -9,10 +9,9 @@ from outlines_cont.streams.stream_place import StreamPlace
 
 
 class TokenTally:
-    """Caches the token counts of the last place.
+    """Caches the token counts of the last place: the next place is usually one token further, which costs one update.
 
-    A cache, not part of any value: the next place is usually one token further, which costs one update. It may
-    be shared by threads: `take` hands the counts to one of them, and another one counts from the beginning.
+    Threads may share it: `take` hands the counts to one of them, and another one counts from the beginning.
     """
 
     __slots__ = ("_last", "_prompt")

@@ -606,11 +606,11 @@ def test_a_shift_turns_the_keys_as_by_hand(family: str) -> None:
     with BatchedExecutor(model) as executor:
         conversation = executor.create([65 + i for i in range(20)])
         executor.infer()
-        before = conversation._open().kv
+        before = conversation._open().row.kv
         assert before is not None
         conversation.drop(3, 8, mode="shift")
         assert conversation.is_approximate
-        after = conversation._open().kv
+        after = conversation._open().row.kv
         assert after is not None
         assert len(after) == 15
         frequencies = 1.0 / 10000.0 ** (np.arange(0, 8, 2) / 8)
@@ -626,7 +626,7 @@ def test_a_shift_turns_the_keys_as_by_hand(family: str) -> None:
         # What attends to nothing that was dropped: the first layer's keys are those of a fresh run.
         fresh = executor.create(conversation.token_ids)
         executor.infer()
-        fresh_kv = fresh._open().kv
+        fresh_kv = fresh._open().row.kv
         assert fresh_kv is not None
         assert torch.allclose(fresh_kv.layers()[0][0], after.layers()[0][0], atol=1e-4)  # type: ignore[index]
 

@@ -60,10 +60,10 @@ engine.parts         <- engine.drawing engine.guessing policies sampling.kernels
 engine.guided        <- engine.guessing engine.parts policies state
 engine               <- engine.drawing engine.guessing engine.guided engine.parts kv policies samplers sampling
                         sampling.kernels state
-models               <- engine kv models.tokenizer state
+models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling sampling.kernels text_search
 conversation         <- fsm fsm.expression engine.drawing engine.guided kv models policies samplers sampling
-                        sampling.kernels state streams
+                        state streams
 events               <- engine policies samplers sampling streams
 chats                <- fsm fsm.schema events models.tokenizer state
 generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state

@@ -342,7 +342,7 @@ def test_keys_and_values_from_outside_stay_with_their_state(tmp_path: Path) -> N
     cache, ids, mask = state.kv_cache, state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1)
     assert cache is not None
     for layer in cache.layers:
-        layer.keys.add_(1.0)
+        layer.keys.mul_(1.002)  # more than rounding, less than what `from_cache` refuses
     state.save(tmp_path / "state")
     model.prefix_cache.clear()
     wrong = SequenceState.from_cache(model, ids, cache, attention_mask=mask)
@@ -487,11 +487,13 @@ def test_a_cache_of_one_token_holds_nothing_and_rows_that_run_are_shared_all_the
     assert (num_ids(SYSTEM) + 2, 0) == (meter.fed_tokens, model.prefix_cache.entries)
 
 
-def test_the_default_is_a_share_of_the_memory() -> None:
+def test_the_default_is_a_share_of_the_memory(tmp_path: Path) -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     assert 0 < model.prefix_cache.max_bytes <= 4 * 2**30
     assert default_prefix_cache_bytes(torch.device("cpu")) == model.prefix_cache.max_bytes
-    with mock.patch("outlines_cont.models.memory._limits", return_value=[2**24]):
+    limit = tmp_path / "memory.max"
+    limit.write_text(f"{2**24}\n")
+    with mock.patch("outlines_cont.models.memory._CGROUP_LIMITS", (tmp_path / "missing", limit)):
         assert default_prefix_cache_bytes(torch.device("cpu")) == 2**20
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont import OptionError, SequenceState, continuous, generate, samplers
 from tests.fakes import FAMILIES, random_model, random_network
 
 
@@ -55,3 +55,24 @@ def test_forks_that_leave_a_stream_at_different_places_draw_differently() -> Non
     first, second = many(start.fork(2), max_tokens=8), many(again.fork(2), max_tokens=8)
     assert set(first).isdisjoint(second)
     assert len({*first}) == 2
+
+
+def test_the_cache_of_beams_is_refused() -> None:
+    model = random_model("llama")
+    ids = torch.tensor([[3, 4, 5, 6, 7], [8, 9, 10, 11, 12]])
+    options = {
+        "max_new_tokens": 6,
+        "do_sample": False,
+        "return_dict_in_generate": True,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+    }
+    alone = model.hugging_face.generate(ids, **options)
+    state = SequenceState.from_cache(model, alone.sequences, alone.past_key_values)
+    assert torch.allclose(state.logits, state.detach_cache().logits, atol=1e-8)
+    beams = model.hugging_face.generate(ids, num_beams=4, num_return_sequences=4, **options)
+    with pytest.raises(OptionError, match="After a search with beams the cache is that of the beams"):
+        SequenceState.from_cache(model, beams.sequences, beams.past_key_values)
+    swapped = SequenceState.from_cache(model, alone.sequences, alone.past_key_values).kv_cache
+    with pytest.raises(OptionError, match="row 0 is of other tokens"):
+        SequenceState.from_cache(model, alone.sequences.flip(0), swapped)

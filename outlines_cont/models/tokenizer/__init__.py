@@ -1,4 +1,4 @@
 """One tokenizer over several libraries: the exact bytes of each token, special tokens, and token prefixes for healing.
 
-A backend per library; each library is imported where it is needed. Imports `errors` and `interfaces` only.
+There is a backend for each library, which is imported where it is needed. Imports `errors` and `interfaces` only.
 """

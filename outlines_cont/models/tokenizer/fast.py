@@ -1,11 +1,8 @@
 """`FastBackend`, for the library `tokenizers`: byte-level BPE, SentencePiece-style BPE, and Unigram with a mark for the space.
 
-Refused, because their tokens do not join to the text: WordPiece (`##`), vocabularies of words, BPE with an
-end-of-word suffix, decoders with a regular expression; and parts written in Python, which cannot be read.
-
-The user's tokenizer is only read. Encoding runs on private ones around the same model, because the
-settings of the user's own (truncation, padding, special tokens) may change at any time, and a call through
-transformers changes them.
+Vocabularies whose tokens do not join to the text are refused: WordPiece (`##`), whole words, BPE with an end-of-word suffix, decoders
+with a regular expression; and parts written in Python, which cannot be read. The user's tokenizer is only read. Encoding runs on
+private ones around the same model, because the user's settings (truncation, padding, special tokens) may change at any time.
 """
 
 from __future__ import annotations
@@ -23,16 +20,10 @@ from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
 
 class FastBackend:
-    """A `tokenizers.Tokenizer`, with what a wrapper around it says about special tokens.
+    """A `tokenizers.Tokenizer`, which is not changed, with what a wrapper around it says about special tokens.
 
-    Args:
-        tokenizer: The tokenizer; it is not changed.
-        special_token_ids: Ids that are special beyond those that `tokenizer` marks as special.
-        eos_token_id: The id that ends a text.
-        bos_token_id: The id that begins a text.
-
-    Raises:
-        TokenizerError: The tokens do not join to the text, or a part of the tokenizer cannot be read.
+    `special_token_ids` are those that `tokenizer` itself does not mark as special. Raises `TokenizerError` where the tokens do not join
+    to the text, or a part of the tokenizer cannot be read.
     """
 
     def __init__(
@@ -67,32 +58,15 @@ class FastBackend:
             added={token_id: token.content for token_id, token in added.items()},
         )
         self.start_token_ids = parts.start_token_ids()
-        self._special = _Encoder(parts.build(model), added)
+        self.encode_special = _Encoder(parts.build(model), added)
         letters = special | self.table.markup_tokens.keys()
-        self._start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in letters})
+        self.encode_start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in letters})
         texts = {i: t for i, t in added.items() if i not in special and entries[i] == t.content.encode()}
-        self._plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
-
-    def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text: normalised, with its prefix space."""
-        return self._start.encode(text)
-
-    def encode_special(self, text: str) -> list[int]:
-        """Encode the start of a text in which special tokens are recognised."""
-        return self._special.encode(text)
-
-    def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is."""
-        return self._plain.encode(text)
+        self.encode_plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
 
 
 class _Encoder:
-    """A private tokenizer whose added tokens get the ids that they have in the user's.
-
-    Args:
-        tokenizer: A tokenizer without added tokens; it is changed.
-        added: The tokens to add, by the user's id.
-    """
+    """A private tokenizer, to which tokens are added that keep the ids that they have in the user's."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, added: Mapping[int, tokenizers.AddedToken]) -> None:
         self._tokenizer = tokenizer
@@ -101,7 +75,7 @@ class _Encoder:
         own_ids = ((tokenizer.token_to_id(token.content), token_id) for token_id, token in added.items())
         self._renumbered = {own_id: token_id for own_id, token_id in own_ids if own_id != token_id}
 
-    def encode(self, text: str) -> list[int]:
+    def __call__(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not self._renumbered:
             return token_ids

@@ -26,9 +26,9 @@ class TokenizerBackend(Protocol):
         """Special ids that the tokenizer puts before a text; empty if it adds none."""
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text as the tokenizer does, without the special tokens that it adds.
+        """Encode the start of a text, without special tokens; those that are written in it, and markup, are letters.
 
-        It may normalise the text and add a space in front. Special tokens and markup that are written in it are read as letters.
+        The tokenizer may normalise the text and add a space in front.
         """
 
     def encode_special(self, text: str) -> list[int]:
@@ -37,15 +37,14 @@ class TokenizerBackend(Protocol):
     def encode_plain(self, text: str) -> list[int]:
         """Encode text as it is: no normalisation, no prefix space, no special tokens.
 
-        The joined bytes are those of the text wherever the library can do it; the caller checks.
+        The joined bytes are those of the text where the library can do it; the caller checks.
         """
 
 
 def open_backend(tokenizer: Any) -> TokenizerBackend:
     """Return the backend of a Hugging Face tokenizer, or of the library object that one wraps.
 
-    Raises:
-        TokenizerError: The kind is unknown, or its tokens have no exact bytes.
+    Raises `TokenizerError` where the kind is unknown, or its tokens have no exact bytes.
     """
     if isinstance(tokenizer, tokenizers.Tokenizer):
         return FastBackend(tokenizer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +33,7 @@ _EMPTY: dict[str, Any] = {
 class TokenizerParts:
     """The steps around the model of a tokenizer, each a list in order, as `tokenizer.json` writes them.
 
-    Attributes:
-        normalizers: What is done to the text first.
-        pre_tokenizers: What cuts it, and what rewrites the parts.
-        decoders: What makes text of tokens.
-        processors: What adds special tokens.
+    Normalizers change the text, pre-tokenizers cut it, decoders make text of tokens, and processors add special tokens.
     """
 
     normalizers: list[Part]
@@ -48,11 +43,7 @@ class TokenizerParts:
 
     @classmethod
     def of(cls, tokenizer: tokenizers.Tokenizer) -> TokenizerParts:
-        """Read the parts of `tokenizer`.
-
-        Raises:
-            TokenizerError: A part is written in Python.
-        """
+        """Return the parts of `tokenizer`; `TokenizerError` where a part is written in Python."""
         return cls(
             _read(tokenizer.normalizer, "normalizers"),
             _read(tokenizer.pre_tokenizer, "pretokenizers"),
@@ -61,13 +52,10 @@ class TokenizerParts:
         )
 
     def piece_code(self, *, byte_fallback: bool) -> PieceCode:
-        """Return how pieces spell bytes, by the parts that encode and, where these are silent, the decoder.
+        """Return how pieces spell bytes, by the parts that encode and, where these do not say it, the decoder.
 
-        Args:
-            byte_fallback: The model spells by byte pieces what it has no piece for.
-
-        Raises:
-            TokenizerError: The tokens do not join to the text.
+        `byte_fallback` says that the model spells by byte pieces what it has no piece for. Raises `TokenizerError` where the tokens do not
+        join to the text.
         """
         encoding = self.normalizers + self.pre_tokenizers
         if any(part["type"] == "ByteLevel" for part in encoding + self.decoders):
@@ -100,11 +88,7 @@ class TokenizerParts:
         return PieceCode(byte_fallback=byte_fallback, replacements=tuple(dict.fromkeys(marks)))
 
     def has_prefix_space(self, code: PieceCode) -> bool:
-        """Return whether encoding puts a space before a text.
-
-        Raises:
-            TokenizerError: It puts something else there.
-        """
+        """Return whether encoding puts a space before a text; `TokenizerError` where it puts something else there."""
         for part in self.normalizers:
             if part["type"] == "Prepend":
                 if code.piece_bytes(part["prepend"]) == b" ":
@@ -157,23 +141,20 @@ def _read(component: Any, key: str) -> list[Part]:
     if component is None:
         return []
     try:
-        state = json.loads(component.__getstate__())
+        pending = [json.loads(component.__getstate__())]
     except Exception as error:
         raise TokenizerError(
             f"expected parts of the library `tokenizers`, received {type(component).__name__}, which is "
             f"written in Python and cannot be read ({error}). {ADVICE}"
         ) from error
-    return list(_flatten(state, key))
-
-
-def _flatten(part: Part, key: str) -> Iterator[Part]:
-    pending = [part]
+    parts = []
     while pending:
         part = pending.pop(0)
         if part["type"] == "Sequence":
             pending[:0] = part[key]
         else:
-            yield part
+            parts.append(part)
+    return parts
 
 
 def _before_text(template: Part) -> tuple[int, ...]:
@@ -194,10 +175,5 @@ def _drops_text(part: Part) -> bool:
 
 
 def _without_prefix_space(part: Part) -> Part:
-    match part["type"]:
-        case "Metaspace":
-            return part | {"prepend_scheme": "never"}
-        case "ByteLevel":
-            return part | {"add_prefix_space": False}
-        case _:
-            return part
+    changes: dict[str, Part] = {"Metaspace": {"prepend_scheme": "never"}, "ByteLevel": {"add_prefix_space": False}}
+    return part | changes.get(part["type"], {})

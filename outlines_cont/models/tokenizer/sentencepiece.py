@@ -20,14 +20,9 @@ _NORMALIZER_SPEC = b"\x1a" + bytes([len(_IDENTITY_SPEC)]) + _IDENTITY_SPEC  # fi
 
 
 class SentencePieceBackend:
-    """A `sentencepiece.SentencePieceProcessor`; it is not changed.
+    """A `sentencepiece.SentencePieceProcessor`, which is not changed; `start_token_ids` go before a text.
 
-    Args:
-        processor: The processor.
-        start_token_ids: Special ids that go before a text.
-
-    Raises:
-        TokenizerError: The model marks spaces at the end of words.
+    Raises `TokenizerError` where the model marks spaces at the end of words.
     """
 
     def __init__(self, processor: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
@@ -36,8 +31,8 @@ class SentencePieceBackend:
             {token_id: piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
             special_token_ids=special_ids(processor),
             unknown_token_ids=[processor.unk_id()],
-            eos_token_id=_id_or_none(processor.eos_id()),
-            bos_token_id=_id_or_none(processor.bos_id()),
+            eos_token_id=None if processor.eos_id() < 0 else processor.eos_id(),
+            bos_token_id=None if processor.bos_id() < 0 else processor.bos_id(),
             has_prefix_space=has_prefix_space(processor),
         )
         self.start_token_ids = start_token_ids
@@ -68,22 +63,12 @@ def piece_bytes(processor: Any, token_id: int, piece: str) -> bytes:
 def special_ids(processor: Any) -> set[int]:
     """Return the ids of the pieces of `processor` that stand for no text."""
     token_ids = list(range(processor.get_piece_size()))
-    kinds = zip(
-        token_ids,
-        processor.is_control(token_ids),
-        processor.is_unknown(token_ids),
-        processor.is_unused(token_ids),
-        strict=True,
-    )
-    return {token_id for token_id, *kind in kinds if any(kind)}
+    tests = (processor.is_control, processor.is_unknown, processor.is_unused)
+    return {token_id for test in tests for token_id, holds in zip(token_ids, test(token_ids), strict=True) if holds}
 
 
 def has_prefix_space(processor: Any) -> bool:
-    """Return whether `processor` puts a space before a text.
-
-    Raises:
-        TokenizerError: It puts one after it.
-    """
+    """Return whether `processor` puts a space before a text; `TokenizerError` where it puts one after it."""
     marked = processor.normalize("a")
     if marked.endswith(_SPACE):
         raise TokenizerError(
@@ -98,7 +83,3 @@ def without_normalization(processor: Any) -> Any:
     plain = type(processor)()
     plain.LoadFromSerializedProto(processor.serialized_model_proto() + _NORMALIZER_SPEC)
     return plain
-
-
-def _id_or_none(token_id: int) -> int | None:
-    return None if token_id < 0 else token_id

@@ -18,13 +18,8 @@ from outlines_cont.models.tokenizer.token_bytes import TokenTable
 class SlowBackend:
     """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`); it is not changed.
 
-    Such a tokenizer may number the pieces in its own way, and adds tokens of its own.
-
-    Args:
-        tokenizer: The tokenizer.
-
-    Raises:
-        TokenizerError: The model marks spaces after words.
+    Such a tokenizer may number the pieces in its own way, and adds tokens of its own. Raises `TokenizerError` where the model marks
+    spaces after words.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -58,7 +53,9 @@ class SlowBackend:
             has_prefix_space=has_prefix_space(processor),
             added=added,
         )
-        self.start_token_ids = _start_token_ids(tokenizer)
+        text = -1  # stands for the ids of a text
+        built = tokenizer.build_inputs_with_special_tokens([text])
+        self.start_token_ids = tuple(built[: built.index(text)])
         self._tokenizer = tokenizer
         names_by_id = self.table.special_tokens
         self._names = SpecialNames({**names_by_id, **self.table.markup_tokens})
@@ -96,10 +93,3 @@ class SlowBackend:
                 pieces = self._plain.encode(part, out_type=str)
                 token_ids += [self._piece_ids[piece] for piece in pieces if piece in self._piece_ids]
         return token_ids
-
-
-def _start_token_ids(tokenizer: Any) -> tuple[int, ...]:
-    """Return the special ids that `tokenizer` puts before a text."""
-    text = -1  # stands for the ids of the text
-    built = tokenizer.build_inputs_with_special_tokens([text])
-    return tuple(built[: built.index(text)])

@@ -1,4 +1,4 @@
-"""`SpecialNames`: finds special tokens in a text by their names, and encodes text so that they are control tokens, or letters."""
+"""`SpecialNames`: finds special tokens in a text by how they are written, and encodes text so that they are control tokens, or letters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ Encode = Callable[[str], list[int]]
 
 
 class SpecialNames:
-    """How the special tokens of a vocabulary are written.
+    """How the special tokens of a vocabulary are written, by id; of ids that are written alike the smallest is taken.
 
-    Args:
-        names: By id; of ids with one name the smallest is taken. A name of one character is left out: it is a letter that some
-            tokenizers take for padding, and no text means a special token by it.
+    A name of one character is left out: it is a letter that some tokenizers use as padding, and no text means a special token by it.
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
@@ -38,8 +36,7 @@ class SpecialNames:
 
     def count_of(self, token_ids: Sequence[int]) -> int:
         """Return how many of the ids are those of names."""
-        known = {*self._ids.values()}
-        return sum(token_id in known for token_id in token_ids)
+        return sum(map({*self._ids.values()}.__contains__, token_ids))
 
     def parts(self, text: str) -> list[str]:
         """Return a text cut after the first character of every name in it, so that no part holds one."""
@@ -66,10 +63,7 @@ class SpecialNames:
     def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
         """Return the ids of a text in which the names are special tokens.
 
-        Args:
-            text: What is encoded.
-            start: Encodes what the text begins with, up to the first name.
-            inside: Encodes what is between the names and after them.
+        `start` encodes what the text begins with, up to the first name, and `inside` what is between the names and after them.
         """
         parts = self._pattern.split(text) if self._pattern is not None else [text]
         token_ids = start(parts[0]) if parts[0] else []
@@ -110,41 +104,33 @@ def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
 
 
 def encode_letters(text: str, tokenizer: Tokenizer, before: Sequence[int] = ()) -> list[int]:
-    """Return ids of a text that goes on after `before`, as `encode_inside` does, in which markup is letters.
-
-    Markup is cut after its first character, and the parts are encoded one by one.
-    """
+    """Return ids of a text that follows `before`, as `encode_inside` does, but with markup as letters: cut after its first character."""
     if not tokenizer.markup_tokens or not text:
         return tokenizer.encode_inside(text, before)
     token_ids: list[int] = []
-    for part in _markup_of(tokenizer).parts(text):
+    for part in _names_of(tokenizer)[1].parts(text):
         token_ids += tokenizer.encode_inside(part, [*before, *token_ids])
     return token_ids
 
 
-_SPECIAL: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
-_MARKUP: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
-_CONTROL: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+# For each tokenizer the names of its special tokens, of its markup, and of both.
+_NAMES: WeakKeyDictionary[Tokenizer, tuple[SpecialNames, SpecialNames, SpecialNames]] = WeakKeyDictionary()
+
+
+def _names_of(tokenizer: Tokenizer) -> tuple[SpecialNames, SpecialNames, SpecialNames]:
+    found = _NAMES.get(tokenizer)
+    if found is None:
+        special, markup = tokenizer.special_tokens, tokenizer.markup_tokens
+        found = SpecialNames(special), SpecialNames(markup), SpecialNames({**markup, **special})
+        _NAMES[tokenizer] = found
+    return found
 
 
 def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
     """Return how the special tokens of a tokenizer are written, without markup; made when first asked for."""
-    found = _SPECIAL.get(tokenizer)
-    if found is None:
-        found = _SPECIAL[tokenizer] = SpecialNames(tokenizer.special_tokens)
-    return found
+    return _names_of(tokenizer)[0]
 
 
 def control_names_of(tokenizer: Tokenizer) -> SpecialNames:
     """Return how everything that steers a model is written: special tokens and markup."""
-    found = _CONTROL.get(tokenizer)
-    if found is None:
-        found = _CONTROL[tokenizer] = SpecialNames({**tokenizer.markup_tokens, **tokenizer.special_tokens})
-    return found
-
-
-def _markup_of(tokenizer: Tokenizer) -> SpecialNames:
-    found = _MARKUP.get(tokenizer)
-    if found is None:
-        found = _MARKUP[tokenizer] = SpecialNames(tokenizer.markup_tokens)
-    return found
+    return _names_of(tokenizer)[2]

@@ -9,12 +9,7 @@ from outlines_cont.interfaces import Tokenizer
 
 
 class Speller:
-    """Spells bytes with the fewest tokens, whatever the tokenizer's own rules.
-
-    Args:
-        token_bytes: Bytes of each id, None for ids that stand for no text. Of ids with the same bytes the
-            smallest is used.
-    """
+    """Spells bytes with the fewest tokens, whatever the tokenizer's own rules; of ids with the same bytes the smallest is used."""
 
     def __init__(self, token_bytes: Sequence[bytes | None]) -> None:
         self._token_ids: dict[bytes, int] = {}
@@ -27,10 +22,8 @@ class Speller:
     def spell(self, data: bytes) -> list[int]:
         """Return the fewest token ids whose joined bytes are `data`; of equals, longer tokens come first.
 
-        Raises:
-            TokenizerError: The tokens cannot spell `data`.
-
-        Cost: the length of `data`, times that of the longest token with the same first two bytes.
+        Raises `TokenizerError` where the tokens cannot spell `data`. Cost: the length of `data`, times that of the longest token with the
+        same first two bytes.
         """
         unspelled = len(data) + 1
         count = [unspelled] * len(data) + [0]  # tokens from here to the end

@@ -9,21 +9,14 @@ from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
 
 class TekkenBackend:
-    """A `Tekkenizer` of mistral-common; it is not changed.
-
-    Nothing is normalised, and no space is added.
-
-    Args:
-        tekkenizer: The tokenizer.
-        start_token_ids: Special ids that go before a text.
-    """
+    """A `Tekkenizer` of mistral-common, which is not changed; `start_token_ids` go before a text. No normalisation, no added space."""
 
     def __init__(self, tekkenizer: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
         special = frozenset(tekkenizer.special_ids)
-        names = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
         ordinary = (token_id for token_id in range(tekkenizer.n_words) if token_id not in special)
+        entries = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
         self.table = TokenTable.from_entries(
-            names | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
+            entries | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
             special_token_ids=special,
             eos_token_id=tekkenizer.eos_id,
             bos_token_id=tekkenizer.bos_id,

@@ -1,9 +1,8 @@
 """The bytes of vocabulary entries: the byte alphabet of byte-level BPE, byte fallback, and SentencePiece's mark for the space.
 
-A *piece* is the text by which a tokenizer names a token; it is not the text that the token stands for. The
-functions here go from the one to the other by the rules with which the tokenizer encodes, so that the
-joined bytes of an encoded text are the bytes of the text. Decoding single ids cannot give this: a token
-may hold part of a character.
+A *piece* is the text by which a tokenizer names a token, not the text that the token stands for. The functions here go from the one
+to the other by the rules with which the tokenizer encodes, so that the joined bytes of an encoded text are the bytes of the text.
+Decoding single ids cannot give this: a token may hold part of a character.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ _NOT_IN_ALPHABET = "\uffff"  # cannot be encoded in Latin-1
 
 
 def byte_alphabet() -> tuple[str, ...]:
-    """Return the character that stands for each byte in a byte-level vocabulary; 256 characters, by byte.
+    """Return the 256 characters that stand for the bytes in a byte-level vocabulary, by byte.
 
-    Printable Latin-1 characters stand for their own code; the other bytes take the characters from U+0100
-    on, in order.
+    Printable Latin-1 characters stand for their own code; the other bytes take the characters from U+0100 on, in order.
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2).
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -86,8 +84,6 @@ class TokenTable:
     Attributes:
         token_bytes: The bytes of each id; None for special and unused ids, and for gaps.
         special_token_ids: Ids that stand for no text: control tokens, padding, unknown.
-        eos_token_id: The id that ends a text, or None.
-        bos_token_id: The id that begins a text, or None.
         has_prefix_space: Encoding puts a space in front that is not in the text.
         special_tokens: How special ids are written, such as `</s>`; without those that have no name.
         unknown_token_ids: Those of the special ids that stand for text that no token spells.
@@ -117,8 +113,8 @@ class TokenTable:
     ) -> TokenTable:
         """Make a table of the bytes by id; its length is the greatest id, special ones included, plus 1.
 
-        An id that is special, or whose bytes are empty, gets None. The bytes of a special one are its name. `added` has the texts of
-        added tokens.
+        An id that is special, or whose bytes are empty, gets None; the bytes of a special one are its name. `added` has the texts of added
+        tokens.
         """
         special = frozenset(special_token_ids)
         size = 1 + max(max(entries, default=-1), max(special, default=-1))
@@ -142,8 +138,7 @@ _HTML = re.compile(r"</?(?:b|blockquote|caption|code|em|h[1-6]|i|strong|sub|sup|
 def markup_in(added: Mapping[int, str]) -> dict[int, str]:
     """Return those of the added tokens that look like markup: they begin and end with punctuation, with a letter or digit between.
 
-    So `<think>`, `[/INST]` and `### Answer:` are markup; words, numbers, `C++`, `->`, runs of spaces, and tags of HTML that format text,
-    such as `<b>`, are text.
+    So `<think>`, `[/INST]` and `### Answer:` are markup; words, `C++`, `->`, runs of spaces, and tags of HTML that format text are not.
     """
     found = {token_id: text for token_id, text in sorted(added.items()) if _MARKUP.fullmatch(text)}
     return {token_id: text for token_id, text in found.items() if not _HTML.fullmatch(text)}

@@ -1,9 +1,7 @@
 """`Tokenizer`: a Hugging Face tokenizer with the exact bytes of every token.
 
-Supported: byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral),
-    Unigram with a
-mark for the space, tekken. Refused with `TokenizerError`: WordPiece and others whose tokens do not join to
-the text.
+Supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral), Unigram with a mark for
+the space, and tekken. WordPiece and others whose tokens do not join to the text are refused with `TokenizerError`.
 """
 
 from __future__ import annotations
@@ -31,29 +29,26 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 class Tokenizer(Immutable):
     """A tokenizer whose tokens are bytes. The wrapped tokenizer is never changed.
 
-    Two invariants hold for every text of Unicode characters. `text_bytes(encode_inside(text)) == text.encode()`, or
-    it raises. `decode(encode(text)) == text`, unless the tokenizer normalises the text (NFC, lower case, runs
-    of spaces) or has no token for a part of it. No text becomes a special token but by `encode_special`, and
-    none a token of markup but by that and by `encode_inside`.
+    Two invariants hold for every text of Unicode characters. `text_bytes(encode_inside(text)) == text.encode()`, or it raises.
+    `decode(encode(text)) == text`, unless the tokenizer normalises the text (NFC, lower case, runs of spaces) or has no token for a part
+    of it. No text becomes a special token but by `encode_special`, and none a token of markup but by that and by `encode_inside`.
 
     Args:
-        tokenizer: A Hugging Face tokenizer (fast, slow around SentencePiece, or mistral-common), or what
-            one wraps: a `tokenizers.Tokenizer`, a `sentencepiece.SentencePieceProcessor`, a `Tekkenizer`.
-            Tokens that are added to it later are not seen.
-        vocab_size: Rows of the model's output layer, if that is known; ids beyond the tokenizer have no
-            bytes.
+        tokenizer: A Hugging Face tokenizer (fast, slow around SentencePiece, or mistral-common), or what one wraps: a
+            `tokenizers.Tokenizer`, a `sentencepiece.SentencePieceProcessor`, a `Tekkenizer`. Tokens that are added to it later are
+            not seen.
+        vocab_size: Rows of the model's output layer, if that is known; ids beyond the tokenizer have no bytes.
 
     Raises:
         TokenizerError: The tokens do not join to the text, or this kind of tokenizer is unknown.
 
     Attributes:
         hugging_face: The wrapped tokenizer.
-        token_bytes: Exact bytes per id, `vocab_size` of them; None for special, unused and absent ids. A
-            byte-fallback token such as `<0xE2>` is one byte. Several ids may have the same bytes.
+        token_bytes: Exact bytes per id, `vocab_size` of them; None for special, unused and absent ids. A byte-fallback token such as
+            `<0xE2>` is one byte. Several ids may have the same bytes.
         special_token_ids: Ids that stand for no text; some may be beyond `vocab_size`.
         special_tokens: How the special ids are written, such as `</s>`, by id.
-        markup_tokens: Added tokens that have text and steer a model all the same, such as `<tool_response>`,
-            by id.
+        markup_tokens: Added tokens that have text and steer a model all the same, such as `<tool_response>`, by id.
         eos_token_id: The id that ends a text, or None.
         bos_token_id: The id that begins a text, or None.
         drops_prefix_space: The first token of a text carries a space that is not in the text.
@@ -80,14 +75,12 @@ class Tokenizer(Immutable):
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.
 
-        The tokenizer may normalise the text. A space at the start of the text is kept, also where the
-        wrapped tokenizer would take it for the prefix space. Special tokens and markup that are written in the
-        text are letters like any others.
+        The tokenizer may normalise the text. A space at the start is kept, also where the wrapped tokenizer would take it for the prefix
+        space. Special tokens and markup that are written in the text are letters like any others.
 
         Args:
             text: The text; empty gives no ids but those of `add_special_tokens`.
-            add_special_tokens: Put the special tokens in front that the tokenizer puts there (BOS), none
-                at the end.
+            add_special_tokens: Put the special tokens in front that the tokenizer puts there (BOS), none at the end.
 
         Raises:
             TokenizerError: The text has a lone surrogate, or needs an id that the model has no row for.
@@ -108,8 +101,7 @@ class Tokenizer(Immutable):
     def encode_special(self, text: str) -> list[int]:
         """Return the ids of the start of a text in which special tokens are written, such as that of a chat template.
 
-        The ids are those that the wrapped tokenizer gives where it finds special tokens; it may strip spaces
-        around them. No others are added.
+        The ids are those that the wrapped tokenizer gives where it finds special tokens; it may strip spaces around them, and adds none.
 
         Raises:
             TokenizerError: The text has a lone surrogate, or needs an id that the model has no row for.
@@ -120,20 +112,18 @@ class Tokenizer(Immutable):
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """Return ids whose joined bytes are exactly the UTF-8 bytes of `text`.
 
-        No special token is added or found, no prefix space added, nothing normalised; markup is found, as a
-        model writes it: the text of a user goes through `encode_letters`. Where the tokenizer
-        cannot encode the text as it is, the fewest tokens are taken that spell it.
+        No special token is added or found, no prefix space added, nothing normalised; markup is found, as a model writes it: the text of a
+        user goes through `encode_letters`. Where the tokenizer cannot encode the text as it is, the fewest tokens are taken that spell it.
 
         Args:
             text: The text that goes on after `before`; empty gives no ids.
-            before: The ids that it follows. If both encoded together have a token border between them, the
-                ids after it are returned; otherwise `text` is encoded alone.
+            before: The ids that it follows. If both encoded together have a token border between them, the ids after it are returned;
+                otherwise `text` is encoded alone.
 
         Raises:
             TokenizerError: The text has a lone surrogate, or no tokens spell it.
 
-        Cost: one encoding of the text, and with `before` at most one more: 10 to 20 us for 10 characters, 20 to 90 us
-        for 80 (2.5 GHz Xeon).
+        Cost: one encoding of the text, with `before` at most two: 10 to 20 us for 10 characters, 20 to 90 us for 80 (2.5 GHz Xeon).
         """
         data = _utf8(text)
         if not data:
@@ -160,9 +150,7 @@ class Tokenizer(Immutable):
             ) from None
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of ids that start a text: special ids left out, a prefix space dropped once.
-
-        Bytes that are not UTF-8 become U+FFFD.
+        """Return the text of ids that start a text: without special ids, a prefix space dropped once, bytes that are not UTF-8 as U+FFFD.
 
         Raises:
             TokenizerError: An id is not below `vocab_size`.

@@ -1,0 +1,113 @@
+"""`draw_tokens`: draws one token for each of several rows, from the logits after them or from scores that are given in their place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.samplers import greedy
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.state.row import StateRow
+
+_TAIL_TOKENS = 8
+_SCORES = torch.float32, torch.float64
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token that was drawn for a row: its log-probability by the model and that with which it was drawn.
+
+    `stream` says where the random numbers of the row go on, `mirostat` whether that warper took part.
+    """
+
+    token_id: int
+    logprob: float
+    sampling_logprob: float
+    stream: RandomStream
+    mirostat: bool
+
+
+def checked_sampler(sampler: Sampler | None) -> Sampler:
+    """Return the sampler, `greedy()` for None; `OptionError` where it draws several tokens, or none by itself."""
+    sampler = greedy() if sampler is None else sampler
+    advice = ""
+    if hasattr(sampler, "sample"):
+        if (sampler.num_samples or 1) == 1:
+            return sampler
+        advice = ". For several samples write `conversation.fork(n)`."
+    kind = "draws one token" if advice else "draws a token"
+    raise OptionError(
+        f"expected a sampler that {kind}, such as `samplers.multinomial()`, got {sampler!r}{advice}", "sampler"
+    )
+
+
+def draw_tokens(
+    model: LanguageModel,
+    masker: Masker,
+    rows: Sequence[StateRow],
+    masks: Sequence[TokenSet],
+    sampler: Sampler,
+    scores: torch.Tensor | None,
+) -> list[Drawn]:
+    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows stay as they are.
+
+    `scores` are (R, V) to draw from in the place of their logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
+    `DeadEnd` where nothing can be drawn for one of the rows.
+    """
+    logits = torch.stack([row.logits for row in rows if row.logits is not None])
+    _check_scores(scores, logits)
+    norm = logits.logsumexp(dim=-1)
+    masked = masker.masked(logits if scores is None else scores, masks)
+    streams = [row.stream.open() for row in rows]
+    uniforms = None
+    if sampler.needs_random:
+        uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
+    drawing = drawing_of(sampler)
+    drawn = DrawPlan([drawing] * len(rows)).draw(masked, uniforms, [drawing.counts_of(row) for row in rows])
+    if drawn.errors:
+        raise next(iter(drawn.errors.values()))
+    logprobs = logits.gather(-1, drawn.token_ids[:, None])[:, 0] - norm
+    table = torch.stack([norm, logprobs, drawn.logprobs.to(norm)]).T.tolist()
+    for row, (total, _, sampled) in zip(rows, table, strict=True):
+        _check_draw(model, row, total, sampled)
+    model.count(Meter(sampled_tokens=len(rows)))
+    return [
+        Drawn(token_id, logprob, sampled, stream.close(), drawing.has_mirostat)
+        for token_id, (_, logprob, sampled), stream in zip(drawn.token_ids.tolist(), table, streams, strict=True)
+    ]
+
+
+def _check_draw(model: LanguageModel, row: StateRow, total: float, sampled: float) -> None:
+    if math.isfinite(total) and math.isfinite(sampled):
+        return
+    tail = model.tokenizer.decode(row.token_ids[-_TAIL_TOKENS:])
+    place = f"{len(row.token_ids)} tokens (...{tail!r})"
+    if not math.isfinite(total):
+        raise InvalidLogits(f"expected finite logits from the model after {place}, got NaN or an infinity.")
+    raise DeadEnd(
+        f"no token that may be drawn has a probability after {place}. Loosen the mask or the constraint; a constraint that "
+        "is fulfilled needs a model with an end-of-sequence token, or `constrain(None)`."
+    )
+
+
+def _check_scores(scores: object, logits: torch.Tensor) -> None:
+    if scores is None:
+        return
+    if isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES:
+        return
+    shape, dtype = getattr(scores, "shape", None), getattr(scores, "dtype", None)
+    got = type(scores).__name__ if shape is None else f"one of shape {tuple(shape)} and {dtype}"
+    raise OptionError(
+        f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a line for each conversation, got {got}.",
+        "scores",
+    )

@@ -1,0 +1,42 @@
+"""`ConversationPool`: what the conversations of one executor have in common: the model, a lock, and which of them are open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
+
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.errors import ClosedError
+from outlines_cont.interfaces import LanguageModel
+
+
+@dataclass(slots=True, eq=False)
+class ConversationPool:
+    """What the conversations of one executor have in common; its options are those of `BatchedExecutor`.
+
+    Attributes:
+        lock: held while a conversation is read or changed; the same thread may take it again.
+        numbers: the numbers of conversations to come.
+        conversations: the open conversations by number, held weakly.
+    """
+
+    model: LanguageModel
+    seed: int
+    kept_logits_bytes: int
+    is_closed: bool = False
+    lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
+    masker: Masker = field(default_factory=Masker)
+    numbers: Iterator[int] = field(default_factory=count)
+    conversations: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` where the executor was closed."""
+        if self.is_closed:
+            raise ClosedError(
+                "expected an open executor, got one after `close()`. Make another `BatchedExecutor(model)`."
+            )
