@@ -192,6 +192,12 @@ class ForkBudgetError(BudgetError):
     limit = "forks"
 
 
+class StepBudgetError(BudgetError):
+    """The forks of a program would have awaited more, or its controller would have been called more often, than its budget allows."""
+
+    limit = "steps"
+
+
 class CallbackTimeout(BudgetError):
     """One call of a controller took longer than the budget allows."""
 

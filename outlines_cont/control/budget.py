@@ -1,4 +1,4 @@
-"""`Budget`: the limits of one program: tokens, forks, seconds, bytes of keys and values."""
+"""`Budget`: the limits of one program: tokens, forks, steps, seconds, bytes of keys and values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class Budget:
     Attributes:
         tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).
         forks: that run at once (`ForkBudgetError`).
+        steps: what its forks await, or calls of its controller, all forks together (`StepBudgetError`). It also bounds a program that
+            writes nothing, such as a loop over pieces that are empty.
         callback_seconds: of one call of the controller, or of a script from one `await` to the next (`CallbackTimeout`).
         seconds: of the whole program, from its submission on (`ProgramTimeout`, for all forks that still run).
         kv_bytes: of keys and values of all forks, what they have in common counted once (`KVShareError`, for the youngest).
@@ -21,6 +23,7 @@ class Budget:
 
     tokens: int | None = 16_384
     forks: int | None = 64
+    steps: int | None = 100_000
     callback_seconds: float | None = 30.0
     seconds: float | None = 600.0
     kv_bytes: int | None = None

@@ -70,6 +70,7 @@ class ControllerDriver(ForkDriver):
 
     def call(self, view: ForkView) -> list[ForkPlan]:
         """Return the branches of the controller; forks get copies of it, made now."""
+        view.spend_step()
         branches = self._controller.mid_process(self._branch_index, view.backtracked, view.appended)
         self._check(branches, view)
         view.reserve(len(branches) - 1)

@@ -96,6 +96,7 @@ class ForkView:
         outcome: of the piece that has ended since the last call.
         error: what a wait has ended with.
         reserve: ask for room for some more forks; raises `ForkBudgetError`.
+        spend_step: count a step; raises `StepBudgetError`.
     """
 
     token_ids: Sequence[int]
@@ -104,6 +105,7 @@ class ForkView:
     backtracked: int
     appended: list[int]
     reserve: Callable[[int], None]
+    spend_step: Callable[[], None]
     outcome: PieceOutcome | None = None
     error: Exception | None = field(default=None)
 

@@ -32,6 +32,7 @@ from outlines_cont.errors import (
     KVShareError,
     ProgramCancelled,
     ProgramTimeout,
+    StepBudgetError,
     TokenBudgetError,
 )
 from outlines_cont.interfaces import LanguageModel
@@ -68,6 +69,7 @@ class ControlJob(Job):
         self._started = perf_counter()
         self._num_tokens = 0
         self._num_reserved = 0
+        self._num_steps = 0
         self._caller = Caller()
         self._round: Round | None = None
         self._asked: list[ControlledRow] = []
@@ -230,6 +232,7 @@ class ControlJob(Job):
             row.backtracked,
             row.appended,
             self._reserve,
+            self._spend_step,
             row.outcome,
             row.driver_error,
         )
@@ -245,6 +248,18 @@ class ControlJob(Job):
                 reached,
             )
         self._num_reserved += max(count, 0)
+
+    def _spend_step(self) -> None:
+        """Count a step; called by the thread of the round."""
+        limit = self._budget.steps
+        if limit is not None and self._num_steps >= limit:
+            raise StepBudgetError(
+                f"expected a program of at most {limit} steps, all forks together, and it goes on. Raise `Budget(steps=)`, or let its "
+                "loops end: a piece may be empty.",
+                limit,
+                self._num_steps + 1,
+            )
+        self._num_steps += 1
 
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
         """Apply the answers of forks; return those that have forked."""

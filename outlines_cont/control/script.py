@@ -29,7 +29,7 @@ from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Journal, JournalEntry
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError
 from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.interfaces import LanguageModel
@@ -355,7 +355,8 @@ class ScriptDriver(ForkDriver):
         forks: list[ScriptDriver] = []
         action: Action | None = None
         while action is None:
-            request = self._send(answer) if answer is not None or self._asked is None else self._asked
+            is_new = answer is not None or self._asked is None
+            request = self._send(answer) if is_new else self._asked
             self._asked = None
             if isinstance(request, End):
                 action = self._action(request)
@@ -363,7 +364,11 @@ class ScriptDriver(ForkDriver):
                 answer = self._replay(request)
             else:
                 try:
+                    if is_new:
+                        view.spend_step()
                     answer, action = self._handle(request, view, forks)
+                except StepBudgetError as error:
+                    action = self._action(self._stopped(error))
                 except Exception as error:
                     answer = self._add_entry(JournalEntry(repr(request), error=error))
         plans = [ForkPlan(self, action, parent)]
@@ -393,6 +398,12 @@ class ScriptDriver(ForkDriver):
             return End(error, "".join(traceback.format_exception(error)))
         finally:
             _current.reset(token)
+
+    def _stopped(self, error: StepBudgetError) -> End:
+        """Raise an error where the script waits, and end it, also where it catches that and goes on."""
+        end = self._send(JournalEntry("", error=error))
+        # Without its frames, which are cleared when the row ends: `close` ends the script.
+        return end if isinstance(end, End) else End(error.with_traceback(None))
 
     def _checked(self, request: object) -> Request:
         if isinstance(request, Request):
