@@ -30,7 +30,7 @@ class ForkPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitFor:
+class Wait:
     """Wait until all of some shared variables were written."""
 
     names: tuple[str, ...]
@@ -49,6 +49,10 @@ class End:
     trace: str = ""
 
 
+Then = Branch | ForkPiece | Wait | Read | End
+"""What a fork does after it has cut and appended tokens."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Action:
     """What a fork does next: keep its first tokens, append some, then one thing.
@@ -61,7 +65,7 @@ class Action:
         log: what was logged since then.
     """
 
-    then: Branch | ForkPiece | WaitFor | Read | End
+    then: Then
     keep: int | None = None
     token_ids: tuple[int, ...] = ()
     captures: tuple[tuple[str, str], ...] = ()

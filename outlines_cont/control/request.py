@@ -12,7 +12,7 @@ from typing import Any
 from fsm import substring
 from outlines_cont import generate
 from outlines_cont.checks import check, check_int, checked_bool
-from outlines_cont.control.fork_driver import ForkPiece
+from outlines_cont.control.fork_driver import ForkPiece, Wait
 from outlines_cont.drafts.opening import check_draft, open_draft
 from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
@@ -54,13 +54,6 @@ class ForkInto:
     """Continue as `count` forks."""
 
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait until all of some shared variables were written."""
-
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, WaitFor
+from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, Wait
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import BudgetError, DeadEnd
@@ -121,7 +121,7 @@ class ControlledRow(Row):
                 if error is not None:
                     raise error
                 self.end("stop")
-            case WaitFor(names):
+            case Wait(names):
                 self.waits_for = names
             case Read():
                 self.feeds_before_asking = True
