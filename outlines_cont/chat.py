@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from typing import IO, Any, Self, Unpack
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -539,7 +541,8 @@ class Chat(Immutable):
 
     def _may_call(self, generator: Generator | None, is_asked: bool) -> bool:
         """Return whether a reply by a generator may call: where it is asked to, and where the text is free."""
-        return bool(self._tools) and (is_asked or generator is None or _is_free(generator))
+        is_free = generator is None or (isinstance(generator, Generator) and generator.constraint is None)
+        return bool(self._tools) and (is_asked or is_free)
 
     def _tool_reply(self, generator: Generator) -> ToolReply:
         assert self._form is not None
@@ -631,7 +634,7 @@ class Chat(Immutable):
         self._cache_prefix(before, row)
         old, new = (row_text(known, self.model.tokenizer) for known in (before, row))
         # A character of which the last piece wrote a part was U+FFFD until now.
-        same = len(old) if new.startswith(old) else _num_common(old, new)
+        same = len(old) if new.startswith(old) else sum(takewhile(bool, map(eq, old, new)))
         return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
 
     def _cache_prefix(self, before: StateRow, after: StateRow) -> None:
@@ -662,16 +665,6 @@ def _form(form: ToolForm | str | None) -> ToolForm | None:
             f"expected a `ToolForm` or one of {', '.join(map(repr, FORMS))} as `tool_form`, got {form!r}", "tool_form"
         )
     return FORMS[form]
-
-
-def _is_free(generator: object) -> bool:
-    """Return whether a generator writes any text."""
-    return isinstance(generator, Generator) and generator.constraint is None
-
-
-def _num_common(left: str, right: str) -> int:
-    """Return how many characters two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:

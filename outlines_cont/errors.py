@@ -7,6 +7,8 @@ the call's values; the same two attributes are set on an error of `fsm` that com
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 
 class OutlinesContError(Exception):
     """Base of every error that `outlines_cont` raises on purpose.
@@ -59,6 +61,13 @@ def located_at(error: OutlinesContError, place: str, line: int | None, column: i
     copied.args = (f"{place}: {error}",)
     vars(copied).update(vars(error) | {"line": line, "column": column})
     return copied.with_traceback(error.__traceback__)
+
+
+def with_result(error: Exception, result: object) -> Exception:
+    """Return an error with the attribute `result`; one with slots takes none."""
+    with suppress(AttributeError):
+        error.result = result  # type: ignore[attr-defined]
+    return error
 
 
 class EmptyPrompt(OutlinesContError, ValueError):

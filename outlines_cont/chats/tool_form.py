@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 import fsm
@@ -149,8 +151,7 @@ def _written(template: ChatTemplate, count: int) -> str | None:
         whole = _shown(template, template.token_ids([*replied, *results], tools))
     except ChatError:
         return None
-    begun = next((i for i, (a, b) in enumerate(zip(opened, whole, strict=False)) if a != b), len(opened))
-    reply = whole[begun:]
+    reply = whole[sum(takewhile(bool, map(eq, opened, whole))) :]
     names = template.model.tokenizer.special_tokens
     eos = template.model.tokenizer.eos_token_id
     ends = [names[i] for i in {*template.end_token_ids, *([eos] if eos is not None else [])} if i in names]

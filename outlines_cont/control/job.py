@@ -9,10 +9,11 @@ Other programs do not wait for them.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from operator import eq
 from time import perf_counter
 from typing import Any
 
@@ -20,12 +21,13 @@ from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
 from outlines_cont.control.fork_driver import Action, ForkPlan, ForkView
-from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
+from outlines_cont.control.fork_result import MAX_LOG, Fork
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import (
+    BudgetError,
     CallbackTimeout,
     DeadlockError,
     ForkBudgetError,
@@ -136,7 +138,8 @@ class ControlJob(Job):
         undo_rows = super().checkpoint()
         asked = (self._round, self._asked, self._num_writes)
         self._begun = None
-        forks = [(fork, replace(fork, captures={**fork.captures})) for fork in self._live_forks()]
+        live = [self.forks[row.fork_index] for row in self.rows]
+        forks = [replace(fork, captures={**fork.captures}) for fork in live]
         num_forks, num_events = len(self.forks), len(self.events)
         num_tokens, has_waited = self._num_tokens, self._has_waited
 
@@ -144,17 +147,12 @@ class ControlJob(Job):
             undo_rows()
             self._round, self._asked, self._num_writes = self._begun or asked
             del self.forks[num_forks:], self.events[num_events:]
-            for fork, before in forks:
-                for name in Fork.__slots__:
-                    setattr(fork, name, getattr(before, name))
-                fork.captures = {**before.captures}
+            for fork in forks:
+                self.forks[fork.index] = replace(fork, captures={**fork.captures})
             self._num_tokens, self._has_waited = num_tokens, has_waited
             self._shared.join(self)
 
         return undo
-
-    def _live_forks(self) -> list[Fork]:
-        return [self.forks[row.fork_index] for row in self.rows]
 
     def refuse_deadlock(self) -> None:
         """Do nothing: `ask` reports deadlocks, with the names of the variables."""
@@ -169,11 +167,8 @@ class ControlJob(Job):
         super().note_end(row, state_row)
         fork = self.forks[row.fork_index]
         fork.state = SequenceState(self._model, ((state_row,),), self._seed)
-        fork.text = self._text(state_row.token_ids[row.start :])
-        fork.error = state_row.error
         fork.trace = row.trace
-        fork.finish_reason = reason_of(state_row.finish_reason, state_row.error)
-        self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        self._end_fork(row, state_row.finish_reason, state_row.error)
         self._close([row])
         if self.is_over:
             self.leave()
@@ -215,8 +210,7 @@ class ControlJob(Job):
 
     def note_append(self, row: ControlledRow, token_id: int) -> None:
         """Note a token that was appended."""
-        data = self._model.tokenizer.text_bytes([token_id])
-        self.events.append(Append(row.fork_index, token_id, data))
+        self.events.append(Append(row.fork_index, token_id, self._model.tokenizer.text_bytes([token_id])))
 
     def note_retract(self, row: ControlledRow, num_tokens: int, num_bytes: int) -> None:
         """Note tokens that were taken back."""
@@ -304,23 +298,25 @@ class ControlJob(Job):
 
     def _cancel(self, row: ControlledRow) -> None:
         """Cancel a fork: it keeps its text, but not its keys and values."""
-        fork = self.forks[row.fork_index]
-        fork.text = self._text(row.token_ids[row.start :])
-        fork.error = ProgramCancelled(
-            f"expected fork {fork.index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
+        error = ProgramCancelled(
+            f"expected fork {row.fork_index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
             "over its events. Its text is what there was of it."
         )
-        fork.finish_reason = "cancelled"
-        self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        self._end_fork(row, "cancelled", error)
 
-    def _text(self, token_ids: Sequence[int]) -> str:
-        return self._model.tokenizer.text_bytes(token_ids).decode(errors="replace")
+    def _end_fork(self, row: ControlledRow, reason: str, error: Exception | None) -> None:
+        fork = self.forks[row.fork_index]
+        fork.text = self._model.tokenizer.text_bytes(row.token_ids[row.start :]).decode(errors="replace")
+        if isinstance(error, BudgetError | DeadlockError):
+            reason = error.limit if isinstance(error, BudgetError) else "deadlock"
+        fork.finish_reason, fork.error = reason, error
+        self.events.append(Finish(fork.index, reason, error))
 
     def _close(self, rows: list[ControlledRow]) -> None:
         """Close the drivers that have not ended, in the thread of the program."""
         calls = [Call(row.driver.close) for row in rows if row.driver.is_open]
         if calls:
-            self._caller.start(calls, _nothing)
+            self._caller.give(Round(calls, lambda: None))
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
@@ -346,15 +342,10 @@ class ControlJob(Job):
         limit, seconds = self._budget.seconds, perf_counter() - self._started
         if limit is not None and seconds > limit:
             self._round = None
+            told = f"expected a program of at most {limit} seconds, and it goes on. Raise `Budget(seconds=)`."
             for row in self.rows:
                 row.waits_for = ()
-                row.fail(
-                    ProgramTimeout(
-                        f"expected a program of at most {limit} seconds, and it goes on. Raise `Budget(seconds=)`.",
-                        limit,
-                        seconds,
-                    )
-                )
+                row.fail(ProgramTimeout(told, limit, seconds))
         if self._budget.kv_bytes is not None:
             self._check_kv(self._budget.kv_bytes)
 
@@ -395,16 +386,7 @@ class ControlJob(Job):
         )
 
 
-def _nothing() -> None:
-    """Notify nothing."""
-
-
 def _distinct_tokens(rows: list[ControlledRow]) -> int:
     """Return how many tokens are cached of some rows, what they have in common counted once."""
     held = sorted(tuple(row.token_ids[: row.cached]) for row in rows)
-    shared = 0
-    for left, right in pairwise(held):
-        shared += next(
-            (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
-        )
-    return sum(map(len, held)) - shared
+    return sum(map(len, held)) - sum(sum(takewhile(bool, map(eq, *pair))) for pair in pairwise(held))

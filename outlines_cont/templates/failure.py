@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from traceback import walk_tb
 from types import TracebackType
 
 from jinja2 import TemplateSyntaxError, UndefinedError
@@ -105,9 +106,5 @@ def _shown(source: str, line: int | None) -> str:
 
 def _line(traceback: TracebackType | None, template: JinjaTemplate) -> int | None:
     """Return the line of the template that an error has passed last."""
-    found = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == _FILE:
-            found = template.get_corresponding_lineno(traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return found
+    lines = [line for frame, line in walk_tb(traceback) if frame.f_code.co_filename == _FILE]
+    return template.get_corresponding_lineno(lines[-1]) if lines else None
