@@ -89,13 +89,7 @@ class Generator(Immutable):
             )
         return _unpickled, self.made_by
 
-    def __call__(
-        self,
-        prompt: Prompt,
-        *,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> Any:
+    def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
         """Write one piece per row and return the values.
 
         Args:
@@ -118,13 +112,7 @@ class Generator(Immutable):
             pass
         return self.value_of(run.state(), options)
 
-    async def acall(
-        self,
-        prompt: Prompt,
-        *,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> Any:
+    async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():

@@ -19,14 +19,7 @@ from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import (
-    LengthWarning,
-    MissingEOS,
-    NoHypothesis,
-    OptionError,
-    ResumeError,
-    UnsupportedModel,
-)
+from outlines_cont.errors import LengthWarning, MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
 from outlines_cont.events.partial_type import MISSING, PartialType

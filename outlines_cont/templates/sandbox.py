@@ -156,9 +156,7 @@ def concatenated(values: list[Any]) -> str:
 
 
 def _counted(
-    function: Any,
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]],
-    cost: Callable[..., int] | None = None,
+    function: Any, decorate: Callable[[Callable[..., Any]], Callable[..., Any]], cost: Callable[..., int] | None = None
 ) -> Callable[..., Any]:
     """Return a filter or test that is charged for what it reads and makes. It is never computed by Jinja's compiler."""
     passed = _PassArg.from_obj(function)

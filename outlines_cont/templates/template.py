@@ -38,16 +38,7 @@ from outlines_cont.templates.driver import drive, drive_async
 from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
-from outlines_cont.templates.rewriting import (
-    CAPTURED,
-    CONCATENATE,
-    GENERATE,
-    SIZED,
-    SPECIAL,
-    STEP,
-    Site,
-    rewritten,
-)
+from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
 from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.stream import TemplateStream
