@@ -33,7 +33,7 @@ from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
-from outlines_cont.generation.shown import Shown, squeezed
+from outlines_cont.generation.run_events import RunEvents, squeezed
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
@@ -154,7 +154,7 @@ class Generator(Immutable):
         """
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._stream(run, Shown(run, shown), options)
+        return self._stream(run, RunEvents(run, shown), options)
 
     def astream(
         self,
@@ -170,13 +170,19 @@ class Generator(Immutable):
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._astream(run, Shown(run, shown), options)
+        return self._astream(run, RunEvents(run, shown), options)
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
-        main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
-        stop = [_stop_at(options, self.model)] if options.stop_at else []
-        return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
+        model, memo = self.model, self.model.memo
+        main: Policy[Any] | None = self.constraint
+        if main is None:
+            main = memo.get("free_text") or memo.setdefault("free_text", FreeText.of_model(model))
+        policies: list[Policy[Any]] = [main]
+        if options.stop_at:
+            stop_in_prompt, keep = options.stop_in_prompt, options.keep_stop
+            policies.append(StopAt(options.stop_at, model.tokenizer, keep=keep, stop_in_prompt=stop_in_prompt))
+        return policies + [policy.for_model(model) for policy in (*self.steering, *options.policies)]
 
     def draft_of(self, options: Options) -> Any:
         """Return the draft of a call: the one given to the call, else that of the generator."""
@@ -186,7 +192,7 @@ class Generator(Immutable):
         """Return a finished row with its value, which is None where a constrained text was cut."""
         if not self.is_whole(row):
             return replace(row, value=None)
-        return replace(row, value=self.parse(_piece_text(self.model, row)))
+        return replace(row, value=self.parse(self._piece_text(row)))
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a finished row conforms to the constraint; free text always does."""
@@ -198,6 +204,12 @@ class Generator(Immutable):
         healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed] if row.piece.healed else b""
         return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
 
+    def _piece_text(self, row: StateRow) -> str:
+        if row.piece is None:
+            return ""
+        data = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
+        return data[row.piece.healed :].decode("utf-8", errors="replace")
+
     def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
         return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
@@ -206,15 +218,15 @@ class Generator(Immutable):
         check_streamed(self.sampler)
         return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run, shown: Shown, options: PieceOptions) -> Iterator[Any]:
+    def _stream(self, run: Run, events: RunEvents, options: PieceOptions) -> Iterator[Any]:
         for _ in run.steps():
-            yield from shown.items(shown.pull())
+            yield from events.items(events.pull())
         self.value_of(run.state(), options)
 
-    async def _astream(self, run: Run, shown: Shown, options: PieceOptions) -> AsyncIterator[Any]:
+    async def _astream(self, run: Run, events: RunEvents, options: PieceOptions) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
-            for item in shown.items(await asyncio.to_thread(shown.pull)):
+            for item in events.items(await asyncio.to_thread(events.pull)):
                 yield item
         self.value_of(run.state(), options)
 
@@ -236,7 +248,7 @@ class Generator(Immutable):
     def _row_error(self, row: StateRow, options: PieceOptions) -> Exception | None:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
-        text = _piece_text(self.model, row)
+        text = self._piece_text(row)
         limit, advice = self._cut_by(row, options)
         return IncompleteOutput(
             f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {shortened(repr(text))}. "
@@ -277,22 +289,18 @@ def _generator_function(
     """
 
     def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:
-        return _remembering_calls(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
+        maker = knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function)
+
+        @wraps(maker)
+        def make(*args: P.args, **options: P.kwargs) -> Generator:
+            generator = maker(*args, **options)
+            kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
+            object.__setattr__(generator, "made_by", (function.__name__, *kept))
+            return generator
+
+        return make
 
     return decorate
-
-
-def _remembering_calls(maker: Callable[P, Generator]) -> Callable[P, Generator]:
-    """Return a decorator whose generators remember the call that made them, by which they are pickled."""
-
-    @wraps(maker)
-    def make(*args: P.args, **options: P.kwargs) -> Generator:
-        generator = maker(*args, **options)
-        kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
-        object.__setattr__(generator, "made_by", (maker.__name__, *kept))
-        return generator
-
-    return make
 
 
 def _copied(argument: Any) -> Any:
@@ -316,7 +324,7 @@ def text(
 ) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return _with_policies(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
+    return _complete(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
 @_generator_function()
@@ -335,9 +343,8 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
-    return _with_policies(
-        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies, draft
-    )
+    made = _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern))
+    return _complete(made, policies, draft)
 
 
 @_generator_function()
@@ -355,11 +362,8 @@ def choice(
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    return _with_policies(
-        _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
-        policies,
-        draft,
-    )
+    made = _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options)))
+    return _complete(made, policies, draft)
 
 
 @_generator_function(also_of=fsm_package.json_schema)
@@ -402,7 +406,7 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _with_policies(made, policies, draft)
+    return _complete(made, policies, draft)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -439,9 +443,8 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _with_policies(
-        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies, draft
-    )
+    made = _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
+    return _complete(made, policies, draft)
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -465,9 +468,8 @@ def cfg(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     expression = fsm_package.grammar(grammar, start, **options)
-    return _with_policies(
-        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies, draft
-    )
+    made = _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options]))
+    return _complete(made, policies, draft)
 
 
 @_generator_function()
@@ -498,9 +500,8 @@ def fsm(
         )
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
-    return _with_policies(
-        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies, draft
-    )
+    made = _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries)
+    return _complete(made, policies, draft)
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
@@ -552,7 +553,7 @@ def _constrained(
     return Generator(model, sampler or greedy(), constraint, parse, source, unbounded=unbounded)
 
 
-def _with_policies(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
+def _complete(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
     """Return a generator with more policies and a draft for every call."""
     open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(policies) if policies else ()
@@ -566,21 +567,3 @@ def _source(kind: str, value: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
 
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
-
-
-def _stop_at(options: Options, model: LanguageModel) -> StopAt:
-    return StopAt(options.stop_at, model.tokenizer, keep=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
-
-
-def _free_text(model: LanguageModel) -> FreeText:
-    if "free_text" not in model.memo:
-        model.memo["free_text"] = FreeText.of_model(model)
-    policy: FreeText = model.memo["free_text"]
-    return policy
-
-
-def _piece_text(model: LanguageModel, row: StateRow) -> str:
-    if row.piece is None:
-        return ""
-    data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
-    return data[row.piece.healed :].decode("utf-8", errors="replace")

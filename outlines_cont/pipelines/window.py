@@ -14,11 +14,11 @@ from fsm import FSMError
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
-from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import EndedRow, Run
+from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
@@ -84,7 +84,7 @@ class _Call:
         self._begun = step
         self._samples = len(run.rows) // len(entries)
         is_shown = entries[0].show is not None
-        self._feeds = run.feeds(StreamOptions.of(True, 0, False, True)) if is_shown else None
+        self._events = RunEvents(run, StreamOptions.of(True, 0, False, True)) if is_shown else None
         self._job: Job | None = None
         self._rows: dict[int, list[EndedRow]] = {at: [] for at in range(len(entries))}  # of entries that have not ended
 
@@ -113,8 +113,8 @@ class _Call:
 
     def take_ended(self, step: int) -> list[Ended]:
         """Return the entries that have ended since this was asked last."""
-        if self._feeds is not None:
-            self._show(self._feeds)
+        if self._events is not None:
+            self._show(self._events)
         found = []
         for ended in self._run.take_ended():
             at = ended.number // self._samples
@@ -127,8 +127,8 @@ class _Call:
                 found.append(Ended(self.entries[at].key, state_rows, steps=step - self._begun))
         return found
 
-    def _show(self, feeds: list[Feed | None]) -> None:
-        for event in self._run.pull(feeds):
+    def _show(self, events: RunEvents) -> None:
+        for event in events.pull():
             entry = self.entries[event.batch]
             if entry.show is not None:
                 entry.show(entry.key, event.value, event.finish_reason not in ("", "length", "error"))

@@ -15,10 +15,10 @@ from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.errors import EmptyPrompt, TemplateError
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
+from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -88,7 +88,7 @@ class TemplateProgram:
         self.is_over = False
         self.news: deque[tuple[str | None, str, StreamEvent | None]] = deque()
         self._shown = shown
-        self._feeds: list[Feed | None] = []
+        self._events: RunEvents | None = None
         self._settings = settings
         self._template = template
         self._values = values
@@ -170,9 +170,9 @@ class TemplateProgram:
 
     def pull(self) -> None:
         """Collect the events of the piece that runs, between two steps, if the run is streamed."""
-        if self.run is not None and self._feeds and self._request is not None:
+        if self.run is not None and self._events is not None and self._request is not None:
             name = self._request.piece.name
-            self.news += [(name, event.text, event) for event in self.run.pull(self._feeds)]
+            self.news += [(name, event.text, event) for event in self._events.pull()]
 
     def result(self) -> TemplateResult:
         """Return the result so far."""
@@ -252,9 +252,7 @@ class TemplateProgram:
         state = self._current_state()
         piece = request.piece
         run = Run(piece.generator, state, self._limit_tokens(piece.options), rng=piece.rng)
-        self._feeds = []
-        if self._shown is not None and not self._is_searching:
-            self._feeds = run.feeds(self._shown)
+        self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
         run.submit()
         self.run = run
 
