@@ -59,67 +59,33 @@ class TokenFSM(Protocol):
     """The methods of a token FSM that constraints use; documented in `fsm.TokenFSM`."""
 
     @property
-    def initial_state(self) -> int:
-        """The state before the first token."""
-
-    def state_before(self, text: bytes) -> int:
-        """Return the state in which `text`, and after it a text of the language, must follow."""
-
-    def is_accepting(self, state: int) -> bool:
-        """Return whether the text so far may end here."""
-
-    def allowed_token_ids(self, state: int) -> NDArray[np.int32]:
-        """Return the allowed ids, ascending; those that end the text among them when `state` accepts."""
-
-    def bitmask(self, state: int) -> NDArray[np.int32]:
-        """Return the same as packed bits."""
-
-    def is_late(self, state: int) -> bool:
-        """Return whether the mask is not computed yet (a lazy mask), and certainly allows some token that does not end the text."""
-
-    def next_state(self, state: int, token_id: int) -> int:
-        """Return the state after `token_id`, which must be allowed and no end of text."""
-
-    def wanted(self, state: int, text: bytes) -> str:
-        """Return a description of what must follow after `text`, which led to `state`."""
-
-    def forced_text(self, state: int) -> bytes:
-        """Return bytes with which every accepted continuation begins."""
+    def initial_state(self) -> int: ...
+    def state_before(self, text: bytes) -> int: ...
+    def is_accepting(self, state: int) -> bool: ...
+    def allowed_token_ids(self, state: int) -> NDArray[np.int32]: ...
+    def bitmask(self, state: int) -> NDArray[np.int32]: ...
+    def is_late(self, state: int) -> bool: ...
+    def next_state(self, state: int, token_id: int) -> int: ...
+    def wanted(self, state: int, text: bytes) -> str: ...
+    def forced_text(self, state: int) -> bytes: ...
 
 
 class BufferStore(Protocol):
     """The methods of a KV store that its buffers use; documented in `kv.KVStore`."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all buffers that are alive."""
-
+    def nbytes(self) -> int: ...
     @property
-    def token_bytes(self) -> int:
-        """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
-
+    def token_bytes(self) -> int: ...
     @property
-    def lock(self) -> RLock:
-        """Held while the model feeds tokens; whoever else feeds any, or reads rows that run, holds it meanwhile."""
-
+    def lock(self) -> RLock: ...
     @property
-    def epoch(self) -> int:
-        """A number that grows when the weights change, so that earlier keys and values are stale."""
-
-    def begin_epoch(self) -> None:
-        """Mark all keys and values so far as stale."""
-
-    def has_room(self, nbytes: int) -> bool:
-        """Return whether so many more bytes fit into the budget."""
-
-    def add(self, buffer: Any) -> None:
-        """Register a new buffer."""
-
-    def touch(self, buffer: Any) -> None:
-        """Note that a buffer is used now."""
-
-    def reserve(self, buffer: Any, nbytes: int) -> None:
-        """Make room for more bytes in a buffer."""
+    def epoch(self) -> int: ...
+    def begin_epoch(self) -> None: ...
+    def has_room(self, nbytes: int) -> bool: ...
+    def add(self, buffer: Any) -> None: ...
+    def touch(self, buffer: Any) -> None: ...
+    def reserve(self, buffer: Any, nbytes: int) -> None: ...
 
 
 class PrefixStore(Protocol):
@@ -128,23 +94,12 @@ class PrefixStore(Protocol):
     min_tokens: int
 
     @property
-    def is_on(self) -> bool:
-        """Whether prefixes are reused at all."""
-
-    def refresh(self) -> None:
-        """Clear, if the weights are not those of the last call."""
-
-    def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return the length of the longest cached prefix of a sequence."""
-
-    def find(self, token_ids: tuple[int, ...]) -> Any:
-        """Return the `RowKV` of the longest cached prefix of a sequence; None if there is none."""
-
-    def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None:
-        """Store a copy of the keys and values of a sequence as far as they are new, if at least `least` tokens are, and there is room."""
-
-    def note(self, num_tokens: int) -> None:
-        """Count a row that reused so many tokens of other rows."""
+    def is_on(self) -> bool: ...
+    def refresh(self) -> None: ...
+    def num_held(self, token_ids: tuple[int, ...]) -> int: ...
+    def find(self, token_ids: tuple[int, ...]) -> Any: ...
+    def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None: ...
+    def note(self, num_tokens: int) -> None: ...
 
 
 class LanguageModel(Protocol):
