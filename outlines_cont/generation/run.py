@@ -123,38 +123,34 @@ class Run:
         self._seed = opened.seed
         self.batch_size = len(opened.rows)
         self.num_samples = max(map(len, opened.rows), default=0)
-        self.results = [_as_search_start(row, sampler) for group in opened.rows for row in group]
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
         negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
-        negative_of = [negatives[b] for b, place in enumerate(self._places) for _ in place]
-        self.results = [
-            _failed_with(row, negative) if _can_run(row, resume) else row
-            for row, negative in zip(self.results, negative_of, strict=True)
-        ]
-        self.rows: list[Row | None] = [
-            Row(
-                row,
-                policies,
-                maker.model,
-                counts=self._counts,
-                max_tokens=options.max_tokens,
-                resume=resume,
-                score_last=score_last,
-                source_text=maker.source,
-                healing=healing,
-                min_tokens=options.min_tokens,
-                stop_token_ids=options.stop_token_ids,
-                negative=None if negative is None else negative.row,
-                scale=1.0 if negative is None else negative.scale,
-            )
-            if _can_run(row, resume)
-            else None
-            for row, healing, negative in zip(
-                self.results, chain.from_iterable(opened.healing), negative_of, strict=True
-            )
-        ]
+        self.results: list[StateRow] = []
+        self.rows: list[Row | None] = []
+        negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
+        given = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
+        for source, healing, negative in zip(*given, strict=True):
+            begun = _begun(source, sampler, negative, resume)
+            self.results.append(begun)
+            self.rows.append(None)
+            if _can_run(begun, resume):
+                self.rows[-1] = Row(
+                    begun,
+                    policies,
+                    maker.model,
+                    counts=self._counts,
+                    max_tokens=options.max_tokens,
+                    resume=resume,
+                    score_last=score_last,
+                    source_text=maker.source,
+                    healing=healing,
+                    min_tokens=options.min_tokens,
+                    stop_token_ids=options.stop_token_ids,
+                    negative=None if negative is None else negative.row,
+                    scale=1.0 if negative is None else negative.scale,
+                )
         drafter = open_draft(maker.draft_of(options), maker.model)
         if drafter is not None and not isinstance(sampler, BeamSearch):  # a search does without
             for row in filter(None, self.rows):
@@ -181,7 +177,7 @@ class Run:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
-        self._collect(job)
+        self.collect()
 
     def submit(self) -> Job:
         """Submit the rows to the engine and return their job, for a caller that takes the steps of several runs; see
@@ -197,11 +193,6 @@ class Run:
         assert self._job is not None
         return self._job
 
-    def collect(self) -> SequenceState:
-        """Return the final state; valid once its `job` is over."""
-        self._collect(self.job)
-        return self.state()
-
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
         job, report = self._make_job(), self._report
@@ -214,7 +205,7 @@ class Run:
         finally:
             self.engine.cancel(job)
             report(is_over=True)
-        self._collect(job)
+        self.collect()
 
     def cancel(self) -> None:
         """Cancel the rows that were submitted and still run."""
@@ -284,9 +275,9 @@ class Run:
         samples = self.num_samples
         return [range(b * samples, (b + 1) * samples) for b in range(self.batch_size)]
 
-    def _collect(self, job: Job) -> None:
-        """Collect the results of the rows."""
-        self._is_collected = True
+    def collect(self) -> SequenceState:
+        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
+        self._is_collected, job = True, self.job
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
         else:
@@ -294,6 +285,7 @@ class Run:
             for at, row in job.done.items():
                 self.results[running[at]] = self.finished(at, row)
         self._warn_of_cuts()
+        return self.state()
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self.results[i].stream for i in place] for place in self._places]
@@ -441,16 +433,11 @@ def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:
     return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
 
 
-def _as_search_start(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
-    """Return a row as the start of a search, or of sampling."""
-    if isinstance(sampler, BeamSearch):
-        return row.searched(sampler.length_penalty)
-    return row.searched() if isinstance(sampler, BestOf) else row
-
-
-def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
-    """Return a row with the error of its negative prompt, where that has one."""
-    error = negative.row.error if negative is not None else None
+def _begun(row: StateRow, sampler: Sampler | BeamSearch, negative: NegativePrompt | None, resume: bool) -> StateRow:
+    """Return a row as the start of a search, or of sampling; with the error of its negative prompt, where that has one."""
+    if isinstance(sampler, BeamSearch | BestOf):
+        row = row.searched(sampler.length_penalty) if isinstance(sampler, BeamSearch) else row.searched()
+    error = negative.row.error if negative is not None and _can_run(row, resume) else None
     return row if error is None else replace(row, error=error, finish_reason="error")
 
 
