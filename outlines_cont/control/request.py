@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -16,7 +15,7 @@ from outlines_cont.control.fork_driver import ForkPiece, Wait
 from outlines_cont.drafts.opening import check_draft, open_draft
 from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
-from outlines_cont.generation.options import Options
+from outlines_cont.generation.options import Options, check_beside_stop
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import StopAt
 from outlines_cont.policies.policy import Policy
@@ -92,9 +91,7 @@ class Gen:
         check_draft(self.draft)
         for option in ("keep_stop", "require_stop", "force"):
             checked_bool(getattr(self, option), option)
-        for option in ("keep_stop", "require_stop"):
-            if getattr(self, option) and not self.stop_at:
-                raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
+        check_beside_stop(self.stop_at, keep_stop=self.keep_stop, require_stop=self.require_stop)
         tokens, temperature = self.max_tokens, self.temperature
         check_int("max_tokens", tokens, 1, is_optional=True)
         is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
@@ -143,18 +140,3 @@ class _Stop(StopAt):
 
 
 Request = Fixed | ForkInto | Wait | Gen
-
-
-def texts_of(value: object, option: str) -> tuple[str, ...]:
-    """Return texts that were given as one text or several.
-
-    Raises:
-        OptionError: they are something else.
-    """
-    if value is not None and not isinstance(value, Iterable):
-        raise OptionError(f"expected a text or a list of texts as `{option}`, got {value!r}", option)
-    texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
-    for text in texts:
-        if not isinstance(text, str):
-            raise OptionError(f"expected texts as `{option}`, got {text!r}", option)
-    return texts

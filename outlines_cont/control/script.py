@@ -28,11 +28,11 @@ from outlines_cont.control.fork_driver import (
 )
 from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Journal, JournalEntry
-from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, texts_of
+from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request
 from outlines_cont.control.variables import Shared, Written
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError
 from outlines_cont.generate import Generator as TextGenerator
-from outlines_cont.generation.options import checked_policies
+from outlines_cont.generation.options import checked_policies, texts_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.policies.policy import Policy
