@@ -53,11 +53,8 @@ class StateStream(Closing):
 
     def close(self) -> None:
         """End the work, wherever it is; `state` stays what it is now."""
-        self._leave()
-
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        await asyncio.to_thread(self._leave)
+        if self._left is None:
+            self._left = self._run.leave()
 
     def _begin(self) -> bool:
         is_first = self._left is None and not self._is_begun
@@ -72,7 +69,7 @@ class StateStream(Closing):
             for _ in steps:
                 yield from self._events.pull()
         finally:
-            self._leave()
+            self.close()
             steps.close()
 
     async def _async_iterated(self) -> AsyncIterator[StreamEvent]:
@@ -85,7 +82,3 @@ class StateStream(Closing):
                         yield event
             finally:
                 await self.aclose()
-
-    def _leave(self) -> None:
-        if self._left is None:
-            self._left = self._run.leave()

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from outlines_cont.checks import check_limits
 from outlines_cont.errors import TemplateBudgetError
@@ -103,19 +102,9 @@ def _spent(limit: str, allowed: float, reached: float, advice: str) -> TemplateB
     )
 
 
-_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=None)
+running_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=None)
 
 
 def usage() -> TemplateUsage:
     """Return that of the template that runs; where none runs, as while one is compiled, one of its own."""
-    return _usage.get() or TemplateUsage(TemplateBudget())
-
-
-def enter(used: TemplateUsage) -> Any:
-    """Make `used` that of the template that runs from now on; give what is returned to `leave`."""
-    return _usage.set(used)
-
-
-def leave(token: Any) -> None:
-    """Undo `enter`."""
-    _usage.reset(token)
+    return running_usage.get() or TemplateUsage(TemplateBudget())

@@ -11,7 +11,7 @@ from jinja2 import TemplateSyntaxError, UndefinedError
 from jinja2.environment import Template as JinjaTemplate
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
-from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
+from outlines_cont.errors import OutlinesContError, TemplateError, located_at
 from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.unknown_option import did_you_mean
 
@@ -32,20 +32,20 @@ def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> Temp
 
 
 def failure(
-    error: Exception,
     template: JinjaTemplate,
     source: str,
     names: Mapping[tuple[int, str], int],
+    error: Exception,
     at: SourcePlace | None,
     known: Iterable[str],
 ) -> Exception:
     """Return an error of a run with its place.
 
     Args:
-        error: as it came out of the template.
         template: what ran.
         source: its text.
         names: the column of each name in a line.
+        error: as it came out of the template.
         at: the place of the generator that was running, None where none was.
         known: names that had a value.
     """
@@ -83,9 +83,8 @@ def _told(error: Exception, place: str, line: int | None, column: int | None, sh
             f"{place}: expected a template that stays in its sandbox, but {error.message}{shown}", line, column
         )
     if isinstance(error, TemplateError):
-        told = TemplateError(f"{place}: {error}{shown}", line, column)
-        return told
-    if isinstance(error, TemplateBudgetError | BudgetError | OutlinesContError):
+        return TemplateError(f"{place}: {error}{shown}", line, column)
+    if isinstance(error, OutlinesContError):
         return located_at(error, place, line, column)
     if type(error).__module__.partition(".")[0] == "fsm":
         error.add_note(f"This was {place} of the template{shown}")

@@ -78,9 +78,12 @@ def piece_of(
     try:
         signature(function).bind(*args, **of_maker)
     except TypeError as error:
-        raise TemplateError(f"expected `{_usage(kind)}`, got other arguments: {error}") from error
+        raise TemplateError(f"expected `{_USAGE[kind]}`, got other arguments: {error}") from error
     name, made = function(*args, **of_maker)
-    _check_name(kind, name)
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TemplateError(
+            f"expected a name, or none, as the first argument, as in `{_USAGE[kind]}`, got {shortened(repr(name), 200)}"
+        )
     call = cast(PieceOptions, of_call)
     checked = Options.of(of_call)
     generator = made if isinstance(made, Generator) else _generator(model, made)
@@ -165,17 +168,6 @@ _USAGE = {
     "json": 'json("name", schema)',
     "grammar": 'grammar("name", text)',
 }
-
-
-def _usage(kind: str) -> str:
-    return _USAGE[kind]
-
-
-def _check_name(kind: str, name: object) -> None:
-    if name is not None and (not isinstance(name, str) or not name):
-        raise TemplateError(
-            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {shortened(repr(name), 200)}"
-        )
 
 
 def _generator(model: LanguageModel, maker: _Maker) -> Generator:

@@ -21,14 +21,8 @@ from outlines_cont.templates.piece import KINDS
 from outlines_cont.templates.source_place import SourcePlace
 
 # Names of filters that no template can write.
-GENERATE, CAPTURED, STEP, SIZED, CONCATENATE, SPECIAL = (
-    " generate",
-    " captured",
-    " step",
-    " sized",
-    " concatenate",
-    " special",
-)
+GENERATE, CAPTURED, STEP = " generate", " captured", " step"
+SIZED, CONCATENATE, SPECIAL = " sized", " concatenate", " special"
 CAPTURES = "captures"
 
 _COLLECTED: dict[type[nodes.Node], str] = {
@@ -36,6 +30,15 @@ _COLLECTED: dict[type[nodes.Node], str] = {
     nodes.CallBlock: "a `call` block",
     nodes.FilterBlock: "a `filter` block",
     nodes.AssignBlock: "a `set` block",
+}
+
+
+# What a node evaluates without writing it, by the name of its attribute.
+_SILENT: dict[type[nodes.Node], str] = {
+    nodes.Assign: "node",
+    nodes.If: "test",
+    nodes.ExprStmt: "node",
+    nodes.With: "values",
 }
 
 
@@ -208,10 +211,7 @@ class _Rewriter(NodeTransformer):
         self._changes: dict[type[nodes.Node], Any] = {
             nodes.For: self._loop,
             nodes.Output: self._output,
-            nodes.Assign: self._assignment,
-            nodes.If: self._condition,
-            nodes.ExprStmt: self._statement,
-            nodes.With: self._with_block,
+            **dict.fromkeys(_SILENT, self._silent),
             nodes.Call: self._call,
             nodes.Name: self._read,
             nodes.Compare: self._comparison,
@@ -256,25 +256,11 @@ class _Rewriter(NodeTransformer):
                 self._allowed.add(id(child))
         return self.generic_visit(node)
 
-    def _assignment(self, node: nodes.Assign) -> nodes.Node:
-        """Allow generators anywhere in the value of `set`."""
-        self._allow(node.node)
-        return self.generic_visit(node)
-
-    def _condition(self, node: nodes.If) -> nodes.Node:
-        """Allow generators anywhere in the condition."""
-        self._allow(node.test)
-        return self.generic_visit(node)
-
-    def _statement(self, node: nodes.ExprStmt) -> nodes.Node:
-        """Allow generators anywhere in `{% do ... %}`."""
-        self._allow(node.node)
-        return self.generic_visit(node)
-
-    def _with_block(self, node: nodes.With) -> nodes.Node:
-        """Allow generators anywhere in the values."""
-        for value in node.values:
-            self._allow(value)
+    def _silent(self, node: nodes.Node) -> nodes.Node:
+        """Allow generators anywhere in the expressions of a node that writes nothing itself."""
+        found = getattr(node, _SILENT[type(node)])
+        for expression in found if isinstance(found, list) else [found]:
+            self._allow(expression)
         return self.generic_visit(node)
 
     def _call(self, node: nodes.Call) -> nodes.Node:

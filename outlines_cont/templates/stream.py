@@ -53,23 +53,20 @@ class TemplateStream(Closing):
         Raises:
             As `Template.run` does, after the last event.
         """
-        if self._begin():
-            return self._events()
-        return iter(())
+        return self._events() if self._begin() else iter(())
 
     async def __aiter__(self) -> AsyncIterator[TemplateEvent]:
         """The asynchronous form, which does not block the event loop."""
         if not self._begin():
             return
         try:
-            self._batch.fill()
-            while self._batch.job is not None:
+            for job in self._batch.turns():
                 for event in self._news():
                     yield event
-                await self._batch.engine.advance_async(self._batch.job)
-                # In a thread, since another task may have begun the next step, which holds the lock.
-                await asyncio.to_thread(self._program.pull)
-                self._batch.take()
+                if job is not None:
+                    await self._batch.engine.advance_async(job)
+                    # In a thread, since another task may have begun the next step, which holds the lock.
+                    await asyncio.to_thread(self._program.pull)
             for event in self._news():
                 yield event
         finally:
@@ -81,10 +78,6 @@ class TemplateStream(Closing):
         self._batch.close()
         self._program.close()  # also if iteration has not begun
 
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        await asyncio.to_thread(self.close)
-
     def _begin(self) -> bool:
         is_first = not self._is_begun
         self._is_begun = True
@@ -92,12 +85,11 @@ class TemplateStream(Closing):
 
     def _events(self) -> Iterator[TemplateEvent]:
         try:
-            self._batch.fill()
-            while self._batch.job is not None:
+            for job in self._batch.turns():
                 yield from self._news()
-                self._batch.engine.advance(self._batch.job)
-                self._program.pull()
-                self._batch.take()
+                if job is not None:
+                    self._batch.engine.advance(job)
+                    self._program.pull()
             yield from self._news()
         finally:
             self.close()

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, overload
 
 from jinja2 import TemplateSyntaxError, pass_context
@@ -40,7 +40,6 @@ from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
-from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.stream import TemplateStream
 from outlines_cont.unknown_option import did_you_mean
 
@@ -116,7 +115,7 @@ class Template:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text."""
-        return _unpickle, (self.source, self.special)
+        return partial(Template, special=self.special), (self.source,)
 
     @overload
     def run(
@@ -296,7 +295,8 @@ class Template:
                 f"expected a list of dicts as `rows`, got {type(rows).__name__}. For one row write `**row`.", "rows"
             )
         self._warn_of_special(model)
-        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, self._failure)
+        failed = partial(failure, self._template, self.source, self._columns)
+        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, failed)
         return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single), shown)
 
     def _started(
@@ -311,13 +311,10 @@ class Template:
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
                 raise OptionError(f"expected a dict with names as row {index}, got {shortened(repr(row), 200)}", "rows")
-            stream = streams.of(index)
-            begun = None if state is None else _with_stream(state, stream)
-            given = {**values, **row}
+            stream, given, begun = streams.of(index), {**values, **row}, state
+            if state is not None:
+                begun = SequenceState(state.model, ((replace(state.rows[0][0], stream=stream),),), stream.seed)
             yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
-
-    def _failure(self, error: Exception, at: SourcePlace | None, known: Iterable[str]) -> Exception:
-        return failure(error, self._template, self.source, self._columns, at, known)
 
     def _warn_of_special(self, model: LanguageModel) -> None:
         """Warn about a special token in the text of the template, which is encoded as letters."""
@@ -331,11 +328,6 @@ class Template:
                 SpecialTokenWarning,
                 stacklevel=stacklevel_of_user(),
             )
-
-
-def _unpickle(source: str, special: bool) -> Template:
-    """Return a template that was pickled."""
-    return Template(source, special=special)
 
 
 class _Streams:
@@ -357,11 +349,6 @@ class _Streams:
         if index >= len(self._seeds):
             raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(self._seeds)} and more rows")
         return RandomStream(self._seeds[index])
-
-
-def _with_stream(state: SequenceState, stream: RandomStream) -> SequenceState:
-    row = replace(state.rows[0][0], stream=stream)
-    return SequenceState(state.model, ((row,),), stream.seed)
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
@@ -404,12 +391,13 @@ def _environment() -> TemplateSandbox:
         "ban": ban,
     }
     made.filters |= {
+        # With a context, or Jinja would compute them where a template is compiled.
         GENERATE: _generate,
         CAPTURED: _captured,
-        SPECIAL: pass_context(_special),
+        SPECIAL: pass_context(lambda _, text: special_text(text)),
         STEP: pass_context(_step),
         SIZED: pass_context(_sized),
-        CONCATENATE: pass_context(_concatenated),
+        CONCATENATE: pass_context(lambda _, values: concatenated(values)),
     }
     return made
 
@@ -439,11 +427,3 @@ def _step(context: Context, value: Any) -> Any:
 def _sized(context: Context, value: Any) -> Any:
     usage().value(value)
     return value
-
-
-def _special(context: Context, text: str) -> str:
-    return special_text(text)
-
-
-def _concatenated(context: Context, values: list[Any]) -> str:
-    return concatenated(values)

@@ -44,7 +44,3 @@ class ChatStream(Closing, Generic[ChatT]):
     def close(self) -> None:
         """End the work, wherever it is."""
         self._stream.close()
-
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        await self._stream.aclose()
