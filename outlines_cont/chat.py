@@ -153,10 +153,9 @@ class Chat(Immutable):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the last reply that have no result yet; of one that was cut (`finish_reason` is `length`) those that are whole."""
-        last = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].message["role"] != "tool"), None)
-        calls = self._turns[last].message.get("tool_calls") or () if last is not None else ()
-        answered = len(self._turns) - 1 - last if last is not None else 0
-        return tuple(self._call(call) for call in calls[answered:])
+        messages = [turn.message for turn in reversed(self._turns)]
+        answered, last = next(((i, said) for i, said in enumerate(messages) if said["role"] != "tool"), (0, {}))
+        return tuple(self._call(call) for call in (last.get("tool_calls") or ())[answered:])
 
     @property
     def state(self) -> SequenceState:
@@ -271,14 +270,12 @@ class Chat(Immutable):
             )
         self._check(generator)
         options = with_ends(options, [self])
-        chat = self if tools is None else self._copy_with(state=self.state)._set_tools(tools)
+        chat = self._with_tools(tools, state=self.state)
         piece = chat.state.rows[0][0].piece
-        if chat._may_call(generator, bool(tools)) or (
-            chat._tools and (piece is None or piece.source != generator.source)
-        ):
-            return chat._with_calls(
-                chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options)
-            )
+        is_own = piece is not None and piece.source == generator.source
+        if chat._may_call(generator, bool(tools)) or (chat._tools and not is_own):
+            reply, told = chat._tool_reply(generator), chat._turns[-1].text or ""
+            return chat._with_calls(reply.resumed(chat.state, told, options))
         return chat._with_reply(continuous(generator).resume(chat.state, **options))
 
     @classmethod
@@ -305,8 +302,7 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        if tools is not None:
-            chats = [chat._copy_with()._set_tools(tools) for chat in chats]
+        chats = [chat._with_tools(tools) for chat in chats]
         may_call = chats[0]._may_call(generator, bool(tools))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
@@ -353,47 +349,22 @@ class Chat(Immutable):
             As `assistant` does, for arguments that can be checked at once.
             OptionError: `retract` in a reply that may call.
         """
-        if tools is not None:
-            return (
-                self._copy_with()
-                ._set_tools(tools)
-                ._open_stream(generator, bool(tools), top, retract, partial, rng, options)
-            )
-        return self._open_stream(generator, False, top, retract, partial, rng, options)
-
-    def _open_stream(
-        self,
-        generator: Generator | None,
-        is_asked: bool,
-        top: int,
-        retract: bool,
-        partial: bool,
-        rng: Rng,
-        options: PieceOptions,
-    ) -> ChatStream[Self]:
-        may_call = self._may_call(generator, is_asked)
+        chat = self._with_tools(tools)
+        may_call = chat._may_call(generator, bool(tools))
         generator = generate.text(self.model) if generator is None else generator
-        self._check(generator)
-        if may_call:
-            if retract:
-                raise OptionError(
-                    "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
-                    "retract",
-                )
-            calling = ToolStream(
-                self._tool_reply(generator),
-                self.state,
-                self._num_calls,
-                top=top,
-                partial=partial,
-                rng=rng,
-                options=with_ends(options, [self]),
+        chat._check(generator)
+        options = with_ends(options, [chat])
+        if may_call and retract:
+            raise OptionError(
+                "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
+                "retract",
             )
-            return ChatStream(calling, self._with_calls)
-        stream = continuous(generator).stream(
-            self.state, top=top, retract=retract, partial=partial, rng=rng, **with_ends(options, [self])
-        )
-        return ChatStream(stream, self._with_reply)
+        if may_call:
+            reply, first = chat._tool_reply(generator), chat._num_calls
+            calling = ToolStream(reply, chat.state, first, top=top, partial=partial, rng=rng, options=options)
+            return ChatStream(calling, chat._with_calls)
+        stream = continuous(generator).stream(chat.state, top=top, retract=retract, partial=partial, rng=rng, **options)
+        return ChatStream(stream, chat._with_reply)
 
     @classmethod
     def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
@@ -505,9 +476,8 @@ class Chat(Immutable):
         """Whether model, template and messages are equal; computed states are ignored."""
         if not isinstance(other, Chat):
             return NotImplemented
-        return self._template == other._template and [t.message for t in self._turns] == [
-            t.message for t in other._turns
-        ]
+        messages, others = ([turn.message for turn in chat._turns] for chat in (self, other))
+        return self._template == other._template and messages == others
 
     def __hash__(self) -> int:
         return hash((id(self.model), self.template, str(self)))
@@ -525,8 +495,11 @@ class Chat(Immutable):
     def _is_reply(self) -> bool:
         return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
 
+    def _with_tools(self, tools: Sequence[Any] | None, **changes: Any) -> Self:
+        """Return the conversation with other tools and no known state; None leaves it as it is."""
+        return self if tools is None else self._copy_with(**changes)._set_tools(tools)
+
     def _set_tools(self, tools: Sequence[Any]) -> Self:
-        """Set the tools of a conversation that was not returned yet."""
         if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
             raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
         self._tools = tuple(Tool.of(tool) for tool in tools)
@@ -554,11 +527,9 @@ class Chat(Immutable):
 
     def _call(self, call: Mapping[str, Any]) -> ToolCall:
         """Return a call of a message with the values and the function of its tool."""
-        name, arguments = call["function"]["name"], call_arguments(call["function"])
+        name, arguments, id_ = call["function"]["name"], call_arguments(call["function"]), call.get("id", "")
         tool = next((tool for tool in self._tools if tool.name == name), None)
-        if tool is None:
-            return ToolCall(name, arguments, call.get("id", ""))
-        return ToolCall(name, tool.values(arguments), call.get("id", ""), tool.function)
+        return ToolCall(name, tool.values(arguments), id_, tool.function) if tool else ToolCall(name, arguments, id_)
 
     def _check(self, generator: object) -> None:
         if not isinstance(generator, Generator):
@@ -618,12 +589,8 @@ class Chat(Immutable):
         """Return the conversation with a text at the end of the reply, or as a new one."""
         if not self._is_reply or self._turns[-1].message.get("tool_calls"):
             return self.message({"role": "assistant", "content": text})
-        state = (
-            self.state + self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids)
-            if text
-            else self.state
-        )
-        return self._with_extended_reply(text, None, state)
+        added = self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids) if text else []
+        return self._with_extended_reply(text, None, self.state + added if text else self.state)
 
     def _with_reply(self, state: SequenceState) -> Self:
         """Return the conversation with the reply that a state ends with."""
@@ -641,9 +608,7 @@ class Chat(Immutable):
         """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
         length = len(before.token_ids) - 1
         is_new = before.logits is None and before.cached < length
-        is_kept = (
-            after.kv is not None and after.cached >= length and after.token_ids[:length] == before.token_ids[:length]
-        )
+        is_kept = after.cached >= length and after.token_ids[:length] == before.token_ids[:length]
         if is_new and is_kept and after.kv is not None:
             self._state = replace(self.state, rows=((replace(before, kv=after.kv[:length]),),))
 
