@@ -66,8 +66,6 @@ class _TurnRecord(BaseModel):
 
 
 class _Record(BaseModel):
-    """A conversation in a file."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
     turns: list[_TurnRecord]
     options: dict[str, Any]

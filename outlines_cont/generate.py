@@ -309,7 +309,6 @@ def _copied(argument: Any) -> Any:
 
 
 def _unpickled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
-    """Return a generator that was pickled."""
     generator: Generator = globals()[name](*args, **options)
     return generator
 
@@ -554,7 +553,6 @@ def _constrained(
 
 
 def _complete(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
-    """Return a generator with more policies and a draft for every call."""
     open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(policies) if policies else ()
     return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator

@@ -146,7 +146,6 @@ def _without_title(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argument_docs(doc: str) -> dict[str, str]:
-    """Return what the section on arguments of a docstring says of each."""
     parts = _SECTION.split(doc, maxsplit=1)
     found: dict[str, str] = {}
     for line in (parts[-1] if len(parts) > 1 else "").splitlines():

@@ -50,11 +50,9 @@ class _Function(Controller):
         self._function = function
 
     def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
-        """Call the function."""
         return self._function(branch_index, last_backtrack, last_append)
 
     def fork(self) -> Self:
-        """Return the same."""
         return self
 
 

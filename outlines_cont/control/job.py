@@ -297,7 +297,6 @@ class ControlJob(Job):
             self.events.append(Capture(fork.index, name, text))
 
     def _cancel(self, row: ControlledRow) -> None:
-        """Cancel a fork: it keeps its text, but not its keys and values."""
         error = ProgramCancelled(
             f"expected fork {row.fork_index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
             "over its events. Its text is what there was of it."

@@ -142,7 +142,6 @@ class ControlledRow(Row):
         self.begin_policies(piece.policies)
 
     def _close_piece(self) -> None:
-        """Note how the piece has ended; the row goes on."""
         self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
         self.finish_reason = ""
         self._leave_piece()

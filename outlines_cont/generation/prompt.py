@@ -196,7 +196,6 @@ def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
 
 
 def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
-    """Return the row with `stream` as that of the sample with this index."""
     return replace(row, stream=replace(stream, sample=sample))
 
 

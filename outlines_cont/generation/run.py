@@ -235,7 +235,6 @@ class Run:
 
     @cached_property
     def _report(self) -> Callable[..., None]:
-        """The function that reports progress; it does nothing without `on_progress`."""
         report = self._options.on_progress
         return _report_nothing if report is None else ProgressReporter(report, self._progress)
 
@@ -257,7 +256,6 @@ class Run:
         return engine_of(self.maker.model)
 
     def _make_job(self) -> Job:
-        """Return the job of the rows that can run."""
         sampler, model = self.maker.sampler, self.maker.model
         if isinstance(sampler, BeamSearch):
             entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
@@ -271,7 +269,6 @@ class Run:
 
     @property
     def _places(self) -> list[range]:
-        """For each batch entry the indices of its samples."""
         samples = self.num_samples
         return [range(b * samples, (b + 1) * samples) for b in range(self.batch_size)]
 
@@ -298,7 +295,6 @@ class Run:
         ]
 
     def _warn_of_cuts(self) -> None:
-        """Warn where the default of `max_tokens` has cut a text."""
         if self._options.has_max_tokens:
             return
         limit = self._options.max_tokens
@@ -398,7 +394,6 @@ def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
 
 
 def _fork_rows(prompt: Any, count: int) -> Any:
-    """Return a prompt with `count` forks of every row of its states; texts as they are."""
     if isinstance(prompt, list | tuple):
         return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
     return prompt.fork(count) if isinstance(prompt, SequenceState) else prompt

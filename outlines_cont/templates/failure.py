@@ -62,7 +62,6 @@ def failure(
 
 
 def _advice(message: str | None, name: str) -> str:
-    """Return advice on how to give an undefined name its value."""
     if message is None or not message.endswith("is undefined"):
         return ""  # of a value that lacks an attribute
     return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."
@@ -104,6 +103,5 @@ def _shown(source: str, line: int | None) -> str:
 
 
 def _line(traceback: TracebackType | None, template: JinjaTemplate) -> int | None:
-    """Return the line of the template that an error has passed last."""
     lines = [line for frame, line in walk_tb(traceback) if frame.f_code.co_filename == _FILE]
     return template.get_corresponding_lineno(lines[-1]) if lines else None

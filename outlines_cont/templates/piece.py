@@ -97,8 +97,6 @@ def piece_of(
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """A call of a function of `generate`."""
-
     kind: str
     args: tuple[Any, ...]
     options: Mapping[str, Any]

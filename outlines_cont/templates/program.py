@@ -212,7 +212,6 @@ class TemplateProgram:
         raise TemplateError("expected a template that ends after an error, but it goes on")
 
     def _throw(self, error: Exception) -> TemplatePiece:
-        """Raise an error in the template, where it waits."""
         assert self._main is not None
         return self._main.throw(error)
 
@@ -237,7 +236,6 @@ class TemplateProgram:
             traceback.clear_frames(error.__traceback__)  # they hold keys and values
 
     def _begin(self, piece: TemplatePiece) -> None:
-        """Begin a piece after what was written."""
         self._flush()
         run = Run(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
         self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
@@ -245,7 +243,6 @@ class TemplateProgram:
         self.run = run
 
     def _add_piece(self, piece: TemplatePiece) -> Any:
-        """Add a finished piece to the state; return its value."""
         assert self.run is not None
         before, run, self.run = self._state, self.run, None
         generator = piece.generator

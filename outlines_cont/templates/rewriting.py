@@ -129,13 +129,11 @@ def _texts(tree: nodes.Template) -> tuple[str, ...]:
 
 
 def _kind(node: nodes.Node) -> str | None:
-    """Return the function by which a call generates; None for any other call."""
     is_call = isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in KINDS
     return node.node.name if is_call else None  # type: ignore[attr-defined]
 
 
 def _name(call: nodes.Call) -> str | None:
-    """Return the name of what a call generates, where it stands there as a text."""
     first = call.args[0] if call.args else next((pair.value for pair in call.kwargs if pair.key == "name"), None)
     return first.value if isinstance(first, nodes.Const) and isinstance(first.value, str) else None
 
@@ -165,7 +163,6 @@ def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
 
 
 def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
-    """Refuse names that mean two things."""
     own = _own_sets(tree)
     inside = {call for node in own.values() for call in (node, *node.find_all(nodes.Call))}
     for call in tree.find_all(nodes.Call):
@@ -195,12 +192,6 @@ def _looked_up(tree: nodes.Template, generated: frozenset[str]) -> frozenset[str
 
 
 class _Rewriter(NodeTransformer):
-    """Changes a tree.
-
-    Attributes:
-        in_loops: names that are generated in loops.
-    """
-
     def __init__(self, looked_up: frozenset[str], special: bool) -> None:
         self.in_loops: set[str] = set()
         self._looked_up = looked_up
@@ -221,7 +212,6 @@ class _Rewriter(NodeTransformer):
         }
 
     def get_visitor(self, node: nodes.Node) -> Any:
-        """Return the method that transforms a node; None to visit its children only."""
         return self._changes.get(type(node))
 
     def _loop(self, node: nodes.For) -> nodes.Node:
@@ -288,7 +278,6 @@ class _Rewriter(NodeTransformer):
         return node
 
     def _data(self, node: nodes.TemplateData) -> nodes.Node:
-        """Mark text of the template."""
         return _filter(nodes.Const(node.data), SPECIAL, _place(node))
 
     def _comparison(self, node: nodes.Compare) -> nodes.Node:

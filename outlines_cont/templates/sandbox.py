@@ -125,14 +125,12 @@ class TemplateSandbox(BoundedSandbox):
 
 
 def _range(*bounds: int) -> range:
-    """Return a range that is no longer than there may be steps."""
     found = range(*bounds)
     usage().rounds(len(found))
     return found
 
 
 def _written(value: Any) -> Any:
-    """Return the text of a value that is written."""
     if isinstance(value, str | Undefined):
         return value
     usage().value(value)

@@ -331,8 +331,6 @@ class Template:
 
 
 class _Streams:
-    """The random numbers of rows."""
-
     def __init__(self, rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool) -> None:
         own = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
         size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
@@ -381,7 +379,6 @@ def _window(model: LanguageModel) -> int:
 
 @cache
 def _environment() -> TemplateSandbox:
-    """Return the environment of all templates."""
     made = TemplateSandbox()
     made.globals |= {
         "greedy": greedy,

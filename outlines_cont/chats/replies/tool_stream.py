@@ -149,7 +149,6 @@ class ToolStream(Closing):
 
 
 def _call_events(calls: OpenCalls, event: StreamEvent) -> Iterator[StreamEvent]:
-    """Yield an event for each call that the text of an event belongs to."""
     news = list(calls.push(event.text))
     if not news:
         yield replace(event, text="")
