@@ -10,10 +10,12 @@ import asyncio
 import builtins
 import json as json_module
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from types import FunctionType
 from typing import Any, ParamSpec, Unpack
 
@@ -45,6 +47,9 @@ from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options
+
+_NUM_GENERATORS = 64
+_making = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -565,3 +570,35 @@ def _source(kind: str, value: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
 
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
+
+
+def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
+    """Return `make(model)`; of equal calls, as in a loop or for many rows, one is made. The last 64 of a model are kept.
+
+    Args:
+        model: what writes.
+        make: a call of a function of this module that lacks its model, with arguments by name.
+    """
+    try:
+        key = (make.func, _key_of(make.keywords))
+        hash(key)
+    except TypeError:  # nothing to look it up by
+        return make(model)
+    known: OrderedDict[object, Generator] = model.memo.setdefault("generators", OrderedDict())
+    # Many programs, or rows of templates, that begin at once in several threads would all make the same.
+    with _making:
+        generator = known.pop(key, None) or make(model)
+        known[key] = generator
+        if len(known) > _NUM_GENERATORS:
+            known.popitem(last=False)
+    return generator
+
+
+def _key_of(arguments: dict[str, Any]) -> Any:
+    """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
+    return tuple(
+        (name, json_module.dumps(dict(value) if isinstance(value, Mapping) else value))
+        if isinstance(value, Mapping | list | tuple | str | int | float | None)
+        else (name, builtins.type(value), value)
+        for name, value in arguments.items()
+    )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from outlines_cont.checks import shortened
-from outlines_cont.control.fork_driver import Action, ForkDriver, ForkPlan, ForkView
+from outlines_cont.control.fork_driver import ForkDriver, ForkPlan, ForkView
 from outlines_cont.errors import ScriptError
 from outlines_cont.policies.branch import Branch, check_mask
 
@@ -74,7 +74,7 @@ class ControllerDriver(ForkDriver):
         view.reserve(len(branches) - 1)
         self._branch_index = 0
         forks = [ControllerDriver(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
-        return [ForkPlan(driver, Action(branch)) for driver, branch in zip([self, *forks], branches, strict=False)]
+        return [ForkPlan(driver, branch) for driver, branch in zip([self, *forks], branches, strict=False)]
 
     def _check(self, branches: object, view: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):

@@ -54,25 +54,6 @@ Then = Branch | ForkPiece | Wait | Read | End
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Action:
-    """What a fork does next: keep its first tokens, append some, then one thing.
-
-    Attributes:
-        then: what comes after that.
-        keep: how many of all its tokens stay, None for all.
-        token_ids: what is appended to them.
-        captures: names and texts that were captured since the last action.
-        log: what was logged since then.
-    """
-
-    then: Then
-    keep: int | None = None
-    token_ids: tuple[int, ...] = ()
-    captures: tuple[tuple[str, str], ...] = ()
-    log: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class PieceOutcome:
     """How a piece has ended.
 
@@ -136,14 +117,22 @@ class ForkDriver(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPlan:
-    """How one of several forks goes on.
+    """What a fork does next: keep its first tokens, append some, then one thing.
 
     Attributes:
         driver: decides what it does from here on.
-        action: what it does next.
-        parent: the index of the plan that it has left.
+        then: what comes after that.
+        keep: how many of all its tokens stay, None for all.
+        token_ids: what is appended to them.
+        captures: names and texts that were captured since the last plan.
+        log: what was logged since then.
+        parent: of several forks, the index of the plan that it has left.
     """
 
     driver: ForkDriver
-    action: Action
+    then: Then
+    keep: int | None = None
+    token_ids: tuple[int, ...] = ()
+    captures: tuple[tuple[str, str], ...] = ()
+    log: str = ""
     parent: int = 0

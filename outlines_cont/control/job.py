@@ -20,7 +20,7 @@ from typing import Any
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
-from outlines_cont.control.fork_driver import Action, ForkPlan, ForkView
+from outlines_cont.control.fork_driver import ForkPlan, ForkView
 from outlines_cont.control.fork_result import MAX_LOG, Fork
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
@@ -277,22 +277,21 @@ class ControlJob(Job):
     def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
         """Apply the actions of the drivers to a row and its forks."""
         group = row.split(len(plans))
-        self._note(row, plans[0].action)
+        self._note(row, plans[0])
         for fork, plan in zip(group[1:], plans[1:], strict=True):
             parent = self.forks[group[plan.parent].fork_index]
             fork.fork_index = len(self.forks)
             self.forks.append(Fork(fork.fork_index, parent.index, captures={**parent.captures}))
             self.events.append(Forked(parent.index, fork.fork_index))
-            self._note(fork, plan.action)
+            self._note(fork, plan)
         for one, plan in zip(group, plans, strict=True):
-            one.driver = plan.driver
-            one.act(plan.action)
+            one.act(plan)
         return [*group]
 
-    def _note(self, row: ControlledRow, action: Action) -> None:
+    def _note(self, row: ControlledRow, plan: ForkPlan) -> None:
         fork = self.forks[row.fork_index]
-        fork.log = (fork.log + action.log)[-MAX_LOG:]
-        for name, text in action.captures:
+        fork.log = (fork.log + plan.log)[-MAX_LOG:]
+        for name, text in plan.captures:
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, Wait
+from outlines_cont.control.fork_driver import End, ForkDriver, ForkPiece, ForkPlan, PieceOutcome, Read, Wait
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import BudgetError, DeadEnd
@@ -86,11 +86,12 @@ class ControlledRow(Row):
         if self._piece is None and self.want is Want.WAIT and not self.has_ended and not self.waits_for:
             self.want = Want.ASK
 
-    def act(self, action: Action) -> None:
-        """Apply an action of the driver."""
+    def act(self, plan: ForkPlan) -> None:
+        """Do what the driver has planned, and ask that of the plan from now on."""
+        self.driver = plan.driver
         self.want, self.outcome, self.driver_error = Want.WAIT, None, None
         self.is_idle = self.feeds_before_asking = False
-        self.guarded(lambda: self._act(action))
+        self.guarded(lambda: self._act(plan))
 
     def finish(self) -> None:
         """End the row at the request of its driver."""
@@ -107,15 +108,15 @@ class ControlledRow(Row):
     def _reads_ahead(self) -> bool:
         return self.driver.speculates or self.feeds_before_asking
 
-    def _act(self, action: Action) -> None:
-        count = 0 if action.keep is None else len(self.token_ids) - action.keep
+    def _act(self, plan: ForkPlan) -> None:
+        count = 0 if plan.keep is None else len(self.token_ids) - plan.keep
         if count > 0:
             self.rewind(count)
-        if action.token_ids:
-            self.append_all([*action.token_ids], APPENDED if count > 0 else FORCED)
+        if plan.token_ids:
+            self.append_all([*plan.token_ids], APPENDED if count > 0 else FORCED)
         if self.has_ended:
             return
-        match action.then:
+        match plan.then:
             case End(error, trace):
                 self.trace = trace
                 if error is not None:

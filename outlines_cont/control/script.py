@@ -16,7 +16,6 @@ from typing import Any, NoReturn, TypeVar
 
 from outlines_cont.checks import is_int, shortened
 from outlines_cont.control.fork_driver import (
-    Action,
     End,
     ForkDriver,
     ForkPlan,
@@ -356,9 +355,9 @@ class ScriptDriver(ForkDriver):
             if not isinstance(found, JournalEntry):
                 break
             answer = found
-        action = Action(found, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
+        added, captures = tuple(self.token_ids[self._kept :]), tuple(self._captures)
+        plans = [ForkPlan(self, found, self._kept, added, captures, self._log, parent)]
         self._captures, self._log = [], ""
-        plans = [ForkPlan(self, action, parent)]
         for fork in forks:
             plans += fork._run(view, None, index + len(plans), index)
         return plans

@@ -226,6 +226,13 @@ def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
         )
 
 
+def check_one_constraint(given: Mapping[str, object]) -> None:
+    """Raise `OptionError` where more than one of some constraints is not None."""
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
+
+
 def check_beside_stop(stop_at: Sequence[str], **flags: bool) -> None:
     """Raise `OptionError` for a flag that says something about stop texts where none are given."""
     for name, flag in flags.items():
