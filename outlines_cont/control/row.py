@@ -102,8 +102,6 @@ class ControlledRow(Row):
         self._piece = None
         super().fail(error)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
     @property
     def _reads_ahead(self) -> bool:
         return self.driver.speculates or self.feeds_before_asking

@@ -329,8 +329,6 @@ class ScriptDriver(ForkDriver):
         """Write to the log."""
         self._log = (self._log + line + "\n")[-MAX_LOG:]
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
     def _run(self, view: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
         """Send the script an answer, and answer it as long as that takes no token of the model; return its plan and its forks'.
 

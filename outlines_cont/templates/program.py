@@ -172,8 +172,6 @@ class TemplateProgram:
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
     async def _write(self) -> None:
         """Run the template; what it writes between two pieces is put into the state when the second one begins."""
         parts = self._template.root_render_func(self._template.new_context({**self._values}))

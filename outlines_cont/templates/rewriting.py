@@ -293,8 +293,6 @@ class _Rewriter(NodeTransformer):
         self.generic_visit(node)
         return _filter(nodes.List(node.nodes, lineno=node.lineno), CONCATENATE, _place(node))
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
     def _all(self, parts: list[Any]) -> list[Any]:
         found: list[Any] = []
         for part in parts:
