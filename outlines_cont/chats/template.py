@@ -47,25 +47,19 @@ class ChatTemplate:
             OptionError: the template reads no such option.
             ChatError: it is not valid Jinja.
         """
-        found = cls._find(model, source, options, tools)
-        if found.source is not None:
-            names_read(found.source)
+        if source is None:
+            tokenizer = getattr(model.tokenizer, "hugging_face", None)
+            found = getattr(tokenizer, "chat_template", None)
+            if isinstance(found, Mapping):
+                found = found.get("tool_use" if tools and "tool_use" in found else "default")
+            if not isinstance(found, str) and type(tokenizer).__name__ == "MistralCommonBackend":
+                return cls(model, None, options)
+            source = found
+        if isinstance(source, str):
+            names_read(source)
             for name in options:
-                check_option(name, found.source)
-        return found
-
-    @classmethod
-    def _find(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
-        if source is not None:
+                check_option(name, source)
             return cls(model, source, options)
-        tokenizer = getattr(model.tokenizer, "hugging_face", None)
-        found = getattr(tokenizer, "chat_template", None)
-        if isinstance(found, Mapping):
-            found = found.get("tool_use" if tools and "tool_use" in found else "default")
-        if isinstance(found, str):
-            return cls(model, found, options)
-        if type(tokenizer).__name__ == "MistralCommonBackend":
-            return cls(model, None, options)
         raise NoChatTemplate(
             f"expected a model whose tokenizer has a chat template, got {model!r}, whose tokenizer has none: it is probably no chat "
             "model. Take one that is (often named `...-Instruct` or `...-Chat`), or give a Jinja template: `Chat(model, template=...)`."
@@ -88,8 +82,7 @@ class ChatTemplate:
         checked = _checked(messages)
         for message in checked:
             check_role(message["role"], self.source)
-        goes_on = is_open and checked[-1]["role"] == "assistant"
-        flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
+        flags = _flags(checked, is_open)
         if self.source is None:
             return self._ids_of_tokenizer(checked, tools, flags)
         names = control_names_of(self.model.tokenizer)
@@ -139,9 +132,7 @@ class ChatTemplate:
             raise ChatError(
                 "expected a template in Jinja, got a tokenizer of mistral-common, which makes ids and no text"
             )
-        goes_on = is_open and messages[-1]["role"] == "assistant"
-        flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
-        return self._text(_checked(messages), tools, flags)
+        return self._text(_checked(messages), tools, _flags(messages, is_open))
 
     def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
         given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
@@ -167,6 +158,11 @@ class ChatTemplate:
         except Exception as error:  # whatever mistral-common finds wrong with them
             raise ChatError(f"expected messages that mistral-common takes, got {_shown(messages)}: {error}") from error
         return list(ids)
+
+
+def _flags(messages: Sequence[Message], is_open: bool) -> dict[str, bool]:
+    goes_on = is_open and messages[-1]["role"] == "assistant"
+    return {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
 
 
 def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -44,17 +44,22 @@ class ToolReply:
             OptionError: `stop_at` is given, and calls begin with text.
         """
         done = _parts(continuous(self.writer)(list(states), rng=rng, **self.begin(options)))
-        nexts = [self.next(before, state) for before, state in zip(states, done, strict=True)]
-        for index in (index for index, kind in enumerate(nexts) if kind == "text"):
-            rest = self.rest(states[index], done[index], options)
-            done[index] = cut(done[index])
-            if rest is not None:
-                (done[index],) = _parts(continuous(self.writer).resume(done[index], **rest))
-        calling = [index for index, kind in enumerate(nexts) if kind == "calls"]
-        for index in calling:
-            done[index] = self.called(done[index])
-        for index, part in self._continued(calling, states, done, options) if calling else ():
-            done[index] = part
+        calling: dict[int | None, tuple[PieceOptions, list[int]]] = {}
+        for index, before in enumerate(states):
+            kind = self.next(before, done[index])
+            if kind == "nothing":
+                continue
+            going = self.called(done[index]) if kind == "calls" else cut(done[index])
+            rest = self.rest(before, going, options)
+            done[index] = going if rest is not None else cut(going)
+            if rest is not None and kind == "calls":
+                calling.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
+            elif rest is not None:
+                (done[index],) = _parts(continuous(self.writer).resume(going, **rest))
+        for rest, members in calling.values():
+            parts = _parts(continuous(self.caller)([done[index] for index in members], **rest))
+            for index, part in zip(members, parts, strict=True):
+                done[index] = part
         return done
 
     def resumed(self, state: SequenceState, told: str, options: PieceOptions) -> SequenceState:
@@ -74,7 +79,7 @@ class ToolReply:
         if row.piece is None and row.token_ids[-1] == self.marker_id:
             return caller(state, **options)
         done = continuous(self.writer).resume(state, **self.begin(options))
-        kind = self._follows(done, told + str(done)[len(str(state)) :])
+        kind = self.next(state, done, told)
         if kind == "nothing":
             return done
         going = self.called(done) if kind == "calls" else cut(done)
@@ -99,12 +104,15 @@ class ToolReply:
             )
         return {**options, "stop_at": self.marker, "keep_stop": True}
 
-    def next(self, before: SequenceState, done: SequenceState) -> Literal["nothing", "text", "calls"]:
-        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning."""
-        return self._follows(done, str(done)[len(str(before)) :])
+    def next(self, before: SequenceState, done: SequenceState, told: str = "") -> Literal["nothing", "text", "calls"]:
+        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning.
 
-    def _follows(self, done: SequenceState, text: str) -> Literal["nothing", "text", "calls"]:
-        row = done.rows[0][0]
+        Args:
+            before: the state that the text goes on from.
+            done: the state that ends with it.
+            told: what of the reply `before` ends with.
+        """
+        row, text = done.rows[0][0], told + str(done)[len(str(before)) :]
         if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
             return "nothing"
         return "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
@@ -116,9 +124,8 @@ class ToolReply:
     @property
     def caller(self) -> Generator:
         """The generator of the rest of calls."""
-        return generate.fsm(
-            self.writer.model, self.form.expression(self.tools, self.marker), sampler=self.writer.sampler
-        )
+        language = self.form.expression(self.tools, self.marker)
+        return generate.fsm(self.writer.model, language, sampler=self.writer.sampler)
 
     def rest(self, before: SequenceState, done: SequenceState, options: PieceOptions) -> PieceOptions | None:
         """Return the options for the rest of a reply, None where no token is left of it."""
@@ -141,28 +148,6 @@ class ToolReply:
         """The special token that begins a call, if one does."""
         special = self.writer.model.tokenizer.special_tokens
         return next((i for i, name in sorted(special.items()) if name == self.marker), None)
-
-    def _continued(
-        self,
-        indices: Sequence[int],
-        states: Sequence[SequenceState],
-        done: Sequence[SequenceState],
-        options: PieceOptions,
-    ) -> list[tuple[int, SequenceState]]:
-        """Return some rows with the rest of their calls, in as many tokens as are left of the reply."""
-        caller = continuous(self.caller)
-        left: list[tuple[int, SequenceState]] = []
-        groups: dict[int | None, tuple[PieceOptions, list[int]]] = {}
-        for index in indices:
-            rest = self.rest(states[index], done[index], options)
-            if rest is None:
-                left.append((index, cut(done[index])))
-            else:
-                groups.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
-        for rest, members in groups.values():
-            parts = _parts(caller([done[index] for index in members], **rest))
-            left += zip(members, parts, strict=True)
-        return left
 
 
 def _parts(state: SequenceState) -> list[SequenceState]:
