@@ -65,7 +65,8 @@ class ControlledRow(Row):
     @property
     def feeds_all(self) -> bool:
         """While its driver is asked what comes after them, tokens may be fed."""
-        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and self._reads_ahead)
+        reads_ahead = self.driver.speculates or self.feeds_before_asking
+        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and reads_ahead)
 
     @property
     def is_askable(self) -> bool:
@@ -81,8 +82,10 @@ class ControlledRow(Row):
             return
         if self._piece is not None:
             super().plan()
-            if self.has_ended and self._piece is not None:
-                self._close_piece()
+            if self.has_ended and self._piece is not None:  # the row goes on
+                self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
+                self.finish_reason = ""
+                self._leave_piece()
         if self._piece is None and self.want is Want.WAIT and not self.has_ended and not self.waits_for:
             self.want = Want.ASK
 
@@ -101,10 +104,6 @@ class ControlledRow(Row):
         """End the row with its own error."""
         self._piece = None
         super().fail(error)
-
-    @property
-    def _reads_ahead(self) -> bool:
-        return self.driver.speculates or self.feeds_before_asking
 
     def _act(self, plan: ForkPlan) -> None:
         count = 0 if plan.keep is None else len(self.token_ids) - plan.keep
@@ -139,11 +138,6 @@ class ControlledRow(Row):
         self.limits = self._own_limits.up_to(None if piece.max_tokens is None else self.piece_start + piece.max_tokens)
         self.draft = None if piece.draft is None else RowDraft(piece.draft)
         self.begin_policies(piece.policies)
-
-    def _close_piece(self) -> None:
-        self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
-        self.finish_reason = ""
-        self._leave_piece()
 
     def _leave_piece(self) -> None:
         self._piece, self.draft = None, None

@@ -236,7 +236,7 @@ class Run:
     @cached_property
     def _report(self) -> Callable[..., None]:
         report = self._options.on_progress
-        return _report_nothing if report is None else ProgressReporter(report, self._progress)
+        return (lambda **_: None) if report is None else ProgressReporter(report, self._progress)
 
     def _progress(self) -> tuple[int, int, int, int]:
         """Return how many texts there are, have ended and have failed, and how many tokens they have."""
@@ -313,7 +313,15 @@ class Run:
         state = self._state_of(self.results)
         if not isinstance(self.maker.sampler, BestOf):
             return state
-        return _best_of_each(state, self.maker.sampler.samples, self.is_whole)
+        count = self.maker.sampler.samples
+        starts = range(0, state.num_samples, count)
+        return replace(
+            state, rows=tuple(tuple(self._best(group[i : i + count]) for i in starts) for group in state.rows)
+        )
+
+    def _best(self, rows: Sequence[StateRow]) -> StateRow:
+        """Return the best of some samples; one that was cut only where none is whole."""
+        return best_row([row for row in rows if row.error is None and self.is_whole(row)] or rows)
 
     def leave(self) -> SequenceState:
         """End the run where it is, and return its state."""
@@ -382,10 +390,6 @@ class Run:
                 ) from row.error
 
 
-def _report_nothing(*, is_over: bool = False) -> None:
-    """Report no progress."""
-
-
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
     """Return S for `open_prompt`; the forks of a state for `best_of` are as many as they are."""
     items = prompt if isinstance(prompt, list | tuple) else [prompt]
@@ -397,17 +401,6 @@ def _fork_rows(prompt: Any, count: int) -> Any:
     if isinstance(prompt, list | tuple):
         return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
     return prompt.fork(count) if isinstance(prompt, SequenceState) else prompt
-
-
-def _best_of_each(state: SequenceState, count: int, is_whole: Callable[[StateRow], bool]) -> SequenceState:
-    """Return the best of every `count` neighbouring samples; one that was cut only where none is whole."""
-    starts = range(0, state.num_samples, count)
-    rows = tuple(tuple(_best(group[i : i + count], is_whole) for i in starts) for group in state.rows)
-    return replace(state, rows=rows)
-
-
-def _best(rows: Sequence[StateRow], is_whole: Callable[[StateRow], bool]) -> StateRow:
-    return best_row([row for row in rows if row.error is None and is_whole(row)] or rows)
 
 
 def _random_streams(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:

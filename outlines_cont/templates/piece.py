@@ -17,7 +17,7 @@ from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOp
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.unknown_option import unknown_option
+from outlines_cont.unknown_option import names_of, unknown_option
 
 _Made = Generator | partial[Generator]
 _OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
@@ -137,15 +137,11 @@ def _grammar(name: Any, grammar: Any, *, start: str = "start", force: bool = Tru
     return name, partial(generate.cfg, grammar=grammar, start=start, force=force, **options)
 
 
-def _names_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(n for n, p in signature(function).parameters.items() if p.kind is Parameter.KEYWORD_ONLY)
-
-
 KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...]]] = {
     "gen": (_gen, ()),
     "choice": (_choice, ()),
-    "json": (_json, (*_names_of(fsm.json_schema), "max_retries")),
-    "grammar": (_grammar, _names_of(fsm.grammar)),
+    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries")),
+    "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:])),
 }
 """The functions by which a template generates, and their options besides their own."""
 

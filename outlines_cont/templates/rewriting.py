@@ -108,7 +108,8 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     own = frozenset(KINDS) | given | {CAPTURES}
     names = _undeclared(tree) - own - generated
     texts = _texts(tree)
-    rewriter = _Rewriter(_looked_up(tree, generated), special)
+    # A generated name that is `set` is a variable of Jinja; others are read as what was generated last.
+    rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
     return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
 
@@ -147,10 +148,6 @@ def _refused(node: nodes.Node, message: str) -> TemplateError:
     return TemplateError(f"{where(place, place.column)}: {message}.", int(place), place.column)
 
 
-def _stores(tree: nodes.Node) -> Iterator[nodes.Name]:
-    return (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
-
-
 def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
     """Return the names that are set to what is generated under them, as in `{% set n = gen("n") | int %}`, with what they are set to."""
     found: dict[nodes.Name, nodes.Node] = {}
@@ -173,7 +170,7 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
                 f"expected one meaning of `{generated_name}`, which is `set` elsewhere. Write `{{% set {generated_name} = ... %}}` here, "
                 "too",
             )
-    for name in _stores(tree):
+    for name in (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")):
         if name.name in KINDS or name.name == CAPTURES:
             raise _refused(
                 name, f"expected another name than `{name.name}`, which generates here, got it as a variable"
@@ -184,11 +181,6 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
                 f"expected one meaning of `{name.name}`, which is generated, got a variable of the same name. Give one of them another "
                 "name",
             )
-
-
-def _looked_up(tree: nodes.Template, generated: frozenset[str]) -> frozenset[str]:
-    """Return the generated names that are read as what was generated last; one that is `set` is a variable of Jinja."""
-    return generated - {target.name for target in _own_sets(tree)}
 
 
 class _Rewriter(NodeTransformer):

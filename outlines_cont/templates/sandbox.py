@@ -165,17 +165,15 @@ def _counted(
         used.value([args, options])
         if cost is not None:
             used.characters(cost(*args, **options))
-        given = () if passed is None else (_passed(passed, first),)
-        return _measured(function(*given, *args, **options))
+        if passed is None:
+            return _measured(function(*args, **options))
+        if (
+            isinstance(first, Context) and passed is not _PassArg.context
+        ):  # the part of it that a function of Jinja takes
+            first = first.environment if passed is _PassArg.environment else first.eval_ctx
+        return _measured(function(first, *args, **options))
 
     return decorate(counted)
-
-
-def _passed(kind: _PassArg, first: Any) -> Any:
-    """Return the context, or part of it, that a function of Jinja takes before its arguments."""
-    if not isinstance(first, Context) or kind is _PassArg.context:
-        return first
-    return first.environment if kind is _PassArg.environment else first.eval_ctx
 
 
 def _measured(result: Any) -> Any:
