@@ -17,27 +17,26 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`."""
+    """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`.
+
+    Attributes:
+        token_bytes: the bytes of every token id of the model; None for a special token and for an id without a token.
+        special_tokens: how the special tokens are written, by id; asked for only where they are shown.
+        markup_tokens: added tokens that have text and steer a model all the same, such as `<tool_response>`, by id.
+        eos_token_id: the id that ends a text, None where the tokenizer names none.
+        fingerprint: a digest of the whole vocabulary: equal digests, equal tokens.
+    """
 
     @property
-    def token_bytes(self) -> Sequence[bytes | None]:
-        """The bytes of every token id of the model; None for a special token and for an id without a token."""
-
+    def token_bytes(self) -> Sequence[bytes | None]: ...
     @property
-    def special_tokens(self) -> Mapping[int, str]:
-        """How the special tokens are written, by id; asked for only where they are shown."""
-
+    def special_tokens(self) -> Mapping[int, str]: ...
     @property
-    def markup_tokens(self) -> Mapping[int, str]:
-        """Added tokens that have text and steer a model all the same, such as `<tool_response>`, by id."""
-
+    def markup_tokens(self) -> Mapping[int, str]: ...
     @property
-    def eos_token_id(self) -> int | None:
-        """The id that ends a text, None where the tokenizer names none."""
-
+    def eos_token_id(self) -> int | None: ...
     @property
-    def fingerprint(self) -> str:
-        """A digest of the whole vocabulary: equal digests, equal tokens."""
+    def fingerprint(self) -> str: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of a text that stands at the beginning; special tokens and markup that are written in it are letters."""
@@ -103,74 +102,63 @@ class PrefixStore(Protocol):
 
 
 class LanguageModel(Protocol):
-    """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`."""
+    """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`.
+
+    Attributes:
+        tokenizer: the tokenizer that belongs to the model.
+        vocab_size: V, the width of the logits.
+        context_length: the largest number of tokens of a sequence, None where the model sets none.
+        eos_token_ids: every id that ends a text.
+        device: where the input ids go and the logits come from.
+        fingerprint: a digest of the config and of some of the weights: equal digests, equal logits.
+        dtype: the float type of the weights.
+        kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`.
+        is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
+        has_kv: whether its caches hold keys and values, which transformers could go on with.
+        can_branch: whether rows may attend to a shared prefix in place, without copying it.
+        can_reuse: whether rows may begin with keys and values that other rows have fed.
+        prefix_cache: the keys and values of recent prompts and texts.
+        can_stack: whether rows of different lengths may be left-padded into one batch without changing their logits.
+        can_skip: whether masked columns between the tokens of a row leave its logits as they are.
+        memo: a cache of values derived from the model, such as its vocabulary and its token FSMs.
+    """
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that belongs to the model."""
-
+    def tokenizer(self) -> Tokenizer: ...
     @property
-    def vocab_size(self) -> int:
-        """V, the width of the logits."""
-
+    def vocab_size(self) -> int: ...
     @property
-    def context_length(self) -> int | None:
-        """The largest number of tokens of a sequence, None where the model sets none."""
-
+    def context_length(self) -> int | None: ...
     @property
-    def eos_token_ids(self) -> frozenset[int]:
-        """Every id that ends a text."""
-
+    def eos_token_ids(self) -> frozenset[int]: ...
     @property
-    def device(self) -> torch.device:
-        """Where the input ids go and the logits come from."""
-
+    def device(self) -> torch.device: ...
     @property
-    def fingerprint(self) -> str:
-        """A digest of the config and of some of the weights: equal digests, equal logits."""
-
+    def fingerprint(self) -> str: ...
     @property
-    def dtype(self) -> torch.dtype:
-        """The float type of the weights."""
-
+    def dtype(self) -> torch.dtype: ...
     @property
-    def kv_store(self) -> BufferStore:
-        """The keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`."""
-
+    def kv_store(self) -> BufferStore: ...
     @property
-    def is_recurrent(self) -> bool:
-        """Whether the cache cannot be cut, so that rows run alone and are replayed from snapshots."""
-
+    def is_recurrent(self) -> bool: ...
     @property
-    def has_kv(self) -> bool:
-        """Whether its caches hold keys and values, which transformers could go on with."""
+    def has_kv(self) -> bool: ...
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the model needs."""
 
     @property
-    def can_branch(self) -> bool:
-        """Whether rows may attend to a shared prefix in place, without copying it."""
-
+    def can_branch(self) -> bool: ...
     @property
-    def can_reuse(self) -> bool:
-        """Whether rows may begin with keys and values that other rows have fed."""
-
+    def can_reuse(self) -> bool: ...
     @property
-    def prefix_cache(self) -> PrefixStore:
-        """The keys and values of recent prompts and texts."""
-
+    def prefix_cache(self) -> PrefixStore: ...
     @property
-    def can_stack(self) -> bool:
-        """Whether rows of different lengths may be left-padded into one batch without changing their logits."""
-
+    def can_stack(self) -> bool: ...
     @property
-    def can_skip(self) -> bool:
-        """Whether masked columns between the tokens of a row leave its logits as they are."""
-
+    def can_skip(self) -> bool: ...
     @property
-    def memo(self) -> dict[object, Any]:
-        """A cache of values derived from the model, such as its vocabulary and its token FSMs."""
+    def memo(self) -> dict[object, Any]: ...
 
     def count(self, counts: Meter) -> None:
         """Add the work of a step to every open meter."""

@@ -82,7 +82,8 @@ class ChatTemplate:
         checked = _checked(messages)
         for message in checked:
             check_role(message["role"], self.source)
-        flags = _flags(checked, is_open)
+        goes_on = is_open and checked[-1]["role"] == "assistant"
+        flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
         if self.source is None:
             return self._ids_of_tokenizer(checked, tools, flags)
         names = control_names_of(self.model.tokenizer)
@@ -120,20 +121,6 @@ class ChatTemplate:
             return frozenset()
         return frozenset(token_ids[last : last + 1])
 
-    def text(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, is_open: bool = False
-    ) -> str:
-        """Return the rendered template, for display and debugging.
-
-        Raises:
-            ChatError: the template refuses the messages, or it is not a Jinja template.
-        """
-        if self.source is None:
-            raise ChatError(
-                "expected a template in Jinja, got a tokenizer of mistral-common, which makes ids and no text"
-            )
-        return self._text(_checked(messages), tools, _flags(messages, is_open))
-
     def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
         given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
         given |= {"conversations": [messages], "tools": [*tools] or None, "chat_template": self.source}
@@ -158,11 +145,6 @@ class ChatTemplate:
         except Exception as error:  # whatever mistral-common finds wrong with them
             raise ChatError(f"expected messages that mistral-common takes, got {_shown(messages)}: {error}") from error
         return list(ids)
-
-
-def _flags(messages: Sequence[Message], is_open: bool) -> dict[str, bool]:
-    goes_on = is_open and messages[-1]["role"] == "assistant"
-    return {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
 
 
 def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:

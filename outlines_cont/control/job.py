@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, takewhile
@@ -198,14 +199,12 @@ class ControlJob(Job):
         Raises:
             TokenBudgetError: the budget has none left.
         """
-        limit = self._budget.tokens
-        if limit is not None and self._num_tokens >= limit:
-            raise TokenBudgetError(
-                f"expected a program of at most {limit} tokens, all forks together, and it goes on. Raise `Budget(tokens=)`, or "
-                "give `max_tokens` to what it generates.",
-                limit,
-                self._num_tokens + 1,
-            )
+        self._check(
+            TokenBudgetError,
+            self._num_tokens + 1,
+            "a program of at most {} tokens, all forks together, and it goes on",
+            ", or give `max_tokens` to what it generates",
+        )
         self._num_tokens += 1
 
     def note_append(self, row: ControlledRow, token_id: int) -> None:
@@ -233,26 +232,19 @@ class ControlJob(Job):
 
     def _reserve(self, count: int) -> None:
         """Take room for more forks; called by the thread of the round."""
-        limit = self._budget.forks
         reached = sum(not row.has_ended for row in self.rows) + self._num_reserved + max(count, 0)
-        if limit is not None and count > 0 and reached > limit:
-            raise ForkBudgetError(
-                f"expected a program of at most {limit} forks at once, and it asks for {reached}. Raise `Budget(forks=)`.",
-                limit,
-                reached,
-            )
+        if count > 0:
+            self._check(ForkBudgetError, reached, f"a program of at most {{}} forks at once, and it asks for {reached}")
         self._num_reserved += max(count, 0)
 
     def _spend_step(self) -> None:
         """Count a step; called by the thread of the round."""
-        limit = self._budget.steps
-        if limit is not None and self._num_steps >= limit:
-            raise StepBudgetError(
-                f"expected a program of at most {limit} steps, all forks together, and it goes on. Raise `Budget(steps=)`, or let its "
-                "loops end: a piece may be empty.",
-                limit,
-                self._num_steps + 1,
-            )
+        self._check(
+            StepBudgetError,
+            self._num_steps + 1,
+            "a program of at most {} steps, all forks together, and it goes on",
+            ", or let its loops end: a piece may be empty",
+        )
         self._num_steps += 1
 
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
@@ -337,13 +329,12 @@ class ControlJob(Job):
             row.fail(error)
 
     def _check_limits(self) -> None:
-        limit, seconds = self._budget.seconds, perf_counter() - self._started
-        if limit is not None and seconds > limit:
+        error = self._timeout()
+        if error is not None:
             self._round = None
-            told = f"expected a program of at most {limit} seconds, and it goes on. Raise `Budget(seconds=)`."
             for row in self.rows:
                 row.waits_for = ()
-                row.fail(ProgramTimeout(told, limit, seconds))
+                row.fail(copy(error))
         if self._budget.kv_bytes is not None:
             self._check_kv(self._budget.kv_bytes)
 
@@ -366,22 +357,30 @@ class ControlJob(Job):
         error = self._too_slow(call) if call is not None else None
         if call is not None and error is not None:
             self._caller.abandon_call(made, call, error)
-        if self._budget.seconds is not None and perf_counter() - self._started > self._budget.seconds:
+        if self._timeout() is not None:
             made.abandon()
             self._caller.close()
             self._check_limits()
 
-    def _too_slow(self, call: Call) -> CallbackTimeout | None:
-        limit = self._budget.callback_seconds
-        seconds = call.seconds
-        if limit is None or seconds <= limit:
+    def _too_slow(self, call: Call) -> BudgetError | None:
+        told = f"a call of the controller to take at most {{}} seconds, and it took {call.seconds:.3g}"
+        return self._exceeded(CallbackTimeout, call.seconds, told, ", or do less in it")
+
+    def _timeout(self) -> BudgetError | None:
+        seconds = perf_counter() - self._started
+        return self._exceeded(ProgramTimeout, seconds, "a program of at most {} seconds, and it goes on")
+
+    def _check(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> None:
+        error = self._exceeded(kind, reached, told, advice)
+        if error is not None:
+            raise error
+
+    def _exceeded(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> BudgetError | None:
+        """Return the error of a limit that `reached` is above; None where it is not, or there is no limit."""
+        allowed = getattr(self._budget, kind.limit)
+        if allowed is None or reached <= allowed:
             return None
-        return CallbackTimeout(
-            f"expected a call of the controller to take at most {limit} seconds, and it took {seconds:.3g}. "
-            "Raise `Budget(callback_seconds=)`, or do less in it.",
-            limit,
-            seconds,
-        )
+        return kind(f"expected {told.format(allowed)}. Raise `Budget({kind.limit}=)`{advice}.", allowed, reached)
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:
