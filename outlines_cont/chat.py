@@ -18,9 +18,8 @@ from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.jinja import check_role
 from outlines_cont.chats.message import call_arguments, checked_message
-from outlines_cont.chats.replies.reply_stream import ChatStream
+from outlines_cont.chats.replies.reply_stream import ChatStream, ToolStream
 from outlines_cont.chats.replies.tool_reply import ToolReply, call_messages
-from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of

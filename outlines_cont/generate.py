@@ -115,14 +115,14 @@ class Generator(Immutable):
         run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
-        return self.value_of(run.state(), options)
+        return self.value_of(run.state(), run.options.max_tokens)
 
     async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
-        return self.value_of(run.state(), options)
+        return self.value_of(run.state(), run.options.max_tokens)
 
     def stream(
         self,
@@ -159,7 +159,7 @@ class Generator(Immutable):
         """
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._stream(run, RunEvents(run, shown), options)
+        return self._stream(run, RunEvents(run, shown))
 
     def astream(
         self,
@@ -175,7 +175,7 @@ class Generator(Immutable):
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._astream(run, RunEvents(run, shown), options)
+        return self._astream(run, RunEvents(run, shown))
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
@@ -223,21 +223,21 @@ class Generator(Immutable):
         check_streamed(self.sampler)
         return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run, events: RunEvents, options: PieceOptions) -> Iterator[Any]:
+    def _stream(self, run: Run, events: RunEvents) -> Iterator[Any]:
         for _ in run.steps():
             yield from events.items(events.pull())
-        self.value_of(run.state(), options)
+        self.value_of(run.state(), run.options.max_tokens)
 
-    async def _astream(self, run: Run, events: RunEvents, options: PieceOptions) -> AsyncIterator[Any]:
+    async def _astream(self, run: Run, events: RunEvents) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
             for item in events.items(await asyncio.to_thread(events.pull)):
                 yield item
-        self.value_of(run.state(), options)
+        self.value_of(run.state(), run.options.max_tokens)
 
-    def value_of(self, state: SequenceState, options: PieceOptions) -> Any:
-        """Return the values of a state that a call with these options has made, or raise the first error of its rows."""
-        errors = [[self._row_error(row, options) for row in group] for group in state.rows]
+    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
+        """Return the values of a state that a call with this limit has made, or raise the first error of its rows."""
+        errors = [[self._row_error(row, max_tokens) for row in group] for group in state.rows]
         places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if places:
             batch, sample = places[0]
@@ -250,11 +250,11 @@ class Generator(Immutable):
             raise first
         return squeezed(state.values)
 
-    def _row_error(self, row: StateRow, options: PieceOptions) -> Exception | None:
+    def _row_error(self, row: StateRow, max_tokens: int | None) -> Exception | None:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
         text = self._piece_text(row)
-        limit, advice = self._cut_by(row, options)
+        limit, advice = self._cut_by(row, max_tokens)
         return IncompleteOutput(
             f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {shortened(repr(text))}. "
             + advice,
@@ -262,7 +262,7 @@ class Generator(Immutable):
             row.finish_reason,
         )
 
-    def _cut_by(self, row: StateRow, options: PieceOptions) -> tuple[str, str]:
+    def _cut_by(self, row: StateRow, max_tokens: int | None) -> tuple[str, str]:
         """Return which limit cut a text, and what to do about it."""
         if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
             advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
@@ -273,9 +273,7 @@ class Generator(Immutable):
         if context is not None and len(row.token_ids) >= context:
             limit = f"the context of the model ({context} tokens)"
             return limit, "Shorten the prompt, or use a model with a longer context."
-        if row.piece is not None and len(row.token_ids) - row.piece.start < (
-            Options.of(options).max_tokens or math.inf
-        ):
+        if row.piece is not None and len(row.token_ids) - row.piece.start < (max_tokens or math.inf):
             limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
             return limit, "Shorten the negative prompt, or use a model with a longer context."
         return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."

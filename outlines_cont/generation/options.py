@@ -208,18 +208,11 @@ def _ids(token_ids: object) -> tuple[int, ...]:
     return found
 
 
-def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Check that the stop tokens exist in a model.
-
-    Raises:
-        OptionError: an id is out of its range.
-    """
+def check_ids(token_ids: Sequence[int], vocab_size: int, expected: str, where: str, option: str) -> None:
+    """Raise `OptionError` for an id that is not a token of the model."""
     odd = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
     if odd is not None:
-        raise OptionError(
-            f"expected ids from 0 to {vocab_size - 1} as `stop_token_ids`, those of the model, got {odd}",
-            "stop_token_ids",
-        )
+        raise OptionError(f"expected {expected} from 0 to {vocab_size - 1} {where}, got {odd}", option)
 
 
 def check_one_constraint(given: Mapping[str, object]) -> None:

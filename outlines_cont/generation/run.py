@@ -76,6 +76,7 @@ class Run:
 
     Attributes:
         maker: the generator.
+        options: those of the call.
         rows: those that run, or None for one that cannot, or whose end was taken.
         results: what becomes of each, as far as it is known.
         batch_size, num_samples: B and S.
@@ -92,9 +93,10 @@ class Run:
         score_last: bool = True,
     ) -> None:
         policies = maker.policies(options)
-        check_ids(options.stop_token_ids, maker.model.vocab_size)
+        where = "as `stop_token_ids`, those of the model"
+        check_ids(options.stop_token_ids, maker.model.vocab_size, "ids", where, "stop_token_ids")
         self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
-        self._options = options
+        self.options = options
         is_limited = options.has_max_tokens and options.max_tokens is not None
         if not self._eos_token_ids and not is_limited and not options.stop_at:
             raise MissingEOS(
@@ -235,7 +237,7 @@ class Run:
 
     @cached_property
     def _report(self) -> Callable[..., None]:
-        report = self._options.on_progress
+        report = self.options.on_progress
         return (lambda **_: None) if report is None else ProgressReporter(report, self._progress)
 
     def _progress(self) -> tuple[int, int, int, int]:
@@ -295,9 +297,9 @@ class Run:
         ]
 
     def _warn_of_cuts(self) -> None:
-        if self._options.has_max_tokens:
+        if self.options.has_max_tokens:
             return
-        limit = self._options.max_tokens
+        limit = self.options.max_tokens
         cut = [row for row in self.results if row.finish_reason == "length" and row.piece is not None]
         if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
             warnings.warn(

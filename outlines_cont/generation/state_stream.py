@@ -44,24 +44,6 @@ class StateStream(Closing):
         Raises:
             BaseException: whatever interrupts the run. A row that fails alone has its error in its last event, and the others continue.
         """
-        # The generator is held by the loop alone, so that it is closed where the loop is left.
-        return self._iterated()
-
-    def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """The asynchronous form, which does not block the event loop."""
-        return self._async_iterated()
-
-    def close(self) -> None:
-        """End the work, wherever it is; `state` stays what it is now."""
-        if self._left is None:
-            self._left = self._run.leave()
-
-    def _begin(self) -> bool:
-        is_first = self._left is None and not self._is_begun
-        self._is_begun = True
-        return is_first
-
-    def _iterated(self) -> Iterator[StreamEvent]:
         if not self._begin():
             return
         steps = self._run.steps()  # held, so that the rows are let go only after the state was taken
@@ -72,7 +54,8 @@ class StateStream(Closing):
             self.close()
             steps.close()
 
-    async def _async_iterated(self) -> AsyncIterator[StreamEvent]:
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """The asynchronous form, which does not block the event loop."""
         if not self._begin():
             return
         async with aclosing(self._run.async_steps()) as steps:
@@ -82,3 +65,13 @@ class StateStream(Closing):
                         yield event
             finally:
                 await self.aclose()
+
+    def close(self) -> None:
+        """End the work, wherever it is; `state` stays what it is now."""
+        if self._left is None:
+            self._left = self._run.leave()
+
+    def _begin(self) -> bool:
+        is_first = self._left is None and not self._is_begun
+        self._is_begun = True
+        return is_first

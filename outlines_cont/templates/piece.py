@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any, cast
+from typing import Any
 
 import fsm
 from outlines_cont import generate
@@ -30,14 +30,12 @@ class TemplatePiece:
     Attributes:
         name: under which its value is captured; None for no name.
         generator: what writes it, with its sampler.
-        given: the options of the call, as they stand in the template.
-        options: the same, checked.
+        options: those of the call, checked.
         rng: its own seed; None continues the random numbers of the row.
     """
 
     name: str | None
     generator: Generator
-    given: PieceOptions
     options: Options
     rng: Rng = None
 
@@ -81,15 +79,13 @@ def piece_of(
         raise TemplateError(
             f"expected a name, or none, as the first argument, as in `{_USAGE[kind]}`, got {shortened(repr(name), 200)}"
         )
-    call = cast(PieceOptions, of_call)
-    checked = Options.of(of_call)
     generator = made if isinstance(made, Generator) else generate.made_once(model, made)
     if generator.model is not model:
         raise OptionError(
             f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
         )
     chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
-    return TemplatePiece(name, _with_sampler(generator, chosen), call, checked, options.get("rng"))
+    return TemplatePiece(name, _with_sampler(generator, chosen), Options.of(of_call), options.get("rng"))
 
 
 def _gen(

@@ -254,7 +254,7 @@ class TemplateProgram:
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
             self._usage.tokens(used + 1)
-        value = generator.value_of(state, piece.given)
+        value = generator.value_of(state, piece.options.max_tokens)
         if piece.name is not None:
             self._captures.setdefault(piece.name, []).append(value)
             self._reasons.setdefault(piece.name, []).append(row.finish_reason)

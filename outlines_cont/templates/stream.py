@@ -53,7 +53,18 @@ class TemplateStream(Closing):
         Raises:
             As `Template.run` does, after the last event.
         """
-        return self._events() if self._begin() else iter(())
+        if not self._begin():
+            return
+        try:
+            for job in self._batch.turns():
+                yield from self._news()
+                if job is not None:
+                    self._batch.engine.advance(job)
+                    self._program.pull()
+            yield from self._news()
+        finally:
+            self.close()
+        self.result.check()
 
     async def __aiter__(self) -> AsyncIterator[TemplateEvent]:
         """The asynchronous form, which does not block the event loop."""
@@ -82,18 +93,6 @@ class TemplateStream(Closing):
         is_first = not self._is_begun
         self._is_begun = True
         return is_first and not self._program.is_over
-
-    def _events(self) -> Iterator[TemplateEvent]:
-        try:
-            for job in self._batch.turns():
-                yield from self._news()
-                if job is not None:
-                    self._batch.engine.advance(job)
-                    self._program.pull()
-            yield from self._news()
-        finally:
-            self.close()
-        self.result.check()
 
     def _news(self) -> Iterator[TemplateEvent]:
         news = self._program.news
