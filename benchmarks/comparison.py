@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks import machine, table
-from benchmarks.rig import Rig
+from benchmarks.rig import SHAPES, Rig
 
 _PACKAGES = ("outlines-cont", "transformers", "torch", "xgrammar")
 Figures = dict[str, float]
@@ -69,7 +69,7 @@ def main(
     import torch
 
     torch.set_num_threads(1)
-    rig = Rig(options.device)
+    rig = Rig(options.device, options.model)
     chosen = [case for case in cases if not options.cases or case.name in options.cases.split(",")]
     found: dict[str, Figures] = {}
     with Progress(console=Console(stderr=True)) as progress:
@@ -78,7 +78,13 @@ def main(
             progress.update(bar, description=case.name)
             found[case.name] = case.measure(rig, options.rounds)
             progress.advance(bar)
-    report = {"machine": described, "rounds": options.rounds, "device": options.device, "cases": found}
+    report = {
+        "machine": described,
+        "rounds": options.rounds,
+        "device": options.device,
+        "model": options.model,
+        "cases": found,
+    }
     text = _page(title, report, chosen, note)
     Console(width=200, highlight=False).print(text, markup=False)
     if options.output:
@@ -90,6 +96,7 @@ def _options(name: str, about: str, cases: Sequence[Comparison], rounds: int) ->
     parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side (default: {rounds})")
     parser.add_argument("--cases", default="", help=f"of {', '.join(case.name for case in cases)} (default: all)")
     parser.add_argument("--device", default="cpu", help="where the model runs (default: cpu)")
+    parser.add_argument("--model", default="small", choices=SHAPES, help="size of the model (default: small)")
     parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
     parser.add_argument("--output", default=name, help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()
@@ -103,8 +110,8 @@ def _page(title: str, report: dict[str, Any], chosen: list[Comparison], note: st
         others = ", ".join(f"{name} {table.number(float(value))}" for name, value in figures.items() if name != "ratio")
         rows.append([case.title, case.aim, table.number(float(figures["ratio"])), others])
     return (
-        f"# {title}\n\n{machine.sentence(report['machine'])} A Llama of random weights (width 512, 8 layers, 8 query and 2 key "
-        f"heads, 32,000 tokens, float32) on {report['device']}, one core and one thread, medians of {report['rounds']} measurements "
+        f"# {title}\n\n{machine.sentence(report['machine'])} A Llama of random weights ({SHAPES[report['model']]}) "
+        f"on {report['device']}, one core and one thread, medians of {report['rounds']} measurements "
         f"of each side in turn. 'Theirs' is transformers without this package, or the same without the cache.{note and ' '}{note}\n\n"
         + table.markdown(head, rows)
     )

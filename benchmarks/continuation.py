@@ -96,9 +96,10 @@ def _memory(rig: Rig, rounds: int) -> Figures:
     write = rig.writer()
     state = write(rig.text(2048), max_tokens=1)
     forks = write(state.fork(64), max_tokens=32)
-    per_token = 8 * 2 * 2 * 64 * 4
+    config, itemsize = rig.network.config, rig.network.dtype.itemsize
+    per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * itemsize
     needed = (2048 + 64 * 32) * per_token
-    logits = 64 * 32_000 * 4
+    logits = 64 * config.vocab_size * itemsize
     held = forks.nbytes - (logits if forks.rows[0][0].logits is not None else 0)
     return {"ours MB": held / 1e6, "prefix once + tails MB": needed / 1e6, "ratio": held / needed}
 
@@ -154,7 +155,12 @@ def _long(rig: Rig, rounds: int) -> Figures:
     from outlines_cont.kv import KVBatch, RowKV
 
     length = 16_384
-    pairs = [tuple(torch.randn(2, length, 64, device=rig.device) for _ in range(2)) for _ in range(8)]
+    config = rig.network.config
+    shape = (config.num_key_value_heads, length, config.head_dim)
+    pairs = [
+        tuple(torch.randn(shape, device=rig.device, dtype=rig.network.dtype) for _ in range(2))
+        for _ in range(config.num_hidden_layers)
+    ]
     cache = DynamicCache()
     for index, (keys, values) in enumerate(pairs):
         cache.update(keys[None].clone(), values[None].clone(), index)

@@ -22,6 +22,29 @@ def byte_tokenizer(**options: Any) -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=source, **options)
 
 
+_SHAPES = {
+    "small": {
+        "hidden_size": 512,
+        "intermediate_size": 1376,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+    },
+    "8b": {
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    },
+}
+SHAPES = {
+    "small": "width 512, 8 layers, 8 query and 2 key heads, 32,000 tokens, float32",
+    "8b": "width 4,096, 32 layers, 32 query and 8 key heads, 32,000 tokens, bfloat16: 7 billion parameters",
+}
+"""The models of random weights, and what a page says of them."""
+
+
 class Rig:
     """The model and prompts of any length.
 
@@ -30,9 +53,10 @@ class Rig:
         model: wrapped; no token ends a text, and nothing is reused from call to call.
         ending_model: wrapped; `</s>` ends a text, which constraints need.
         device: where it runs.
+        shape: which of `SHAPES` it has.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, shape: str = "small") -> None:
         import torch
         import transformers
 
@@ -40,18 +64,17 @@ class Rig:
 
         config = transformers.LlamaConfig(
             vocab_size=32_000,
-            hidden_size=512,
-            intermediate_size=1376,
-            num_hidden_layers=8,
-            num_attention_heads=8,
-            num_key_value_heads=2,
             max_position_embeddings=32_768,
             eos_token_id=None,
             bos_token_id=None,
+            **_SHAPES[shape],
         )
         torch.manual_seed(0)
         self.device = device
-        self.network = transformers.LlamaForCausalLM(config).to(device).eval()
+        self.shape = shape
+        with torch.device(device):
+            network = transformers.LlamaForCausalLM(config)
+        self.network = network.to(torch.float32 if shape == "small" else torch.bfloat16).eval()
         self.network.generation_config.pad_token_id = 0
         self.model = models.from_transformers(self.network, byte_tokenizer(), prefix_cache_bytes=0)
         self.ending_model = models.from_transformers(

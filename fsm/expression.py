@@ -263,7 +263,7 @@ class Expression:
         Cost: some 20 us per state and byte that leads somewhere else, and 0.2 us per symbol.
         """
         nodes.require_regular(self.node, "to_interegular")
-        return make_fsm(character_dfa(self.node, max_states), max_symbols)
+        return make_fsm(character_dfa(Automaton(self.node), max_states), max_symbols)
 
     def is_empty(self) -> bool:
         """True when no text at all belongs to the language."""

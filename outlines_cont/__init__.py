@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from outlines_cont.generation.options import PieceOptions
     from outlines_cont.generation.state_stream import StateStream
     from outlines_cont.policies.branch import Branch, TokenSet
-    from outlines_cont.policies.policy import Policy, RowView
+    from outlines_cont.policies.policy import Policy
+    from outlines_cont.policies.row_view import RowView
     from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.state.sequence_state import SequenceState, kv_bytes
     from outlines_cont.state.span import Span
@@ -154,7 +155,8 @@ _NAMES = {
     "generation.options": "PieceOptions",
     "generation.state_stream": "StateStream",
     "policies.branch": "Branch TokenSet",
-    "policies.policy": "Policy RowView",
+    "policies.policy": "Policy",
+    "policies.row_view": "RowView",
     "progress": "Progress ProgressBar",
     "state.sequence_state": "SequenceState kv_bytes",
     "state.span": "Span",

@@ -18,8 +18,10 @@ from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.jinja import check_role
 from outlines_cont.chats.message import call_arguments, checked_message
-from outlines_cont.chats.replies.reply_stream import ChatStream, ToolStream
-from outlines_cont.chats.replies.tool_reply import ToolReply, call_messages
+from outlines_cont.chats.replies.reply_stream import ChatStream
+from outlines_cont.chats.replies.tool_plan import ToolPlan
+from outlines_cont.chats.replies.tool_reply import call_messages, resumed, written
+from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
@@ -271,8 +273,8 @@ class Chat(Immutable):
         piece = chat.state.rows[0][0].piece
         is_own = piece is not None and piece.source == generator.source
         if chat._may_call(generator, bool(tools)) or (chat._tools and not is_own):
-            reply, told = chat._tool_reply(generator), chat._turns[-1].text or ""
-            return chat._with_calls(reply.resumed(chat.state, told, options))
+            told = chat._turns[-1].text or ""
+            return chat._with_calls(resumed(chat._tool_plan(generator), chat.state, told, options))
         return chat._with_reply(continuous(generator).resume(chat.state, **options))
 
     @classmethod
@@ -357,8 +359,8 @@ class Chat(Immutable):
                 "retract",
             )
         if may_call:
-            reply, first = chat._tool_reply(generator), chat._num_calls
-            calling = ToolStream(reply, chat.state, first, top=top, partial=partial, rng=rng, options=options)
+            plan, first = chat._tool_plan(generator), chat._num_calls
+            calling = ToolStream(plan, chat.state, first, top=top, partial=partial, rng=rng, options=options)
             return ChatStream(calling, chat._with_calls)
         stream = continuous(generator).stream(chat.state, top=top, retract=retract, partial=partial, rng=rng, **options)
         return ChatStream(stream, chat._with_reply)
@@ -370,7 +372,7 @@ class Chat(Immutable):
             raise OptionError(
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
-        parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, with_ends(options, chats))
+        parts = written(first._tool_plan(generator), [chat.state for chat in chats], rng, with_ends(options, chats))
         return [chat._with_calls(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
@@ -514,9 +516,9 @@ class Chat(Immutable):
         is_free = generator is None or (isinstance(generator, Generator) and generator.constraint is None)
         return bool(self._tools) and (is_asked or is_free)
 
-    def _tool_reply(self, generator: Generator) -> ToolReply:
+    def _tool_plan(self, generator: Generator) -> ToolPlan:
         assert self._form is not None
-        return ToolReply(generator, self._form, self._tools)
+        return ToolPlan(generator, self._form, self._tools)
 
     @property
     def _num_calls(self) -> int:

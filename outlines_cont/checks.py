@@ -1,4 +1,4 @@
-"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and what their errors show (`shortened`, `file_text`)."""
+"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and the text of a file that is given (`file_text`)."""
 
 from __future__ import annotations
 
@@ -61,10 +61,17 @@ def check_limits(budget: Any) -> None:
         check(limit.name, value, value is None or holds, f"{kind} or None")
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """Return a text of at most `most` characters, with `...` in place of the middle of a longer one."""
-    kept = most * 2 // 3
-    return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
+def check_model(model: object) -> None:
+    """Raise for what is no model.
+
+    Raises:
+        OptionError: `model` is none that `outlines_cont.models` has made.
+    """
+    if not hasattr(model, "kv_store"):
+        raise OptionError(
+            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
+            "model",
+        )
 
 
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:

@@ -70,6 +70,12 @@ def with_result(error: Exception, result: object) -> Exception:
     return error
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """Return a text of at most `most` characters, with `...` in place of the middle of a longer one."""
+    kept = most * 2 // 3
+    return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
+
+
 class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to an empty sequence, which a model cannot continue."""
 

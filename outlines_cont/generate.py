@@ -26,9 +26,17 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
-from outlines_cont.checks import checked_bool, is_int, shortened
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
+from outlines_cont.errors import (
+    IncompleteOutput,
+    MissingEOS,
+    NoHypothesis,
+    NotPicklable,
+    OptionError,
+    located,
+    shortened,
+)
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.generation.formats import format_of
@@ -38,12 +46,15 @@ from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents, squeezed
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.checked import MAX_RETRIES
+from outlines_cont.policies.checked import MAX_RETRIES, CheckedConstraint
+from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.free_text import FreeText
 from outlines_cont.policies.policy import Policy
-from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
+from outlines_cont.policies.stop import StopAt
+from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options

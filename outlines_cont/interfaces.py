@@ -1,8 +1,8 @@
-"""Protocols between the rooms: tokenizer, token FSM, language model, KV store, prefix cache. Nothing is imported at run time."""
+"""Protocols between the rooms: tokenizer, token FSM, language model, engine, KV store, prefix cache. Nothing is imported at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from transformers import DynamicCache
-
-    from outlines_cont.meter import Meter
 
 
 class Tokenizer(Protocol):
@@ -101,6 +99,22 @@ class PrefixStore(Protocol):
     def note(self, num_tokens: int) -> None: ...
 
 
+class JobRunner(Protocol):
+    """The methods of an engine that calls use; documented in `engine.Engine`. A job is an `engine.job.Job`, a row an `engine.row.Row`."""
+
+    @property
+    def lock(self) -> RLock: ...
+    @property
+    def max_rows(self) -> int: ...
+    def submit(self, job: Any) -> None: ...
+    def cancel(self, job: Any) -> None: ...
+    def advance(self, job: Any) -> None: ...
+    async def advance_async(self, job: Any) -> None: ...
+    def steps(self, job: Any) -> Generator[None, None, None]: ...
+    def async_steps(self, job: Any) -> AsyncGenerator[None, None]: ...
+    def snapshots(self, rows: Sequence[Any]) -> list[Any]: ...
+
+
 class LanguageModel(Protocol):
     """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`.
 
@@ -115,11 +129,13 @@ class LanguageModel(Protocol):
         kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`.
         is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
         has_kv: whether its caches hold keys and values, which transformers could go on with.
+        kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`.
         can_branch: whether rows may attend to a shared prefix in place, without copying it.
         can_reuse: whether rows may begin with keys and values that other rows have fed.
         prefix_cache: the keys and values of recent prompts and texts.
         can_stack: whether rows of different lengths may be left-padded into one batch without changing their logits.
         can_skip: whether masked columns between the tokens of a row leave its logits as they are.
+        engine: the engine that all calls of the model share; made when first asked for.
         memo: a cache of values derived from the model, such as its vocabulary and its token FSMs.
     """
 
@@ -148,6 +164,8 @@ class LanguageModel(Protocol):
         """Return an empty cache of one row, with the layers that the model needs."""
 
     @property
+    def kv_layout(self) -> list[Any]: ...
+    @property
     def can_branch(self) -> bool: ...
     @property
     def can_reuse(self) -> bool: ...
@@ -160,14 +178,25 @@ class LanguageModel(Protocol):
     @property
     def memo(self) -> dict[object, Any]: ...
 
-    def count(self, counts: Meter) -> None:
-        """Add the work of a step to every open meter."""
+    def count(self, counts: Any) -> None:
+        """Add the work of a step, a `Meter`, to every open meter."""
 
-    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows of a state with all tokens cached and the logits after them known: the prefill of the engine, without its import.
+    @property
+    def engine(self) -> JobRunner: ...
+
+    def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
+        """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.
 
         Raises, and costs, what `engine.prefill.prefilled` does.
         """
+
+    def prefilled_before(
+        self, rows: Sequence[Any], nums_before: Sequence[int]
+    ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
+        """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them."""
+
+    def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
+        """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed once more."""
 
     def forward(
         self,

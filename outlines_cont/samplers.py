@@ -12,17 +12,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any, ParamSpec, Protocol, cast
+from typing import Any, ParamSpec, cast
 
 import torch
 
 from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling import Penalties, SamplerBatch, SamplingParams, TokenCounts
-from outlines_cont.sampling.batch import chain_of
-from outlines_cont.sampling.params import WarperOptions
-from outlines_cont.sampling.penalties import NO_PENALTIES
-from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
+from outlines_cont.sampling.batch import SamplerBatch, chain_of
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.params import SamplingParams
+from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.warper_options import WarperOptions, options_of
+from outlines_cont.sampling.warpers.dry import DRY
+from outlines_cont.sampling.warpers.min_p import MinP
+from outlines_cont.sampling.warpers.mirostat import Mirostat
+from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.top_a import TopA
+from outlines_cont.sampling.warpers.top_k import TopK
+from outlines_cont.sampling.warpers.top_p import TopP
+from outlines_cont.sampling.warpers.typical_p import TypicalP
+from outlines_cont.sampling.warpers.warper import Warper
+from outlines_cont.sampling.warpers.xtc import XTC
 from outlines_cont.unknown_option import knows_its_options
 
 __all__ = [
@@ -49,43 +60,6 @@ __all__ = [
 
 
 P = ParamSpec("P")
-
-
-class Sampler(Protocol):
-    """Draws one token per row. A class of your own is a sampler if it has these four names.
-
-    If a policy or a script sets the temperature, it also needs the method `with_temperature(temperature)`.
-    """
-
-    @property
-    def num_samples(self) -> int | None:
-        """S, the samples per prompt; None follows the state, and is 1 for a prompt."""
-
-    @property
-    def needs_random(self) -> bool:
-        """Whether a draw takes a random number."""
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether a draw depends on the tokens of the row."""
-
-    def sample(
-        self,
-        logits: torch.Tensor,
-        uniforms: torch.Tensor | None,
-        counts: Sequence[TokenCounts | None] | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw one token per row.
-
-        Args:
-            logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
-            uniforms: (R,) float64 in [0, 1) on the CPU, None for a sampler that needs none.
-            counts: what each row holds, None for a sampler that needs none.
-
-        Returns:
-            (R,) int64 token ids, and (R,) log-probabilities of these as they were drawn. What they are for a row without
-            any finite logit is not defined, but its log-probability is not finite.
-        """
 
 
 class _TokenSampler(ABC):
@@ -442,4 +416,4 @@ def _check_warper(warper: object) -> None:
 def _call(name: str, num: int | None, params: SamplingParams) -> str:
     """Return a sampler as the call that makes it, its options in the order of their steps."""
     first = [] if num is None or (num == 1 and name == "multinomial") else [repr(num)]
-    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in params.options()])})"
+    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in options_of(params)])})"

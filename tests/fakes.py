@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -129,6 +130,10 @@ def _config(family: str) -> Any:
 FAMILIES = ("llama", "gpt2", "qwen3", "mistral", "gemma3")
 
 
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")
+"""Where the models of the tests run: `TEST_DEVICE=cuda pytest` runs them on a GPU."""
+
+
 def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
     """A random model whose logits are not flat, always the same for the same arguments."""
     with torch.random.fork_rng():
@@ -138,7 +143,7 @@ def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int
             for parameter in network.parameters():
                 if parameter.dim() == 2:
                     parameter.mul_(6.0)
-    return network.to(dtype).eval()
+    return network.to(DEVICE, dtype).eval()
 
 
 def recurrent_network() -> PreTrainedModel:
@@ -158,7 +163,7 @@ def recurrent_network() -> PreTrainedModel:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network: PreTrainedModel = transformers.Mamba2ForCausalLM(config).double().eval()
+        network: PreTrainedModel = transformers.Mamba2ForCausalLM(config).to(DEVICE, torch.float64).eval()
     return network
 
 
@@ -186,7 +191,7 @@ class ScriptedNetwork(transformers.LlamaForCausalLM):
     def forward(  # type: ignore[override]
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
+        attention_mask: torch.Tensor | None,
         past_key_values: Any,
         position_ids: torch.Tensor | None = None,
         use_cache: bool = True,
@@ -197,10 +202,11 @@ class ScriptedNetwork(transformers.LlamaForCausalLM):
         ids, _values = past_key_values.update(keys, keys, 0)
         columns = ids[:, 0, :, 0].long()
         start = columns.shape[1] - input_ids.shape[1]
+        mask = torch.ones_like(columns) if attention_mask is None else attention_mask
         logits = torch.zeros(*input_ids.shape, VOCAB_SIZE)
         for row in range(input_ids.shape[0]):
             for at in range(input_ids.shape[1]):
-                seen = attention_mask[row, : start + at + 1].bool()
+                seen = mask[row, : start + at + 1].bool()
                 ids_so_far = columns[row, : start + at + 1][seen].tolist()
                 for token_id, value in (self.script(ids_so_far) if ids_so_far else {}).items():
                     logits[row, at, token_id] = value

@@ -23,7 +23,9 @@ def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tens
 def _logits(network: PreTrainedModel, version: int, token_ids: tuple[int, ...]) -> torch.Tensor:
     """Tests ask for the same ids again and again; `version` grows when weights are changed in place."""
     with torch.no_grad():
-        logits: torch.Tensor = network(input_ids=torch.tensor([token_ids]), use_cache=False).logits[0]
+        logits: torch.Tensor = network(
+            input_ids=torch.tensor([token_ids], device=network.device), use_cache=False
+        ).logits[0]
     return logits
 
 

@@ -15,9 +15,9 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import Track, compose
 from outlines_cont.policies.policy import Policy
-from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from tests.healing import num_open
 from tests.oracle import next_logits
 
@@ -79,11 +79,11 @@ class PlainRow:
         return frozenset(excluded | avoided)
 
     def logits_before(self, index: int) -> torch.Tensor:
-        positive = next_logits(self.model, self.token_ids[:index])[-1]
+        positive = next_logits(self.model, self.token_ids[:index])[-1].cpu()
         if self.negative is None:
             return positive
         prompt, scale = self.negative
-        negative = next_logits(self.model, [*prompt, *self.token_ids[self.piece_start : index]])[-1]
+        negative = next_logits(self.model, [*prompt, *self.token_ids[self.piece_start : index]])[-1].cpu()
         return scale * positive.log_softmax(-1) + (1 - scale) * negative.log_softmax(-1)
 
     def uniform(self, *key: int) -> float:

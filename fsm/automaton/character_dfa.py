@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.byte_dfa import ByteDFA
 from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
 from fsm.terms.characters import Ranges, intersect, normalize, utf8
@@ -100,15 +100,14 @@ class _Reader:
         return known[self.parts(state)[0]]
 
 
-def character_dfa(node: Node, max_states: int) -> CharacterDFA:
-    """The automaton of a regular term without checks.
+def character_dfa(automaton: ByteDFA, max_states: int) -> CharacterDFA:
+    """The automaton over characters of a regular term without checks, given that over bytes.
 
     Raises:
         BudgetExceeded: it has more than `max_states` states.
 
     Cost: some 20 us per state and byte that leads somewhere else.
     """
-    automaton = Automaton(node)
     steps = CharacterSteps(automaton)
     queue = [automaton.initial_state]
     numbers = {automaton.initial_state: 0}
@@ -133,7 +132,7 @@ def character_dfa(node: Node, max_states: int) -> CharacterDFA:
 class CharacterSteps:
     """The steps of a byte automaton over whole characters."""
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: ByteDFA) -> None:
         self._automaton = automaton
         self._known: dict[tuple[int, int], _Pieces] = {}
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import BudgetExceeded, UnknownState
 from fsm.terms import node as nodes
@@ -34,9 +35,6 @@ MAX_WAYS = 4
 
 PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
 """The kinds of terms that a prefix consists of."""
-
-FEW_BYTES = 24
-"""A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
 
 MAX_OPENED = 64
 """Most alternatives, nested ones included, that are looked at one by one."""

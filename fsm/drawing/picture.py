@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from html import escape
 
-from fsm.drawing.state_graph import StateGraph
+from fsm.drawing.graph import StateGraph
 
 _RADIUS, _ROW, _MARGIN, _GAP = 15, 64, 40, 30
 _LINE, _CHARACTER, _LONGEST = 18, 6.7, 48

@@ -11,7 +11,7 @@ from itertools import product
 from math import inf
 
 from fsm.schema.context import Context
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.place import Conjunction, Place, Steps, negated_values_of, values_of
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes

@@ -17,12 +17,10 @@ from fsm.automaton.checker import Checker, has_checks
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import FSMError, reference
 from fsm.schema.context import KeyOrder
-from fsm.schema.documents.document import Document
-from fsm.schema.keywords import KEYWORDS, Keyword
-from fsm.schema.keywords.keyword import ALL_TYPES, Role
-from fsm.schema.keywords.string import pattern_node
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, Role
 from fsm.schema.places.place import WATCHERS, Conjunction, Place
-from fsm.schema.scalars.string import spelled
+from fsm.schema.places.schema_document import SchemaDocument
+from fsm.schema.scalars.quoted import spelled
 from fsm.terms.node import Node
 
 MAX_NAMED = 8
@@ -65,7 +63,7 @@ class SchemaOrigin:
         is_ordered: whether members come in the order of the schema.
     """
 
-    read: Callable[[], tuple[Document, Build]]
+    read: Callable[[], tuple[SchemaDocument, Build]]
     is_ordered: bool
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
@@ -76,7 +74,7 @@ class SchemaOrigin:
 class _Inquiry:
     """One question: which keywords of a document forbid a text."""
 
-    def __init__(self, document: Document, build: Build, is_ordered: bool) -> None:
+    def __init__(self, document: SchemaDocument, build: Build, is_ordered: bool) -> None:
         self._document, self._build, self._is_ordered = document, build, is_ordered
         self._automata: dict[tuple[object, ...], Automaton] = {}
 
@@ -163,7 +161,7 @@ class _Inquiry:
                 yield _Question(below, part.text, part.is_whole)
 
     def _matches(self, place: Place, pattern: str, name: str) -> bool:
-        node = pattern_node(pattern, place.at("patternProperties"), self._document.limits)
+        node = KEYWORDS.strings_with(pattern, place.at("patternProperties"), self._document.limits)
         return Automaton(node).accepts(spelled(name)[1:-1])
 
     def _is_to_blame(self, place: Place, keyword: Keyword, question: _Question) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import jsonschema_rs
@@ -18,15 +18,13 @@ import jsonschema_rs
 from fsm.errors import SchemaError, reference
 from fsm.schema import matching
 from fsm.schema.documents.translation import Translation, needs_translation
-from fsm.schema.formats.table import NUMBER_FORMATS
-from fsm.schema.keywords import KEYWORDS, Keyword
+from fsm.schema.formats.number_format import NUMBER_FORMATS
+from fsm.schema.keywords.keyword import KEYWORDS, Keyword
 from fsm.schema.keywords.python_type import Text
 from fsm.schema.places.dialect import LATEST
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.places.shape import escape
-
-if TYPE_CHECKING:
-    from fsm.schema.documents.document import Document
 
 
 def is_checkable(places: Conjunction) -> bool:
@@ -40,14 +38,15 @@ class SchemaCheck:
     Args:
         document: where the places are.
         places: what holds together.
+        search: makes terms of patterns.
 
     Cost: some 10 us per check; the validator is made at the first one.
     """
 
     telling_bytes: ClassVar = frozenset[int]()
 
-    def __init__(self, document: Document, places: Conjunction) -> None:
-        self._document, self._places = document, places
+    def __init__(self, document: SchemaDocument, places: Conjunction, search: matching.Search) -> None:
+        self._document, self._places, self._search = document, places, search
 
     def holds(self, data: bytes) -> bool:
         """True when the value that `data` spells in JSON is valid.
@@ -83,7 +82,10 @@ class SchemaCheck:
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=document.asserts_format,
                 offline=True,
-                keywords={**_own_checks(), **({"pattern": matching.Pattern} if backtracks else {})},
+                keywords={
+                    **_own_checks(),
+                    **({"pattern": matching.pattern_keyword(self._search)} if backtracks else {}),
+                },
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             problem = str(error).partition("\n")[0]

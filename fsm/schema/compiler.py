@@ -24,6 +24,7 @@ from fsm.caller import stacklevel_of_user
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.recipe import remembered
 from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
@@ -33,7 +34,7 @@ from fsm.schema.context import Context, KeyOrder
 from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.python_type import VALIDATOR
 from fsm.schema.keywords.value import types_at
 from fsm.schema.object import object_node
@@ -41,12 +42,14 @@ from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, n
 from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
-from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
+from fsm.schema.scalars.quoted import STRING
+from fsm.schema.scalars.string import FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Check, Node, Rule
+from fsm.terms.work_bound import work_bound
 
 
 @remembered
@@ -101,7 +104,9 @@ def json_schema(
         Document, root, limits, registry, asserts_format=asserts_format, validators=validators, dialect=dialect
     )
     # What a type says is ours to know.
-    context, node = _compile(partial(read, is_strict=strict or is_type), limits, whitespace, key_order, strict)
+    document, context, node = _compile(
+        partial(read, is_strict=strict or is_type), limits, whitespace, key_order, strict
+    )
 
     def read_again() -> tuple[Document, Build]:
         document = read(negations="all", is_strict=False)
@@ -109,7 +114,7 @@ def json_schema(
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
             context = Context(document, syntax_of(whitespace), limits, order)
-            return _Level(_Terms(context), limits.max_nesting, is_outermost=True).build(places)
+            return _Level(_Terms(document, context), limits.max_nesting, is_outermost=True).build(places)
 
         return document, build
 
@@ -118,7 +123,7 @@ def json_schema(
             f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again, None)}. Look for bounds that cross, a "
             "required property that is false or needs itself, or values that another keyword excludes."
         )
-    _warn(context.document.remarks)
+    _warn(document.remarks)
     impossible = _impossible(context, read_again)
     if strict:
         for pointer, text in impossible.items():
@@ -130,7 +135,7 @@ def json_schema(
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(
         node,
-        report=_report(context, impossible).with_notes(context.spellings, context.unbounded),
+        report=_report(document, context, impossible).with_notes(context.spellings, context.unbounded),
         source=f"json_schema({shorten(schema)})",
         origin=origin,
     )
@@ -142,8 +147,8 @@ def _compile(
     whitespace: Whitespace,
     key_order: KeyOrder,
     strict: bool,
-) -> tuple[Context, Node]:
-    """The term of a schema, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
+) -> tuple[Document, Context, Node]:
+    """A schema as it was read last, and its term, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
 
     Args:
         read: makes a document of the schema, given `negations` and `is_coarse`.
@@ -160,8 +165,8 @@ def _compile(
         document = read(negations=negations, is_coarse=is_coarse)
         context = Context(document, syntax_of(whitespace), limits, key_order, strict)
         try:
-            with work.Bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
-                node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+            with work_bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
+                node = _Level(_Terms(document, context), limits.max_nesting, is_outermost=True).build((document.root,))
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
             continue
@@ -172,7 +177,7 @@ def _compile(
             readings = [("none", True)]
             continue
         document.disable_budget()
-        return context, EMPTY if is_empty else node
+        return document, context, EMPTY if is_empty else node
 
 
 def _impossible(context: Context, read: Callable[[], tuple[Document, Build]]) -> dict[str, str]:
@@ -192,7 +197,7 @@ def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place 
     """
     with (
         suppress(FSMError, TooCostly),
-        work.Bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
+        work_bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
     ):
         document, build = read()
         start = start or document.root
@@ -202,8 +207,7 @@ def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place 
     return ""
 
 
-def _report(context: Context, impossible: Mapping[str, str]) -> Report:
-    document = context.document
+def _report(document: Document, context: Context, impossible: Mapping[str, str]) -> Report:
     remarks, lines = dict(document.remarks), list[ReportLine]()
     for pointer, keyword in document.keywords.items():
         level: Literal["exact", "checked", "annotated"] = "checked" if pointer in context.checked else "exact"
@@ -342,8 +346,8 @@ class _Terms:
     built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, document: Document, context: Context) -> None:
+        self.document, self.context = document, context
         self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
         self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
         self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
@@ -454,7 +458,7 @@ class _Level:
 
     def __init__(self, terms: _Terms, nesting: int, *, is_outermost: bool = False) -> None:
         self._terms, self._context, self._nesting, self._is_outermost = terms, terms.context, nesting, is_outermost
-        self._document, self._limits = terms.context.document, terms.context.limits
+        self._document, self._limits = terms.document, terms.context.limits
         self._open: dict[Key, _Frame] = {}
         self._frames: list[_Frame] = []
         self._num_opened = 0
@@ -580,7 +584,7 @@ class _Level:
             # Where no check can be asked of the value alone, it is asked of one around it; the outermost always can.
             is_alone = not self._document.is_dynamic and is_checkable(frame.places)
             if is_alone or (self._is_outermost and not self._frames):
-                node = nodes.checked(node, SchemaCheck(self._document, frame.places))
+                node = nodes.checked(node, SchemaCheck(self._document, frame.places, ecma_search))
             elif self._frames:
                 self._frames[-1].left_out += frame.left_out
         self._depend(frame.bound, frame.height)

@@ -8,9 +8,9 @@ from typing import Literal
 
 from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
-from fsm.schema.documents.document import Document
 from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.places.place import Place
+from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
 from fsm.terms.endless import is_endless
@@ -41,7 +41,7 @@ class Context:
         derivatives: for short searches, kept as terms have most of their states in common.
     """
 
-    document: Document
+    document: SchemaDocument
     syntax: Syntax
     limits: Limits
     key_order: KeyOrder = "schema"

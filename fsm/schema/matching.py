@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, SchemaError
-from fsm.pattern.ecma_pattern import ecma_search
-from fsm.terms.characters import utf8
+from fsm.terms.characters import Speller, utf8
+from fsm.terms.node import Node
 
 MAX_BACKTRACKS = 50_000_000
 """Steps of a match, some seconds."""
@@ -24,6 +25,10 @@ NOTE = f"the pattern is not regular, so it is matched by backtracking, in at mos
 MAX_STATES = 50_000
 
 _BACKTRACKS = re.compile(r"\(\?<?[=!]|\\+(?:[1-9]|k<)")
+
+
+Search = Callable[[str, Speller], Node]
+"""Makes the term of the texts in which a pattern is found, given how characters are spelled; see `ecma_search`."""
 
 
 class _Unknown(threading.local):
@@ -58,21 +63,30 @@ def is_valid(validator: Any, value: Any) -> bool:
     return answer
 
 
-class Pattern:
-    """The keyword `pattern`, as the validator calls it.
+def pattern_keyword(search: Search) -> type:
+    """The keyword `pattern`, as the validator makes and calls it; `search` makes the terms of patterns."""
+
+    class Keyword(_Pattern):
+        def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
+            super().__init__(pattern, search)
+
+    return Keyword
+
+
+class _Pattern:
+    """One pattern in a schema.
 
     Args:
-        parent: the schema that it stands in.
-        pattern: its value.
-        path: where that is.
+        pattern: the value of the keyword.
+        search: makes its term.
     """
 
-    def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
+    def __init__(self, pattern: Any, search: Search) -> None:
         self._pattern = pattern
         self._automaton: Automaton | None = None
         try:
             if may_backtrack(pattern):
-                self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
+                self._automaton = Automaton(search(pattern, utf8), max_states=MAX_STATES)
         except SchemaError:
             pass  # not regular, or the validator says what is wrong with it
         options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)

@@ -41,7 +41,7 @@ from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
 from fsm.schema.places.shape import Inside, shorten, to_decimal
 from fsm.schema.scalars.decimal_text import DecimalText

@@ -19,12 +19,11 @@ from fsm.automaton.transition_rows import bytes_of
 from fsm.errors import BudgetExceeded, NotRegular
 from fsm.schema.context import Context
 from fsm.schema.key_kinds import KeyKinds
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
-from fsm.schema.keywords.string import pattern_node
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, values_of
 from fsm.schema.places.shape import Schema, escape
-from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
+from fsm.schema.scalars.quoted import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
@@ -207,7 +206,7 @@ class _Keys:
         if pattern not in self._patterns:
             pointer = f"{place.at('patternProperties')}/{escape(pattern)}"
             try:
-                found = in_quotes(pattern_node(pattern, pointer, self._context.limits))
+                found = in_quotes(KEYWORDS.strings_with(pattern, pointer, self._context.limits))
             except NotRegular:
                 self._context.leave_out(place, "patternProperties", "the pattern is not regular")
                 return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.value import values_at
 from fsm.schema.places.place import Conjunction, values_of
 from fsm.schema.places.shape import is_number

@@ -6,10 +6,8 @@ One unit is about one term that is joined to others: 3 to 10 us. A term that is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from fsm.errors import BudgetExceeded
 
 HEAVY = "loops inside loops that can begin and end in many places, or lookarounds and negations that must be followed together"
 """What takes much work, for people."""
@@ -18,7 +16,7 @@ HEAVY = "loops inside loops that can begin and end in many places, or lookaround
 class _Meter(threading.local):
     done = 0
     most: float = float("inf")
-    bound: tuple[str, int, str, str, str] = "", 0, "", "", ""
+    exceeded: Callable[[], Exception] = RuntimeError
 
 
 _meter = _Meter()
@@ -38,26 +36,23 @@ class Bound:
     """A context in which `check` refuses what this thread does once it took more than `most`; an outer bound that is nearer stays.
 
     Args:
-        name: of the bound.
         most: work.
-        doing: what is bounded, for people.
-        heavy: what takes much work there.
-        advice: what to do; without it: simplify the expression, or raise the bound.
+        exceeded: makes the error that `check` raises; see `work_bound.py`.
     """
 
     __slots__ = ("_before", "_new")
 
-    def __init__(self, name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> None:
-        self._new = most, (name, most, doing, heavy, advice or f"Simplify the expression, or raise `{name}`")
+    def __init__(self, most: int, exceeded: Callable[[], Exception]) -> None:
+        self._new = most, exceeded
 
     def __enter__(self) -> None:
-        self._before = _meter.most, _meter.bound
-        most, bound = self._new
+        self._before = _meter.most, _meter.exceeded
+        most, exceeded = self._new
         if _meter.done + most < _meter.most:
-            _meter.most, _meter.bound = _meter.done + most, bound
+            _meter.most, _meter.exceeded = _meter.done + most, exceeded
 
     def __exit__(self, *error: object) -> None:
-        _meter.most, _meter.bound = self._before
+        _meter.most, _meter.exceeded = self._before
 
 
 @contextmanager
@@ -72,15 +67,6 @@ def uncounted() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise unless the work is within the bound.
-
-    Raises:
-        BudgetExceeded: it is not.
-    """
+    """Raise the error of the nearest bound (`BudgetExceeded`), unless the work is within it."""
     if _meter.done > _meter.most:
-        name, most, doing, heavy, advice = _meter.bound
-        raise BudgetExceeded(
-            f"{doing} takes more than {most:,} steps of work: {heavy}. {advice}.",
-            name,
-            most,
-        )
+        raise _meter.exceeded()

@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, pack, to_ids
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import finish, next_bytes, sweep, sweep_from, walk_narrow
+from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_from, walk_narrow
 
-NEVER = 65_535
-"""More rounds than any token has; stands for `not inside`."""
 MAX_OVERLAP = 4
 """Most bytes with which both a round and the rest may begin; with more, a breadth-first walk is cheaper."""
 MAX_EXIT_BYTES = 64

@@ -8,31 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, PREFIX_KINDS, Automaton
-from fsm.terms import node as nodes
-from fsm.terms.node import Node
+from fsm.automaton.byte_dfa import ByteDFA
 from fsm.tokens.trie import Trie
 
-MAX_TERMS = 40
 MAX_COST = 600
-
-
-def narrow_automaton(term: Node) -> Automaton | None:
-    """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more.
-
-    Cost: 1 us per term inside.
-    """
-    seen, queue = {term}, [term]
-    for node in queue:
-        if node.kind not in PREFIX_KINDS:
-            return None
-        new = [child for child in nodes.children(node) if child not in seen]
-        seen.update(new)
-        queue += new
-        if len(seen) > MAX_TERMS:
-            return None
-    automaton = Automaton(term)
-    return automaton if len(automaton.moves(automaton.initial_state)) <= FEW_BYTES else None
 
 
 class DFAPrefix:
@@ -52,7 +31,7 @@ class DFAPrefix:
 
     __slots__ = ("_places", "_trie", "is_known", "labels")
 
-    def __init__(self, automaton: Automaton, trie: Trie, node: int) -> None:
+    def __init__(self, automaton: ByteDFA, trie: Trie, node: int) -> None:
         self.labels: list[int] = []
         self._trie = trie
         self._places: list[tuple[int, int]] = []  # the nodes at which the term may end: node, texts below

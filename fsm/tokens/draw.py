@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import StateGraph, expression_graph, token_graph
+from fsm.drawing.state_graph import TokenStates, expression_graph, token_graph
 from fsm.expression import Expression
-from fsm.tokens.token_fsm import TokenFSM
 
 
 def draw(
-    language: Expression | TokenFSM,
+    language: Expression | TokenStates,
     *,
     format: Literal["svg", "dot"] = "svg",
     max_states: int = 40,
@@ -40,7 +40,7 @@ def draw(
     return picture(graph) if format == "svg" else graph.to_dot()
 
 
-def _graph(language: Expression | TokenFSM, max_states: int, max_tokens: int) -> StateGraph:
-    if isinstance(language, TokenFSM):
-        return token_graph(language, max_states, max_tokens)
-    return expression_graph(language.node, max_states)
+def _graph(language: Expression | TokenStates, max_states: int, max_tokens: int) -> StateGraph:
+    if isinstance(language, Expression):
+        return expression_graph(language.node, max_states)
+    return token_graph(language, max_states, max_tokens)

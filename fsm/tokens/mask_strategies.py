@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, as_loop, begins_with_byte_loop
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton, as_loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Kind, Node
+from fsm.terms.work_bound import work_bound
 from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.tokens.coreachable import Spelling
 from fsm.tokens.exclusion import as_exclusion, forbidden
@@ -248,7 +250,7 @@ def _counted(maker: MaskMaker, term: Node, node: int) -> Words | None:
     if counted is None:
         return None
     try:
-        with work.Bound("max_open_work", MAX_OPEN_WORK, "a pattern beside its counts"):
+        with work_bound("max_open_work", MAX_OPEN_WORK, "a pattern beside its counts"):
             walk = maker.vocabulary.open_walk(counted.term, counted.body, node)
             return None if walk is None else walk.mask(automaton, counted)
     except BudgetExceeded:  # the counts are entangled with what they count

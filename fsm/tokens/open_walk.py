@@ -22,9 +22,8 @@ from fsm.bitmask import add_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
-from fsm.tokens.character_loop import NEVER, CharacterLoop
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import finish, next_bytes, sweep, sweep_each
+from fsm.tokens.walk import NEVER, Rounds, finish, next_bytes, sweep, sweep_each
 
 MAX_STATES = 4_000
 """Most states of a walk; where it needs more, open counters do not help."""
@@ -118,7 +117,7 @@ class OpenWalk:
 
     max_leaving = 16
 
-    def __init__(self, term: Node, loop: CharacterLoop, trie: Trie, node: int = Trie.root) -> None:
+    def __init__(self, term: Node, loop: Rounds, trie: Trie, node: int = Trie.root) -> None:
         self._trie, self._loop = trie, loop
         self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
         self._ahead: dict[Wanted, dict[int, _Ahead]] = {}

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
-from fsm.terms.node import Kind, Node, repeat
+from fsm.automaton.byte_dfa import FEW_BYTES, ByteDFA
+from fsm.terms.node import Kind, Node
 from fsm.tokens.trie import Trie
 
 
 def is_byte(body: Node) -> bool:
     """True for one byte, out of some: then no text of `body` begins another."""
     return body.kind is Kind.BYTES or (body.kind is Kind.LITERAL and len(body.args[0]) == 1)
-
-
-@lru_cache(maxsize=256)
-def byte_loop(body: Node) -> Automaton:
-    """The automaton of `body*`."""
-    return Automaton(repeat(body))
 
 
 def is_narrow(body: Node) -> bool:
@@ -46,7 +38,7 @@ class SparseCharacterLoop:
 
     __slots__ = ("labels", "most_rounds", "places", "rounds")
 
-    def __init__(self, automaton: Automaton, trie: Trie, node: int) -> None:
+    def __init__(self, automaton: ByteDFA, trie: Trie, node: int) -> None:
         self.labels: list[int] = []
         self.rounds: list[int] = []
         self.most_rounds = 0

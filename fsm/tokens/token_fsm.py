@@ -25,6 +25,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import render
+from fsm.terms.work_bound import work_bound
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
@@ -376,7 +377,7 @@ class TokenFSM:
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
         try:
-            with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
+            with work_bound("max_mask_work", self.max_mask_work, "the mask of one state"):
                 words = self._maker.mask(key)
         except BudgetExceeded as error:
             of_work = error.limit in ("max_mask_work", "max_step", "max_search")
@@ -391,7 +392,7 @@ class TokenFSM:
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
         """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten; short ones where that ends, too."""
         automaton = Automaton(node, max_states=self.automaton.max_states)
-        with work.Bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
+        with work_bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
             is_alive, length = walk_by_length(automaton, self.vocabulary.trie)
         if length is not None:
             warnings.warn(

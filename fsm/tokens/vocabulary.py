@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
@@ -23,9 +24,10 @@ from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens import vocabulary_file
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
-from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
+from fsm.tokens.dfa_prefix import DFAPrefix
 from fsm.tokens.open_walk import OpenWalk
-from fsm.tokens.short_loop import SparseCharacterLoop, byte_loop, is_byte
+from fsm.tokens.short_loop import SparseCharacterLoop, is_byte
+from fsm.tokens.small_automaton import byte_loop, narrow_automaton
 from fsm.tokens.trie import Trie
 
 

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton, Fields, Loop, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.errors import BudgetExceeded
 from fsm.terms.node import Kind, Node
@@ -37,6 +38,17 @@ NEW_STATE_COST, NEW_TEXT_COST = 40, 8
 """The cost of making a state, and of reading a text below a loop for the first time, in steps of a depth-first walk."""
 MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 """A level with fewer live nodes is finished node by node, without arrays."""
+
+
+NEVER = 65_535
+"""More rounds of a loop than any token has; stands for `not inside`."""
+
+
+class Rounds(Protocol):
+    """How the tokens of a trie run through a loop; see `CharacterLoop`, whose attributes these are."""
+
+    rounds: NDArray[np.uint16]
+    between: NDArray[np.uint16]
 
 
 class Loops(Protocol):

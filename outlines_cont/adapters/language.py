@@ -8,8 +8,7 @@ import fsm
 from fsm import Expression
 from fsm.automaton.checker import checks_of
 from fsm.schema.value_check import DISTINCT_KEYS
-from outlines_cont.checks import shortened
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import OptionError, shortened
 
 CHECKS = ("refuse", "ignore")
 # Of two members with one key the last counts when JSON is read, so a value conforms whether a key comes twice or not; but not their number.

@@ -16,8 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from outlines_cont.chats.jinja import check_option, check_role, failure, names_read
 from outlines_cont.chats.message import Message, checked_message
-from outlines_cont.checks import shortened
-from outlines_cont.errors import ChatError, NoChatTemplate
+from outlines_cont.errors import ChatError, NoChatTemplate, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
 

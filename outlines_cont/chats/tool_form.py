@@ -18,8 +18,7 @@ import fsm
 from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
-from outlines_cont.checks import shortened
-from outlines_cont.errors import ChatError
+from outlines_cont.errors import ChatError, shortened
 from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.state.row_bytes import shown_text
 

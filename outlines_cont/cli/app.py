@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlines_cont import __version__
-from outlines_cont.checks import shortened
 from outlines_cont.cli.options import Draft, DType, ExtractOptions, Whitespace
 from outlines_cont.cli.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.errors import OutlinesContError
+from outlines_cont.errors import OutlinesContError, shortened
 from outlines_cont.pipelines.rows.row import InputFormat
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from outlines_cont.checks import file_text
 from outlines_cont.conversation.tree_picture import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.hugging_face import HuggingFaceModel
 from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 from outlines_cont.pipelines.rows.schema import load_schema
 

@@ -18,7 +18,7 @@ from outlines_cont import continuous, generate, samplers
 from outlines_cont.cli.growing import ShowOne
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.hugging_face import HuggingFaceModel
 from outlines_cont.state.sequence_state import SequenceState
 
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")

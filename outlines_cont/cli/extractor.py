@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from outlines_cont import models
 from outlines_cont.chat import Chat
 from outlines_cont.cli.chat import begun_chat
 from outlines_cont.cli.options import Draft, DType, ExtractOptions
 from outlines_cont.cli.sampler import make_sampler
 from outlines_cont.cli.threads import set_threads
 from outlines_cont.errors import ModelNotFound, NoChatTemplate
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.bundled import tiny
+from outlines_cont.models.hugging_face import HuggingFaceModel, transformers
 from outlines_cont.pipelines.extractor import Extractor
 from outlines_cont.pipelines.prompts.template import PromptTemplate
 from outlines_cont.pipelines.rows.errors import SetupError
@@ -97,5 +97,5 @@ def load_model(name: str | None, device: str | None, dtype: DType | None) -> Hug
     # The bar of loading a few files would stand in the middle of ours; downloads keep theirs.
     disable_progress_bar()  # type: ignore[no-untyped-call]
     if name is not None:
-        return models.transformers(name, device=device, dtype=None if dtype is None else dtype.value)
-    return models.tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))
+        return transformers(name, device=device, dtype=None if dtype is None else dtype.value)
+    return tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))

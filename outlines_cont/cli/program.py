@@ -18,8 +18,9 @@ from outlines_cont.pipelines.rows.row import InputFormat, InputRow
 from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
 
 if TYPE_CHECKING:
-    from outlines_cont.models import HuggingFaceModel
-    from outlines_cont.templates import Template, TemplateResult
+    from outlines_cont.models.hugging_face import HuggingFaceModel
+    from outlines_cont.templates.result import TemplateResult
+    from outlines_cont.templates.template import Template
 
 PROGRAM_FIELDS = ("_line", "output", "captures", "error")
 """The fields that the output adds to those of a row."""
@@ -86,7 +87,7 @@ class ProgramRun:
     """
 
     def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
-        from outlines_cont.templates import Template
+        from outlines_cont.templates.template import Template
 
         self._options = options
         self._stdout = stdout
@@ -126,7 +127,7 @@ class ProgramRun:
 
     def _given(self) -> dict[str, Any]:
         from outlines_cont.cli.sampler import make_sampler
-        from outlines_cont.templates import TemplateBudget
+        from outlines_cont.templates.budget import TemplateBudget
 
         options = self._options
         budget = TemplateBudget(tokens=options.max_tokens)

@@ -9,7 +9,7 @@ from outlines_cont.checks import is_number
 from outlines_cont.pipelines.rows.errors import SetupError
 
 if TYPE_CHECKING:
-    from outlines_cont.samplers import Sampler
+    from outlines_cont.sampling.sampler import Sampler
 
 _FORMS = "greedy, multinomial, or multinomial with options such as multinomial(temperature=0.7, top_p=0.9)"
 

@@ -7,9 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from outlines_cont.checks import shortened
 from outlines_cont.control.fork_driver import ForkDriver, ForkPlan, ForkView
-from outlines_cont.errors import ScriptError
+from outlines_cont.errors import ScriptError, shortened
 from outlines_cont.policies.branch import Branch, check_mask
 
 MidProcess = Callable[[int, int, list[int]], list[Branch]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from outlines_cont.checks import shortened
+from outlines_cont.errors import shortened
 from outlines_cont.state.sequence_state import SequenceState
 
 MAX_LOG = 65_536

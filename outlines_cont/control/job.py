@@ -40,7 +40,7 @@ from outlines_cont.errors import (
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
-from outlines_cont.samplers import Sampler
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 

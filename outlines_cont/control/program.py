@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont import generate
-from outlines_cont.checks import checked_bool, shortened
+from outlines_cont.checks import checked_bool
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
 from outlines_cont.control.event import Event
@@ -21,14 +21,15 @@ from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptDriver
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, with_result
+from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, shortened, with_result
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options
 

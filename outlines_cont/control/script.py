@@ -14,7 +14,7 @@ from functools import partial
 from types import coroutine
 from typing import Any, NoReturn, TypeVar
 
-from outlines_cont.checks import is_int, shortened
+from outlines_cont.checks import is_int
 from outlines_cont.control.fork_driver import (
     End,
     ForkDriver,
@@ -29,7 +29,7 @@ from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Journal, JournalEntry
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError, shortened
 from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.generation.options import checked_policies, texts_of
 from outlines_cont.interfaces import LanguageModel

@@ -36,9 +36,9 @@ from outlines_cont.errors import (
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import Constraint
-from outlines_cont.samplers import Sampler
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import save_state
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import GENERATED, StateRow, counts_of

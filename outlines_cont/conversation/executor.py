@@ -17,22 +17,21 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check_model, is_int
 from outlines_cont.conversation.constraint import Unnamed
 from outlines_cont.conversation.conversation import Conversation, only_row
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.engine import check_model
-from outlines_cont.engine.prefill import is_lacking, prefilled, read_logits
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet, check_mask
-from outlines_cont.samplers import Sampler, greedy
+from outlines_cont.samplers import greedy
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import load_state
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 _TAIL_TOKENS = 8
@@ -253,7 +252,7 @@ class BatchedExecutor:
 
     def read(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
         """Return (len(indices), V) logits after some tokens of a row, ascending; see `read_logits`."""
-        return read_logits(self._model, row, indices)
+        return self._model.read_logits(row, indices)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -271,7 +270,7 @@ class BatchedExecutor:
     def _fill(self, conversations: Sequence[Conversation], meter: Meter) -> None:
         chosen = [conversation for conversation in conversations if is_lacking(conversation._open())]
         rows = [conversation._open() for conversation in chosen]
-        for conversation, row in zip(chosen, prefilled(self._model, rows, meter), strict=True):
+        for conversation, row in zip(chosen, self._model.prefilled(rows, meter), strict=True):
             conversation._filled(row)
         for conversation in conversations:
             conversation._pending = 0
@@ -315,7 +314,7 @@ class BatchedExecutor:
         uniforms = None
         if sampler.needs_random:
             uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
-        drawing = Drawing.of(sampler)
+        drawing = drawing_of(sampler)
         counts = [drawing.counts_of(conversation) for conversation in conversations]
         drawn = DrawPlan([drawing] * len(rows)).draw(masked, uniforms, counts)
         if drawn.errors:

@@ -10,12 +10,13 @@ from collections.abc import Collection
 
 import torch
 
-from outlines_cont.conversation import BatchedExecutor, Conversation
+from outlines_cont.conversation.conversation import Conversation
+from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.engine.guided.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.free_text import FreeText
-from outlines_cont.samplers import Sampler
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 
 

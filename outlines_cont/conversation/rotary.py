@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.models.capability import tolerance
 
 _FIXED = ("default", "linear", "llama3", "yarn")

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from outlines_cont.checks import checked_bool, is_int
-from outlines_cont.conversation import BatchedExecutor, Conversation
+from outlines_cont.conversation.conversation import Conversation
+from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.samplers import Sampler, multinomial
-from outlines_cont.streams import TextDecoder
+from outlines_cont.samplers import multinomial
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.streams.text_decoder import TextDecoder
 
 _MAX_LEAVES = 1024
 

@@ -9,7 +9,7 @@ import torch
 from outlines_cont.engine.guessing.feed_width import chunk_width
 from outlines_cont.engine.guessing.row_draft import Memory
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVBatch
+from outlines_cont.kv.batch import KVBatch
 from outlines_cont.meter import Meter
 
 _MAX_BATCH_TOKENS = 4096

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlans
+from outlines_cont.engine.drawing.draw_plan import DrawPlans
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guessing.accept_rate import Graded
 from outlines_cont.engine.guessing.row_draft import Memory, Wish

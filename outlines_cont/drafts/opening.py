@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
-from outlines_cont.drafts.proposer import Proposed
+from outlines_cont.drafts.proposer import Proposed, check_draft
 from outlines_cont.engine.guessing.row_draft import Drafter
-from outlines_cont.errors import OptionError, UnsupportedModel
+from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 
 Draft = Any
 _LOOKUP = Lookup()
-
-
-def check_draft(draft: object) -> None:
-    """Refuse what guesses nothing.
-
-    Raises:
-        OptionError: it is no name of a draft, no model, and has no `propose`.
-    """
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
-        return
-    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
-        raise OptionError(
-            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
-            f"got {shortened(repr(draft))}",
-            "draft",
-        )
 
 
 def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:

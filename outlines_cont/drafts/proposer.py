@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.following import follow
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.errors import OptionError, shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5
@@ -86,3 +86,19 @@ class NoMemory:
     def fork(self) -> NoMemory:
         """Return the same."""
         return self
+
+
+def check_draft(draft: object) -> None:
+    """Refuse what guesses nothing.
+
+    Raises:
+        OptionError: it is no name of a draft, no model, and has no `propose`.
+    """
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
+        return
+    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
+        raise OptionError(
+            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
+            f"got {shortened(repr(draft))}",
+            "draft",
+        )

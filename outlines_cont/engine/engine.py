@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.checks import check_int
+from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.proposals import Guessing
@@ -27,7 +27,7 @@ from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.engine.token_draws import TokenDraws
-from outlines_cont.errors import OptionError, UnsupportedBranch
+from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.state.row import StateRow
 
@@ -360,19 +360,6 @@ def _refuse_deadlock(batch: RunningBatch) -> None:
     """Fail the rows of jobs all of whose rows wait: no row is left that could wake them."""
     for job in dict.fromkeys(row.job for row in batch.rows):
         job.refuse_deadlock()
-
-
-def check_model(model: object) -> None:
-    """Raise for what is no model.
-
-    Raises:
-        OptionError: `model` is none that `outlines_cont.models` has made.
-    """
-    if not hasattr(model, "kv_store"):
-        raise OptionError(
-            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
-            "model",
-        )
 
 
 def engine_of(model: LanguageModel) -> Engine:

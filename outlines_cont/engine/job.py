@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import DeadlockError
 from outlines_cont.meter import Meter
-from outlines_cont.samplers import Sampler
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 
 
@@ -46,7 +47,7 @@ class Job:
         self.done: dict[int, StateRow] = {}
         self.counts = counts
         self.is_cancelled = False
-        self._drawings: dict[float | None, Drawing] = {None: Drawing.of(sampler)}
+        self._drawings: dict[float | None, Drawing] = {None: drawing_of(sampler)}
         self._num_rows = len(self.rows)
         for index, row in enumerate(rows):
             row.job, row.index = self, index
@@ -61,7 +62,7 @@ class Job:
         drawing = self._drawings.get(temperature)
         if drawing is None:
             assert temperature is not None  # that one is there from the beginning
-            drawing = self._drawings[temperature] = self._drawings[None].at_temperature(temperature)
+            drawing = self._drawings[temperature] = tempered(self._drawings[None], temperature)
         return drawing
 
     def note_end(self, row: Row, state_row: StateRow) -> None:

@@ -12,7 +12,7 @@ from outlines_cont.engine.prefill_row import PrefillRow
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.samplers import greedy
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, is_lacking
 
 
 def prefilled(model: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
@@ -55,11 +55,6 @@ def prefilled_before(
     for i, row, reading in zip(lacking, done, readings, strict=True):
         filled[i] = row, {index + 1: line for index, line in reading.lines.items()}
     return filled
-
-
-def is_lacking(row: StateRow) -> bool:
-    """Return whether something of the row must be fed before a token can be sampled after it."""
-    return row.logits is None and row.error is None and bool(row.token_ids)
 
 
 def read_logits(model: LanguageModel, row: StateRow, indices: Sequence[int]) -> torch.Tensor:

@@ -13,10 +13,11 @@ import torch
 
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.state.row import StateRow
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
 from outlines_cont.kv.prefix_tree import num_common
+from outlines_cont.kv.row import RowKV
 
 # What a row begins with is copied where it is less than that part of the buffers that it would keep alive.
 _WORTH_SHARING = 0.5

@@ -29,14 +29,14 @@ from outlines_cont.engine.parts.row_limits import RowLimits
 from outlines_cont.engine.parts.row_tokens import RowTokens
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
 from outlines_cont.policies.certain import Certain, PieceText
 from outlines_cont.policies.compose import goes_back
 from outlines_cont.policies.healing import NO_HEALING, Healing
 from outlines_cont.policies.policy import Policy
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow
 from outlines_cont.user_code import user_code_error
 

@@ -15,7 +15,10 @@ from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVBatch, RecurrentBatch, RowKV, SerialBatch, open_batch
+from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.recurrent import RecurrentBatch
+from outlines_cont.kv.row import RowKV
+from outlines_cont.kv.serial import SerialBatch, open_batch
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 

@@ -16,7 +16,7 @@ from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 

@@ -7,7 +7,8 @@ from typing import Self
 
 from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import OptionError
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.sampler import Sampler
 
 _MAX_TOP = 1000
 

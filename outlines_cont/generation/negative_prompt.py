@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from outlines_cont.engine.guided.guidance import Guidance
-from outlines_cont.engine.prefill import prefilled
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
 from outlines_cont.generation.options import check_ids
 from outlines_cont.interfaces import LanguageModel
@@ -70,7 +69,7 @@ def open_guidance(
         and (counts[prompt] * num_samples - (not cache.is_on)) * len(row.token_ids) >= _MIN_SAVED_TOKENS
     ]
     with suppress(Exception):  # what goes wrong here goes wrong in the rows again, and is the error of these
-        rows.update(zip(shared, prefilled(model, [rows[prompt] for prompt in shared]), strict=True))
+        rows.update(zip(shared, model.prefilled([rows[prompt] for prompt in shared]), strict=True))
     return [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from outlines_cont.chats.message import is_conversation
 from outlines_cont.chats.template import ChatTemplate
-from outlines_cont.engine.prefill import prefilled_before
 from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,
@@ -80,7 +79,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     if is_fed_first:
         # Fed once, so that all samples begin with the same keys, values and logits.
         counts = [healing[b].count for b in texts]
-        for b, (row, logits) in zip(texts, prefilled_before(model, list(texts.values()), counts), strict=True):
+        for b, (row, logits) in zip(texts, model.prefilled_before(list(texts.values()), counts), strict=True):
             texts[b], healing[b] = row, replace(healing[b], logits=logits)
     rows: list[list[StateRow]] = []
     for batch, entry in enumerate(entries):

@@ -8,52 +8,38 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 from fsm import FSMError
 from fsm.caller import stacklevel_of_user
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import LengthWarning, MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
-from outlines_cont.events.partial_type import PartialType
+from outlines_cont.errors import (
+    LengthWarning,
+    MissingEOS,
+    NoHypothesis,
+    OptionError,
+    ResumeError,
+    UnsupportedModel,
+    shortened,
+)
 from outlines_cont.generation.lengths import warn_of_lengths
 from outlines_cont.generation.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.generation.options import Options, check_ids
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.interfaces import JobRunner
 from outlines_cont.meter import Meter
-from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import ProgressReporter
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
 from outlines_cont.user_code import shielded
-
-
-class _PieceMaker(Protocol):
-    """What a run uses of a generator; documented in `generate.Generator`."""
-
-    @property
-    def model(self) -> LanguageModel: ...
-    @property
-    def sampler(self) -> Sampler | BeamSearch: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def partial_type(self) -> PartialType | None: ...
-    @property
-    def unbounded(self) -> tuple[tuple[str, str], ...]: ...
-
-    def draft_of(self, options: Options) -> Any: ...
-    def policies(self, options: Options) -> list[Policy[Any]]: ...
-    def finish(self, row: StateRow) -> StateRow: ...
-    def is_whole(self, row: StateRow) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class Run:
 
     def __init__(
         self,
-        maker: _PieceMaker,
+        maker: PieceMaker,
         prompt: Any,
         options: Options,
         *,
@@ -253,9 +239,9 @@ class Run:
             return len(self.results), len(self.results) - running, failed, tokens
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> JobRunner:
         """The engine of the model, which all calls share."""
-        return engine_of(self.maker.model)
+        return self.maker.model.engine
 
     def _make_job(self) -> Job:
         sampler, model = self.maker.sampler, self.maker.model

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outlines_cont.checks import shortened
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import OptionError, shortened
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.run import Run
+from outlines_cont.generation.protocols import EventSource
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
@@ -30,7 +29,7 @@ class RunEvents:
         OptionError: partial values are asked for, and the generator does not write JSON.
     """
 
-    def __init__(self, run: Run, options: StreamOptions) -> None:
+    def __init__(self, run: EventSource, options: StreamOptions) -> None:
         self._run = run
         self._options = options
         self._partial: dict[int, PartialValue] = {}

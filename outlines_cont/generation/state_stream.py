@@ -9,7 +9,7 @@ from contextlib import aclosing
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.run import Run
+from outlines_cont.generation.protocols import EventSource
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.state.sequence_state import SequenceState
 
@@ -23,7 +23,7 @@ class StateStream(Closing):
     After `async for` close the stream to be sure (`async with`, or `await stream.aclose()`): Python ends a loop of that kind later.
     """
 
-    def __init__(self, run: Run, options: StreamOptions) -> None:
+    def __init__(self, run: EventSource, options: StreamOptions) -> None:
         self._run = run
         self._events = RunEvents(run, options)
         self._is_begun = False

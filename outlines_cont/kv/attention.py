@@ -25,6 +25,7 @@ from transformers.masking_utils import sdpa_mask
 # With "sdpa" in its name, transformers refuses it for models that have no such attention (soft-capping, sinks).
 NAME = "shared_prefix_sdpa"
 _ATTRIBUTE = "_outlines_cont_prefix"
+_ALIGNED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,20 +91,52 @@ def attend(
         query: (B, H, Q, D).
         keys, values: (B, Hk, K, D); H is a multiple of Hk.
         scale: what the scores are multiplied by.
-        mask: additive, broadcast to (B, 1, Q, K); None for all visible.
+        mask: of `additive_mask`, broadcast to (B, 1, Q, K); None for all visible.
 
     Returns:
         (B, H, Q, D) and (B, H, Q) at least float32; zeros and minus infinity for a query that sees no key.
     """
     if query.device.type == "cpu" and query.shape[-1] == values.shape[-1]:
-        out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, keys, values, 0.0, False, attn_mask=mask, scale=scale
-        )
-        if mask is not None:
-            # The operator returns 0 where nothing is visible, which would weigh as much as a key with that score.
-            norm = norm.masked_fill((mask == -torch.inf).all(dim=-1), -torch.inf)
-        return out, norm
+        return _cpu_attend(query, keys, values, scale, mask)
+    if query.device.type == "cuda" and query.dtype != torch.float64 and query.shape[1] == keys.shape[1]:
+        return _cuda_attend(query, keys, values, scale, mask)
     return plain_attend(query, keys, values, scale, mask)
+
+
+def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return 0 where `visible` (B, 1, Q, K) bool is true and minus infinity elsewhere.
+
+    Its lines begin where the kernels of GPUs want them, at multiples of 16 bytes.
+    """
+    columns = visible.shape[-1]
+    padded = torch.zeros((*visible.shape[:-1], -(-columns // _ALIGNED) * _ALIGNED), dtype=dtype, device=visible.device)
+    return padded[..., :columns].masked_fill_(~visible, -torch.inf)
+
+
+def _cpu_attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, keys, values, 0.0, False, attn_mask=mask, scale=scale
+    )
+    if mask is not None:
+        # The operator returns 0 where nothing is visible, which would weigh as much as a key with that score.
+        norm = norm.masked_fill((mask == -torch.inf).all(dim=-1), -torch.inf)
+    return out, norm
+
+
+def _cuda_attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    bias = None if mask is None else mask.expand(*query.shape[:3], keys.shape[2])
+    out, norm, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, keys, values, bias, True, 0.0, False, scale=scale
+    )
+    norm = norm[:, :, : query.shape[2]]  # the operator rounds the number of queries up
+    if mask is not None:
+        hidden = (mask == -torch.inf).all(dim=-1)
+        out, norm = out.masked_fill(hidden.unsqueeze(-1), 0.0), norm.masked_fill(hidden, -torch.inf)
+    return out, norm
 
 
 def plain_attend(

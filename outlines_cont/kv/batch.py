@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
+from outlines_cont.kv.attention import additive_mask
 from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import KVPart, RowKV
-from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments
+from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments, sharing_on
 
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
 _SPARE_COLUMNS = 32
@@ -65,7 +66,9 @@ class KVBatch:
         self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
-        self._sharing = sharing if sharing is not None or not model.can_branch else SHARING
+        self._sharing = (
+            sharing if sharing is not None or not model.can_branch else sharing_on(model.device, model.dtype)
+        )
         self._open([_here(share, model) for share in shares])
 
     @property
@@ -268,24 +271,22 @@ class KVBatch:
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
         """Return the mask of a forward.
 
-        Without shared segments (R, C + Q) int64, from which the model makes its own. With them the mask itself, (R, 1, Q,
-        C + Q) additive over the tails; None where a single query sees all of its tail.
+        Without shared segments (R, C + Q) int64, from which the model makes its own; None where every column holds a token. With
+        them the mask itself, (R, 1, Q, C + Q) additive over the tails; None where a single query sees all of its tail.
         """
         device = self._model.device
+        width = new.shape[1]
+        if seen.all() and (width == 1 or not self._tails.segments):
+            return None
         if not self._tails.segments:
             return torch.from_numpy(seen.astype(np.int64)).to(device)
-        width = new.shape[1]
-        if width == 1 and seen.all():
-            return None
         visible = np.repeat(seen[:, None, :], width, axis=1)
         start = seen.shape[1] - width
         visible[:, :, start:] &= np.tri(width, dtype=bool)
         # A query that is only padding sees itself, so that its attention is a number.
         diagonal = np.arange(width)
         visible[:, diagonal, start + diagonal] = True
-        hidden = torch.from_numpy(~visible).to(device)
-        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=device)
-        return mask.masked_fill_(hidden, -torch.inf)[:, None]
+        return additive_mask(torch.from_numpy(visible[:, None]).to(device), self._model.dtype)
 
     def _chunk_start(self, row: int, spare: int) -> int:
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would lie between

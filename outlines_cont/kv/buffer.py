@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -21,6 +22,21 @@ _lock = threading.Lock()
 
 FOREIGN = -1
 """The epoch of keys and values that came from elsewhere than a forward of the model: a file, a user's cache, moved tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLayout:
+    """The keys and values of T tokens in one layer.
+
+    Attributes:
+        keys: (heads, size) of keys of shape (heads, T, size).
+        values: the same of values.
+        dtype: of both.
+    """
+
+    keys: tuple[int, int]
+    values: tuple[int, int]
+    dtype: torch.dtype
 
 
 class Buffer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.kv.attention import PrefixLayer, Queries
+from outlines_cont.kv.attention import PrefixLayer, Queries, additive_mask
 from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.row import KVPart, RowKV
 
@@ -32,6 +33,15 @@ class Sharing:
 # Measured on a CPU with 8 layers of width 512 (the case `threshold` of benchmarks/continuation.py): a shared step takes 1.05 of the
 # time of a copied one at 250 copies, as long at 1,000, and 0.8 to 0.9 at 7,700. A view saves a single row one copy and nothing per step.
 SHARING = Sharing(min_copies=1024, min_view=1024)
+# On an H100 in float32 (same model) a shared step takes 1.04 to 1.08 of a copied one at 1,500 to 32,000 copies, 0.79 at 129,000, 0.71 at
+# 258,000; a view of 16,384 tokens takes 2.7 times as long as a copy of them, whose keys more of the chip reads. In bfloat16, with 32 layers
+# of width 4,096, a view of 2,048 tokens takes half as long as the copy, and shared steps 0.45 to 0.5 (benchmarks/results/gpu.md).
+_GPU_FLOAT32 = Sharing(min_copies=1024, min_view=sys.maxsize)
+
+
+def sharing_on(device: torch.device, dtype: torch.dtype) -> Sharing:
+    """Return when tokens are read where they lie, on a kind of device and in a type of numbers."""
+    return _GPU_FLOAT32 if device.type != "cpu" and dtype.itemsize >= 4 else SHARING
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +141,8 @@ class Segment:
         if self._visible.all():
             return None
         if keys.device not in self._masks:
-            hidden = torch.from_numpy(~self._visible).to(keys.device)
-            mask = torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device).masked_fill_(hidden, -torch.inf)
-            self._masks[keys.device] = mask[:, None, None, :]
+            visible = torch.from_numpy(self._visible[:, None, None]).to(keys.device)
+            self._masks[keys.device] = additive_mask(visible, keys.dtype)
         return self._masks[keys.device]
 
 

@@ -1,12 +1,19 @@
 """Language models for the engine: loaded by hub id or path, wrapped, made from a function, or the small one that is bundled.
 
-Each has the methods of `interfaces.LanguageModel`, and knows what its KV cache supports. Imports `kv` and `models.tokenizer`.
+Each has the methods of `interfaces.LanguageModel`, knows what its KV cache supports, and runs its rows on an engine of its own. Imports
+`engine`, `kv` and `models.tokenizer`; names are loaded when first used, as the tokenizers in this folder need none of them.
 """
 
-from outlines_cont.meter import Meter
-from outlines_cont.models.bundled import tiny
-from outlines_cont.models.callable_model import CallableModel, from_callable
-from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, transformers
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlines_cont.meter import Meter
+    from outlines_cont.models.bundled import tiny
+    from outlines_cont.models.callable_model import CallableModel, from_callable
+    from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, transformers
 
 __all__ = [
     "CallableModel",
@@ -17,3 +24,21 @@ __all__ = [
     "tiny",
     "transformers",
 ]
+
+_HOMES = {
+    "CallableModel": "models.callable_model",
+    "Meter": "meter",
+    "from_callable": "models.callable_model",
+    "tiny": "models.bundled",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"outlines_cont.{_HOMES.get(name, 'models.hugging_face')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,15 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
 from outlines_cont.checks import check, is_int
+from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.prefill import prefilled, prefilled_before, read_logits
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
+from outlines_cont.kv.buffer import LayerLayout
+from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models.capability import Capabilities, Finding
-from outlines_cont.models.prefilling import prefilled
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
+from outlines_cont.state.row import StateRow
 from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.user_code import place_of, shielded
 
@@ -102,9 +106,29 @@ class CallableModel(Immutable):
             "process, with the same `name`; states go there as files: `state.save(file)`, `SequenceState.load(file, model)`."
         )
 
-    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
-        return prefilled(self, rows)
+    @property
+    def kv_layout(self) -> list[LayerLayout | None]:
+        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
+        return kv_layout(self)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that all calls of the model share."""
+        return engine_of(self)
+
+    def prefilled(self, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
+        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
+        return prefilled(self, rows, meter)
+
+    def prefilled_before(
+        self, rows: Sequence[StateRow], nums_before: Sequence[int]
+    ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
+        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
+        return prefilled_before(self, rows, nums_before)
+
+    def read_logits(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
+        """Return the logits after some tokens of a row; see `engine.prefill.read_logits`."""
+        return read_logits(self, row, indices)
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row."""

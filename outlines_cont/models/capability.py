@@ -20,7 +20,9 @@ from outlines_cont.errors import UnsupportedModel
 # Config attributes that make a mask count columns instead of positions, and families that hide such a window.
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
 _HOLE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
-_HALF_TOLERANCE = 0.2
+# Measured on an H100: 32 layers of width 4,096 in bfloat16 are off by 0.26 of the spread of the logits, at the worst of 32,000 tokens.
+# Models of eight layers and more that do not see a prefix, or its first token, are off by 4 and more.
+_HALF_TOLERANCE = 0.6
 # Kinds of rotary embedding whose angles change when a text grows longer.
 _LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope", "su"}
 
@@ -175,6 +177,8 @@ def _measured(error: float, bound: float) -> Finding:
 
 def tolerance(dtype: torch.dtype) -> float:
     """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return _HALF_TOLERANCE  # a GPU multiplies with as few bits as those of half precision
     return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 

@@ -26,11 +26,15 @@ from transformers import (
 )
 
 from outlines_cont.checks import is_int
+from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.prefill import prefilled, prefilled_before, read_logits
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
+from outlines_cont.kv.buffer import LayerLayout
 from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
@@ -44,8 +48,8 @@ from outlines_cont.models.capability import (
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
-from outlines_cont.models.prefilling import prefilled
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
+from outlines_cont.state.row import StateRow
 from outlines_cont.unknown_option import knows_its_options
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
@@ -185,9 +189,29 @@ class HuggingFaceModel(Immutable):
             _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
         return _CAPABILITIES[key]
 
-    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
-        return prefilled(self, rows)
+    @property
+    def kv_layout(self) -> list[LayerLayout | None]:
+        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
+        return kv_layout(self)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that all calls of the model share."""
+        return engine_of(self)
+
+    def prefilled(self, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
+        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
+        return prefilled(self, rows, meter)
+
+    def prefilled_before(
+        self, rows: Sequence[StateRow], nums_before: Sequence[int]
+    ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
+        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
+        return prefilled_before(self, rows, nums_before)
+
+    def read_logits(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
+        """Return the logits after some tokens of a row; see `engine.prefill.read_logits`."""
+        return read_logits(self, row, indices)
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config asks for."""

@@ -28,7 +28,8 @@ from outlines_cont.pipelines.tables.columns import RecordColumns
 from outlines_cont.pipelines.tables.containers import extracted
 from outlines_cont.pipelines.tables.shape import shape_of
 from outlines_cont.pipelines.window import ShowValue
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
 

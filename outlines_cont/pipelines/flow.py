@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from outlines_cont.errors import IncompleteOutput
-from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.protocols import PieceMaker
 from outlines_cont.pipelines.prompts.row_prompt import MakePrompt
 from outlines_cont.pipelines.reports.scores import agreement, value_logprobs
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
@@ -38,8 +38,8 @@ class Recipe:
         is_scored: whether the log-probabilities of records and their values are wanted.
     """
 
-    generator: Generator
-    voter: Generator | None
+    generator: PieceMaker
+    voter: PieceMaker | None
     schema: RecordSchema
     prompt: MakePrompt
     options: PieceOptions
@@ -227,7 +227,7 @@ def _start(row: StateRow) -> int:
     return len(row.token_ids) if row.piece is None else row.piece.start
 
 
-def _seed(generator: Generator, text: str) -> int | None:
+def _seed(generator: PieceMaker, text: str) -> int | None:
     """Return the seed of a row, of its prompt: whatever rows run beside it, and in whatever order, its record is the same."""
     if not getattr(generator.sampler, "needs_random", False):
         return None

@@ -11,12 +11,11 @@ from typing import Any, Protocol, Self
 import torch
 
 from fsm import FSMError
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
+from outlines_cont.generation.protocols import PieceMaker
 from outlines_cont.generation.run import EndedRow, Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
@@ -47,7 +46,7 @@ class WindowEntry:
     """
 
     key: Any
-    generator: Generator
+    generator: PieceMaker
     given: Any
     seed: int | None = None
     show: ShowValue | None = None
@@ -202,7 +201,7 @@ class Window:
         if job is not None:
             self._steps += 1
             try:
-                engine_of(self._model).advance(job)
+                self._model.engine.advance(job)
             except _OF_ROWS as error:
                 self._take_out(error)
         ended, self._failed = self._failed, []

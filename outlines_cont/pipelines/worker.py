@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
-from outlines_cont.pipelines.extractor import Extractor
 from outlines_cont.pipelines.flow import Flow
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
+
+
+class OpensFlow(Protocol):
+    """The method of an `Extractor` that a worker uses."""
+
+    def flow(self) -> Flow:
+        """Return a new flow of rows through the model."""
 
 
 @dataclass(slots=True)
@@ -43,7 +49,7 @@ class RowWorker:
         self._num_begun = 0
         self._broken: BaseException | None = None
 
-    def load(self, make: Callable[[], Extractor]) -> Failure | None:
+    def load(self, make: Callable[[], OpensFlow]) -> Failure | None:
         """Make the extractor; return why that cannot be."""
         try:
             extractor = make()
@@ -62,7 +68,7 @@ class RowWorker:
         self._given.put(block)
         return block.answer.result()
 
-    def _drive(self, extractor: Extractor) -> None:
+    def _drive(self, extractor: OpensFlow) -> None:
         try:
             with extractor.flow() as flow:
                 while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outlines_cont.policies.policy import RowView
+from outlines_cont.policies.row_view import RowView
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,8 @@ from typing import Any
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import goes_back
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 
 _MAX_TOKENS = 8
 """So many tokens of an alternative are looked at, where its word is longer."""

@@ -19,7 +19,8 @@ from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
 from outlines_cont.text_search.pattern_search import PatternSearch, checked_pattern
 from outlines_cont.text_search.phrase_trie import PhraseTrie

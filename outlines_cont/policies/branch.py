@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_cont.checks import shortened
+from outlines_cont.errors import shortened
 
 _WORD_BITS = 32
 _KEPT_IDS = 2_048

@@ -21,7 +21,8 @@ from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.constraint import Constraint, Memo
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50

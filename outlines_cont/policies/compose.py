@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outlines_cont.checks import shortened
-from outlines_cont.errors import UnsupportedBranch
+from outlines_cont.errors import UnsupportedBranch, shortened
 from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 
 
 class Track:

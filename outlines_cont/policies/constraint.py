@@ -18,7 +18,8 @@ import fsm
 from fsm import Expression, TokenNotAllowed, Vocabulary
 from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 
 K = TypeVar("K")
 V = TypeVar("V")

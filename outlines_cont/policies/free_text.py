@@ -12,7 +12,8 @@ from outlines_cont.errors import DeadEnd
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.healing import token_starts
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 
 _MEMO_SIZE = 256
 

@@ -9,7 +9,8 @@ from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.spelling import Speller
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
 
 _FREE = [Branch(sample_mask=TokenSet.all)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.policies.policy import RowView
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.text_search.pattern_search import Found, PatternSearch
 from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import BEGINNING, WORD_ENDS, SymbolReader, Symbols

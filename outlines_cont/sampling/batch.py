@@ -13,7 +13,8 @@ from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.penalties import penalised
 from outlines_cont.sampling.plain_chain import PlainChain
-from outlines_cont.sampling.warpers import RowWarper, Temperature, Warper
+from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.warper import RowWarper, Warper
 
 Chain = WarperChain | PlainChain
 Counts = Sequence[TokenCounts | None]

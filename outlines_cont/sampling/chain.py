@@ -13,7 +13,7 @@ import torch
 from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf, not_below
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
-from outlines_cont.sampling.warpers import RowWarper
+from outlines_cont.sampling.warpers.warper import RowWarper
 
 # How many blocks are looked at where no warper says how many tokens are left.
 _BLOCKS = 128

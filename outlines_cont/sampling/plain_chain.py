@@ -10,7 +10,8 @@ from outlines_cont.errors import SamplerError
 from outlines_cont.sampling.chain import WarperChain
 from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.warpers import RowXTC, Warper, WholeRowWarper
+from outlines_cont.sampling.warpers.warper import Warper, WholeRowWarper
+from outlines_cont.sampling.warpers.xtc import RowXTC
 
 Counts = Sequence[TokenCounts | None]
 

@@ -32,11 +32,10 @@ from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVPart, RowKV
-from outlines_cont.kv.buffer import Layer
+from outlines_cont.kv.buffer import Layer, LayerLayout
+from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
-from outlines_cont.state.kv_layout import LayerLayout, kv_layout
 from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
 from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.search_score import SearchScore
@@ -351,7 +350,7 @@ class _Reader:
         """Raise unless the tensors are those that the description and the model ask for, no more and no fewer."""
         stores = _numbers({part.store for row in self._record.rows for part in row.parts}, "keys and values")
         logits = _numbers({row.logits for row in self._record.rows if row.logits is not None}, "logits")
-        self._layout = kv_layout(self._model) if stores else []
+        self._layout = self._model.kv_layout if stores else []
         if stores and not self._layout:
             raise ValueError("it has keys and values, of which this model has none")
         if self._record.num_layers != len(self._layout):

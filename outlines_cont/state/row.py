@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
@@ -180,3 +180,8 @@ def counts_of(
 def num_written(kinds: bytes | bytearray, start: int) -> int:
     """Return how many tokens from index `start` on were written by generators."""
     return sum(kinds.count(kind, start) for kind in WRITTEN)
+
+
+def is_lacking(row: StateRow) -> bool:
+    """Return whether something of the row must be fed before a token can be sampled after it."""
+    return row.logits is None and row.error is None and bool(row.token_ids)

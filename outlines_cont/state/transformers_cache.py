@@ -10,7 +10,8 @@ from transformers import DynamicCache
 
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
+from outlines_cont.kv.export import to_dynamic_cache
+from outlines_cont.kv.importing import from_dynamic_cache
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow

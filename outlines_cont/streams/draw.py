@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 
 if TYPE_CHECKING:
-    from outlines_cont.samplers import Sampler
+    from outlines_cont.sampling.sampler import Sampler
 
 
 def drawn_token(
@@ -52,7 +52,7 @@ def drawn_token(
         )
     masked = row if mask is None else Masker().masked(row, [mask])
     uniforms = None if uniform is None else torch.tensor([uniform], dtype=torch.float64)
-    drawn = DrawPlan([Drawing.of(sampler)]).draw(masked, uniforms, None if counts is None else [counts])
+    drawn = DrawPlan([drawing_of(sampler)]).draw(masked, uniforms, None if counts is None else [counts])
     if drawn.errors:
         raise drawn.errors[0]
     logprob = float(drawn.logprobs[0])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from outlines_cont.policies.branch import TokenSet
-    from outlines_cont.samplers import Sampler
+    from outlines_cont.sampling.sampler import Sampler
     from outlines_cont.streams.token_tally import TokenTally
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.streams.stream_place import StreamPlace
 
 

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable
 from typing import Self
 
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.templates.program import TemplateProgram
@@ -17,7 +16,7 @@ class ProgramBatch:
     """Programs that run together, no more than `window` at once; what is asked for in one turn begins in one step of the engine."""
 
     def __init__(self, model: LanguageModel, programs: Iterable[TemplateProgram], window: int) -> None:
-        self.engine = engine_of(model)
+        self.engine = model.engine
         self._source = iter(programs)
         self._window = window
         self._in_order: deque[TemplateProgram] = deque()

@@ -21,14 +21,15 @@ from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_ids
 from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, running_usage
 from outlines_cont.templates.marked_text import given_parts
-from outlines_cont.templates.piece import TemplatePiece, piece_of
+from outlines_cont.templates.piece import TemplatePiece
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
 from outlines_cont.templates.source_place import SourcePlace
@@ -46,6 +47,7 @@ class Settings:
         sampler: how tokens are drawn where a generator does not say.
         budget: of each row.
         in_loops: names whose captures are lists.
+        piece_of: makes the piece of a call; see `kinds.piece_of`.
         failure: from an error, the place of the generator that ran, and names that had a value, to the error with its place.
     """
 
@@ -53,6 +55,7 @@ class Settings:
     sampler: Sampler | BeamSearch | None
     budget: TemplateBudget
     in_loops: frozenset[str]
+    piece_of: Callable[..., TemplatePiece] = field(repr=False)
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
 
 
@@ -102,7 +105,7 @@ class TemplateProgram:
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Generate a piece; return its value, or an empty text where that is not to be written again."""
         settings, self._at = self._settings, site.place
-        value = await _ask(piece_of(site.kind, args, options, settings.model, settings.sampler))
+        value = await _ask(settings.piece_of(site.kind, args, options, settings.model, settings.sampler))
         self._at = None
         return "" if site.is_written else value
 

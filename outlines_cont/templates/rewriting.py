@@ -17,13 +17,14 @@ from jinja2.visitor import NodeTransformer
 
 from outlines_cont.errors import TemplateError
 from outlines_cont.templates.failure import where
-from outlines_cont.templates.piece import KINDS
 from outlines_cont.templates.source_place import SourcePlace
 
 # Names of filters that no template can write.
 GENERATE, CAPTURED, STEP = " generate", " captured", " step"
 SIZED, CONCATENATE, SPECIAL = " sized", " concatenate", " special"
 CAPTURES = "captures"
+GENERATING = frozenset({"gen", "choice", "json", "grammar"})
+"""The functions by which a template generates; see `kinds.KINDS`."""
 
 _COLLECTED: dict[type[nodes.Node], str] = {
     nodes.Macro: "a macro",
@@ -105,7 +106,7 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
         raise _refused(taken.node, f"expected another name than `{calls[taken]}`, which every template can read")
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
-    own = frozenset(KINDS) | given | {CAPTURES}
+    own = GENERATING | given | {CAPTURES}
     names = _undeclared(tree) - own - generated
     texts = _texts(tree)
     # A generated name that is `set` is a variable of Jinja; others are read as what was generated last.
@@ -130,7 +131,7 @@ def _texts(tree: nodes.Template) -> tuple[str, ...]:
 
 
 def _kind(node: nodes.Node) -> str | None:
-    is_call = isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in KINDS
+    is_call = isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in GENERATING
     return node.node.name if is_call else None  # type: ignore[attr-defined]
 
 
@@ -171,7 +172,7 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
                 "too",
             )
     for name in (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")):
-        if name.name in KINDS or name.name == CAPTURES:
+        if name.name in GENERATING or name.name == CAPTURES:
             raise _refused(
                 name, f"expected another name than `{name.name}`, which generates here, got it as a variable"
             )
@@ -262,7 +263,7 @@ class _Rewriter(NodeTransformer):
 
     def _read(self, node: nodes.Name) -> nodes.Node:
         """Look a generated name up; refuse a generator that is not called."""
-        if node.name in KINDS:
+        if node.name in GENERATING:
             raise _refused(node, f"expected a call, `{node.name}(...)`, got `{node.name}` alone")
         if node.ctx == "load" and (node.name in self._looked_up or node.name == CAPTURES):
             name = None if node.name == CAPTURES else node.name

@@ -16,8 +16,8 @@ from jinja2.runtime import Context
 
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import file_text, shortened
-from outlines_cont.engine.engine import check_model, engine_of
+from outlines_cont.checks import check_model, file_text
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
@@ -25,17 +25,20 @@ from outlines_cont.errors import (
     SampleMismatch,
     SpecialTokenWarning,
     TemplateError,
+    shortened,
 )
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
-from outlines_cont.policies import ban
-from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
+from outlines_cont.policies.ban import ban
+from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.budget import TemplateBudget, usage
 from outlines_cont.templates.driver import drive, drive_async
 from outlines_cont.templates.failure import failure, syntax_failure
+from outlines_cont.templates.kinds import piece_of
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
@@ -294,7 +297,7 @@ class Template:
             )
         self._warn_of_special(model)
         failed = partial(failure, self._template, self.source, self._columns)
-        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, failed)
+        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, piece_of, failed)
         return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single), shown)
 
     def _started(

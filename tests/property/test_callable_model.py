@@ -29,7 +29,7 @@ def _as_function(shape: str) -> CallableModel:
     """The random Llama as a function that returns the logits of all positions, or of the last."""
 
     def logits(token_ids: NDArray[np.int64]) -> Any:
-        lines = next_logits(random_model(), token_ids.tolist())
+        lines = next_logits(random_model(), token_ids.tolist()).cpu()
         return lines.numpy() if shape == "all" else lines[-1]
 
     return models.from_callable(logits, FakeTokenizer(), eos_token_ids=EOS, context_length=256, name="llama")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from fsm import Expression, TokenFSM, Vocabulary, json_schema
 from fsm.automaton.lazy_dfa import DEAD, Automaton, as_prefix
 from fsm.terms import node as nodes
-from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
+from fsm.tokens.dfa_prefix import DFAPrefix
+from fsm.tokens.small_automaton import narrow_automaton
 from fsm.tokens.trie import Trie
 from tests.judged import at_least, judged
 from tests.property.test_token_fsm import check_everywhere

@@ -236,7 +236,9 @@ def test_the_cache_of_a_state_goes_on_in_plain_transformers(family: str, prompts
         ).logits
     for row, prompt_ids in enumerate(ids.tolist()):
         with torch.no_grad():
-            wanted = model.hugging_face(input_ids=torch.tensor([prompt_ids[missing[row] :]])).logits[0, -1]
+            wanted = model.hugging_face(
+                input_ids=torch.tensor([prompt_ids[missing[row] :]], device=model.device)
+            ).logits[0, -1]
         assert_close(wanted, logits[row, -1], 1e-8)
 
 

@@ -20,7 +20,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.row_bytes import shown_text, written
-from tests.fakes import BOS, random_model
+from tests.fakes import BOS, DEVICE, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe
 
@@ -372,7 +372,7 @@ def test_a_row_without_tokens_fails_alone() -> None:
 
 def test_moving_to_the_same_device_changes_nothing() -> None:
     state = continuous(generate.text(random_model()))("the name", max_tokens=1)
-    assert state.to("cpu").rows[0][0].kv is state.rows[0][0].kv
+    assert state.to(DEVICE).rows[0][0].kv is state.rows[0][0].kv
     with pytest.raises(OptionError, match="a device of this machine"):
         state.to("cuda:99")
 

@@ -324,7 +324,7 @@ def test_log_probabilities_are_those_of_the_final_text() -> None:
     for row in state.rows[0]:
         ids = list(row.token_ids)
         with torch.no_grad():
-            logprobs = random_network("llama")(torch.tensor([ids])).logits[0].log_softmax(-1)
+            logprobs = random_network("llama").cpu()(torch.tensor([ids])).logits[0].log_softmax(-1)
         start = row.piece.start
         expected = [float(logprobs[i - 1, ids[i]]) for i in range(start, len(ids))]
         assert list(row.logprobs[start:]) == pytest.approx(expected)

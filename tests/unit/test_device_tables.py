@@ -103,14 +103,15 @@ def test_logits_narrower_than_the_tables_are_refused() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_loop_on_a_gpu_never_waits_for_the_host() -> None:
     model = random_model("llama")
     _, tables = tables_of(model, PATTERNS[0], "cuda")
     logits = torch.rand((4, model.vocab_size), device="cuda")
     states = tables.initial(4)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         for _ in range(5):
             states = tables.advance(states, tables.masked(logits, states).argmax(-1))
     finally:

@@ -36,7 +36,8 @@ from outlines_cont.errors import DraftWarning
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import Track
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import next_logits
 

@@ -19,9 +19,11 @@ from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
-from outlines_cont.samplers import Sampler, greedy, multinomial
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
+from outlines_cont.samplers import greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
@@ -99,7 +101,7 @@ def test_after_a_rewind_everything_is_as_if_the_tokens_had_never_been(family: st
         row, other = _write(model, prompts, [[Planned(plan, look_back)], [Planned(_free, look_back)]])
     kept = prompts[0] + greedy_ids(model, prompts[0], 2)
     assert greedy_ids(model, prompts[0], 5)[2:] == retried
-    logits = model.hugging_face(input_ids=torch.tensor([kept])).logits[0, -1]
+    logits = model.hugging_face(input_ids=torch.tensor([kept], device=model.device)).logits[0, -1]
     logits[retried[0]] = -torch.inf
     second = [*kept, int(logits.argmax())]
     assert second + greedy_ids(model, second, 5) == list(row.token_ids)

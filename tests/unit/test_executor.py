@@ -617,9 +617,9 @@ def test_a_shift_turns_the_keys_as_by_hand(family: str) -> None:
         for (old, old_values), (new, new_values) in zip(before.layers(), after.layers(), strict=True):  # type: ignore[misc]
             assert torch.equal(old[:, :3], new[:, :3])
             assert torch.equal(old_values[:, 8:], new_values[:, 3:])
-            pairs = old[:, 8:, :4].numpy() + 1j * old[:, 8:, 4:].numpy()
+            pairs = old[:, 8:, :4].cpu().numpy() + 1j * old[:, 8:, 4:].cpu().numpy()
             turned = pairs * np.exp(-5j * frequencies)
-            assert np.concatenate([turned.real, turned.imag], -1) == pytest.approx(new[:, 3:].numpy(), abs=1e-4)
+            assert np.concatenate([turned.real, turned.imag], -1) == pytest.approx(new[:, 3:].cpu().numpy(), abs=1e-4)
         with model.meter() as meter:
             conversation.fork().sample()
         assert (meter.forwards, meter.fed_tokens) == (1, 1)

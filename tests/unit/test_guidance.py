@@ -40,9 +40,9 @@ from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from tests.fakes import (
     BOS,
     EOS,
@@ -103,12 +103,12 @@ def test_greedy_text_is_that_of_transformers(scale: float) -> None:
     model = random_model()
     prompt, negative = (ids_of(model, text) for text in ("the name", "red is green"))
     theirs = model.hugging_face.generate(  # type: ignore[operator]
-        torch.tensor([prompt]),
-        attention_mask=torch.ones(1, len(prompt)),
+        torch.tensor([prompt], device=model.device),
+        attention_mask=torch.ones(1, len(prompt), device=model.device),
         max_new_tokens=9,
         do_sample=False,
         guidance_scale=scale,
-        negative_prompt_ids=torch.tensor([negative]),
+        negative_prompt_ids=torch.tensor([negative], device=model.device),
         repetition_penalty=1.3,
         suppress_tokens=[i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i != EOS],
         eos_token_id=EOS,

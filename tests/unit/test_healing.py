@@ -22,7 +22,8 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
 from outlines_cont.models.tokenizer.token_starts import TokenStarts
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from tests.fakes import (
     END_OF_TURN,
     EOS,

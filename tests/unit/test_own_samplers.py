@@ -25,9 +25,10 @@ from outlines_cont import (
     generate,
 )
 from outlines_cont.control import gen
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
-from outlines_cont.samplers import Greedy, Multinomial, Sampler, Temperature, greedy, multinomial
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
+from outlines_cont.samplers import Greedy, Multinomial, Temperature, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.sampler import Sampler
 from tests.fakes import EOS, random_model
 
 Counts = Sequence[TokenCounts | None] | None
@@ -142,7 +143,7 @@ def test_an_own_sampler_that_writes_into_the_logits_changes_nothing_but_its_draw
     masked = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, -torch.inf]])
     before = masked.clone()
     counts = [TokenCounts([2, 2], [False, True]), TokenCounts([0], [True])]
-    drawn = DrawPlan([Drawing.of(Rarest())] * 2).draw(masked, None, counts)
+    drawn = DrawPlan([drawing_of(Rarest())] * 2).draw(masked, None, counts)
     assert drawn.token_ids.tolist() == [1, 1]
     assert before.equal(masked)
 
@@ -261,7 +262,7 @@ def test_an_error_does_not_hold_the_logits_of_the_step() -> None:
 def test_rows_without_a_distribution_are_not_given_to_an_own_sampler() -> None:
     masked = torch.tensor([[1.0, 2.0], [torch.nan, 1.0], [-torch.inf, -torch.inf], [3.0, -torch.inf]])
     sampler = Second(num_samples=1)
-    plan = DrawPlan([Drawing.of(sampler)] * 4)
+    plan = DrawPlan([drawing_of(sampler)] * 4)
     drawn = plan.draw(masked, torch.tensor([0.5, 0.5, 0.5, 0.5], dtype=torch.float64), None)
     assert drawn.token_ids[[0, 3]].tolist() == [0, 0]
     assert drawn.logprobs.isfinite().tolist() == [True, False, False, True]

@@ -15,6 +15,7 @@ from outlines_cont import OptionError
 from outlines_cont.errors import BatchMismatch
 from outlines_cont.samplers import Multinomial, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling.warper_options import options_of
 
 _LOGITS = st.lists(st.one_of(st.integers(-6, 6).map(float), st.just(-math.inf)), min_size=1, max_size=12).filter(
     lambda row: max(row) > -math.inf
@@ -30,7 +31,7 @@ _SAMPLERS = st.builds(
 
 def _by_hand(logits: list[float], sampler: Multinomial) -> dict[int, float]:
     """The distribution that is left: temperature, then top_k, then top_p, then min_p; ties at a border all stay."""
-    options: dict[str, Any] = dict(sampler.params.options())
+    options: dict[str, Any] = dict(options_of(sampler.params))
     weights = {i: math.exp(x / options.get("temperature", 1.0)) for i, x in enumerate(logits) if x > -math.inf}
     ranked = sorted(weights.values(), reverse=True)
     if "top_k" in options:

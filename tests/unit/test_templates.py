@@ -32,6 +32,8 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.templates import Template, TemplateBudget, TemplateBudgetError, TemplateError
+from outlines_cont.templates.kinds import KINDS
+from outlines_cont.templates.rewriting import GENERATING
 from outlines_cont.templates.sandbox import _replace_cost
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, random_network, saying, scripted_model
 
@@ -683,3 +685,7 @@ def test_special_tokens_between_generators_are_those_of_a_state() -> None:
     result = Template(">{{ gen('a', regex='[ab]') }}<end>x{{ gen('b', regex='[ab]') }}", special=True).run(MODEL)
     one = continuous(generate.regex(MODEL, "[ab]"))
     assert result.state == one(one(">") + Tokens.of("<end>x", special=True))
+
+
+def test_every_function_that_is_rewritten_generates() -> None:
+    assert KINDS.keys() == GENERATING

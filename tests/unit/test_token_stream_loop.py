@@ -13,8 +13,8 @@ from outlines_cont import continuous, generate, samplers
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError, TokenizerError
 from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.streams import TokenStream, token_tally
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import next_logits
@@ -28,8 +28,8 @@ def recorded(family: str, prompt_ids: Sequence[int], max_tokens: int) -> list[in
     model = random_model(family)
     textless = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i != EOS]
     output = model.hugging_face.generate(
-        torch.tensor([prompt_ids]),
-        attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.int64),
+        torch.tensor([prompt_ids], device=model.device),
+        attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.int64, device=model.device),
         do_sample=False,
         max_new_tokens=max_tokens,
         suppress_tokens=textless,

@@ -11,6 +11,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Rule
+from fsm.terms.work_bound import work_bound
 
 Tokens = tuple[list[bytes | None], list[int]]
 ENTANGLED = "(?:(?!a.{20}b).)*c"
@@ -22,7 +23,7 @@ def vocabulary(tokens: Tokens) -> Vocabulary:
 
 
 def test_what_takes_too_much_is_refused_with_the_name_of_the_bound() -> None:
-    with work.Bound("max_mask_work", 10, "one thing"):
+    with work_bound("max_mask_work", 10, "one thing"):
         work.add(10)
         work.check()
         work.add(1)
@@ -33,13 +34,13 @@ def test_what_takes_too_much_is_refused_with_the_name_of_the_bound() -> None:
 
 
 def test_the_nearer_of_two_bounds_counts() -> None:
-    with work.Bound("outer", 5, "all"), work.Bound("inner", 100, "a part"):
+    with work_bound("outer", 5, "all"), work_bound("inner", 100, "a part"):
         work.add(6)
         with pytest.raises(BudgetExceeded) as caught:
             work.check()
     assert caught.value.limit == "outer"
-    with work.Bound("outer", 100, "all"):
-        with work.Bound("inner", 5, "a part"):
+    with work_bound("outer", 100, "all"):
+        with work_bound("inner", 5, "a part"):
             work.add(6)
         work.check()
 
@@ -60,7 +61,7 @@ def test_building_a_rule_is_no_work_of_those_who_come_to_it() -> None:
         return nodes.literal(b"x")
 
     before = work.done()
-    with work.Bound("max_mask_work", 10, "one thing"):
+    with work_bound("max_mask_work", 10, "one thing"):
         assert Derivatives().arcs(nodes.reference(Rule("rule", build)))
     assert work.done() - before <= 10
 

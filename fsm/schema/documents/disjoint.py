@@ -15,9 +15,7 @@ from typing import Any, Protocol
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import ALL_TYPES, Role, type_of
-from fsm.schema.keywords.string import pattern_node
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
 from fsm.terms import work_budget as work
@@ -156,7 +154,7 @@ class _Comparison:
         """Whether a pattern is found in a name; None: unknown."""
         if (pattern, name) not in self._matches:
             try:
-                node = pattern_node(pattern, place.at("patternProperties"), self._reader.limits)
+                node = KEYWORDS.strings_with(pattern, place.at("patternProperties"), self._reader.limits)
                 self._matches[pattern, name] = Automaton(node).accepts(json_text(name))
             except NotRegular:
                 self._matches[pattern, name] = None

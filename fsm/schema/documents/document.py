@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import prod
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from fsm.errors import SchemaError
@@ -19,13 +19,13 @@ from fsm.pattern.ecma_pattern import read_loosely
 from fsm.schema.documents.disjoint import are_disjoint, around
 from fsm.schema.documents.older_word import allows_any_type, in_latest_words
 from fsm.schema.formats.table import is_known_format, known_formats
-from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import ALL_TYPES, NoNegation, Role, Way
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, NoNegation, Role, Way
 from fsm.schema.keywords.misspelling import meant_by
 from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
 from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, is_known
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.places.resource import Resources
+from fsm.schema.places.schema_document import AnySchema
 from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, check_text, shorten
 from fsm.terms import work_budget as work
 from fsm.terms.node import Check
@@ -47,7 +47,6 @@ _MAX_KEPT = 20_000  # cases that are remembered
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
-AnySchema = TypeVar("AnySchema", Schema, Schema | NegatedKeyword)
 
 
 class _Chosen(NamedTuple):

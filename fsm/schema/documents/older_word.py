@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect
 from fsm.schema.places.shape import Schema
 

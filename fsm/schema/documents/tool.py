@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsm.errors import SchemaError
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fsm.schema.documents.older_word import has_older_words, in_latest_words
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.dialect import Dialect
 from fsm.schema.places.shape import Inside, Schema, escape
 

@@ -12,9 +12,9 @@ import string
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
 
 from fsm.schema.formats import address, moment, uri
+from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, json_spelling
@@ -138,8 +138,6 @@ _MAX_GROUPS = 3
 _SYNTAX = "$()*+./?[\\]^{|}"
 
 
-_MAX_SINGLE = (2**24 - 1) * 2**104  # the largest float of 32 bits
-
 FORMATS: dict[str, Callable[[], Node]] = {
     "date": moment.date,
     "time": moment.time,
@@ -161,13 +159,6 @@ FORMATS: dict[str, Callable[[], Node]] = {
 }
 OPENAPI_FORMATS: dict[str, Callable[[], Node]] = {"byte": base64, "binary": any_text, "password": any_text}
 """Formats of strings, after the registry of OpenAPI."""
-NUMBER_FORMATS: dict[str, dict[str, Any]] = {
-    "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
-    "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
-    "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
-    "double": {},  # any number that is written
-}
-"""Formats of numbers, after the registry of OpenAPI, in other keywords. They say nothing of strings, nor other formats of numbers."""
 OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-local-date-time": moment.local_date_time,
     "x-clock": moment.local_time,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fsm.schema.keywords.annotation import ANNOTATIONS
 from fsm.schema.keywords.array import ARRAYS
 from fsm.schema.keywords.combining import COMBINING
-from fsm.schema.keywords.keyword import Keyword, Registry
+from fsm.schema.keywords.keyword import KEYWORDS, Keyword, Registry
 from fsm.schema.keywords.number import NUMBERS
 from fsm.schema.keywords.object import OBJECTS
 from fsm.schema.keywords.python_type import PYTHON_TYPES
@@ -18,4 +18,4 @@ from fsm.schema.keywords.value import ANY_VALUE
 
 __all__ = ["KEYWORDS", "Keyword", "Registry"]
 
-KEYWORDS = Registry((*ANY_VALUE, *COMBINING, *OBJECTS, *ARRAYS, *STRINGS, *NUMBERS, *PYTHON_TYPES, *ANNOTATIONS))
+KEYWORDS.add((*ANY_VALUE, *COMBINING, *OBJECTS, *ARRAYS, *STRINGS, *NUMBERS, *PYTHON_TYPES, *ANNOTATIONS))

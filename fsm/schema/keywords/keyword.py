@@ -219,16 +219,16 @@ class Registry(dict[str, Keyword]):
         with_patterns: those that hold regular expressions.
     """
 
-    def __init__(self, keywords: Iterable[Keyword]) -> None:
-        super().__init__({keyword.name: keyword for keyword in keywords})
+    def add(self, keywords: Iterable[Keyword]) -> None:
+        """Know these keywords from now on."""
+        self.update({keyword.name: keyword for keyword in keywords})
         self._sort()
 
     @contextmanager
     def adding(self, keyword: Keyword) -> Iterator[None]:
         """Know one more keyword in the schemas that are compiled, explained and checked inside."""
         assert keyword.name not in self, "it is known already"
-        self[keyword.name] = keyword
-        self._sort()
+        self.add((keyword,))
         try:
             yield
         finally:
@@ -278,6 +278,13 @@ class Registry(dict[str, Keyword]):
         """What the value of a keyword holds."""
         return self[name].shape.inside if name in self else Inside.DATA
 
+    def strings_with(self, pattern: str, pointer: str, limits: Limits) -> Node:
+        """The inside of the strings in which a pattern is found: the language of `pattern`, with its errors."""
+        make = self["pattern"].language
+        found = None if make is None else make(pattern, pointer, limits)
+        assert found is not None, "`pattern` has a term"
+        return found
+
     def subschemas(self, place: Place) -> Iterator[Place]:
         """The places of the schemas that a normalized place holds in its keywords, references aside."""
         if isinstance(place.schema, dict):
@@ -285,3 +292,7 @@ class Registry(dict[str, Keyword]):
                 if name in self.enforced:
                     for tokens, schema in self[name].shape.schemas(value):
                         yield place.below(schema, name, *tokens)
+
+
+KEYWORDS = Registry()
+"""All keywords; the `__init__` of this room, which Python runs before any of its modules, adds them from the files of their kinds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.shape import VALUE
 
 _LONGEST_NOUN = 6  # `formats` says something else

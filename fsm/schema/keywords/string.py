@@ -8,7 +8,8 @@ from functools import lru_cache
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.schema.formats.table import NUMBER_FORMATS, SPELLINGS, format_node
+from fsm.schema.formats.number_format import NUMBER_FORMATS
+from fsm.schema.formats.table import SPELLINGS, format_node
 from fsm.schema.keywords.count import count_bounds
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
 from fsm.schema.keywords.number import NUMBERS

@@ -31,7 +31,7 @@ from typing import Any
 
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.formats.table import NUMBER_FORMATS
+from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.places.place import Conjunction, Place, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, to_decimal
 from fsm.schema.scalars.multiple import common_multiple, multiples

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.policies.branch import TokenSet
 
 _MOST_TOKENS = 16_384

@@ -1,4 +1,4 @@
-"""`Drawing`: how a token of one row is drawn; `DrawPlan`: which rows are drawn together, and what becomes of those whose draw fails.
+"""`DrawPlan`: which rows are drawn together, and what becomes of those whose draw fails.
 
 Rows whose samplers hold no code of a user are one vectorised batch. Samplers and warpers of a user are called for their own rows
 alone; what they return is checked, and what goes wrong is the error of the row that it goes wrong with.
@@ -9,81 +9,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from traceback import clear_frames
-from typing import Protocol
 
 import torch
 
+from outlines_cont.engine.drawing.drawing import Counts, Drawing
 from outlines_cont.errors import OptionError, SamplerError
-from outlines_cont.samplers import Sampler, at_temperature, params_of
-from outlines_cont.sampling import SamplerBatch, SamplingParams, TokenCounts
+from outlines_cont.samplers import at_temperature, params_of
+from outlines_cont.sampling.batch import SamplerBatch
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.user_code import shielded
-
-Counts = Sequence[TokenCounts | None]
 
 _NUM_PLANS = 64
 
 
-class _CountedRow(Protocol):
-    def counts_for(self, *, mirostat: bool) -> TokenCounts:
-        """Return what the row holds; `mirostat`: its next token is drawn with `Mirostat`."""
+def drawing_of(sampler: Sampler) -> Drawing:
+    """Return what a draw of `sampler` takes.
 
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """How a token is drawn, and what that takes; asked once, not for every token.
-
-    Attributes:
-        sampler: how tokens are drawn.
-        needs_random: whether a draw takes a random number.
-        needs_counts: whether a draw depends on the tokens of the row.
-        params: what the sampler chooses by; None for one with a `sample` of its own.
+    Raises:
+        OptionError: it is no sampler that draws token by token.
     """
+    missing = [name for name in ("needs_random", "needs_counts", "sample") if not hasattr(sampler, name)]
+    if missing:
+        raise OptionError(
+            "expected a sampler with `num_samples`, `needs_random`, `needs_counts` and `sample`, "
+            f"got {sampler!r}, which has no `{missing[0]}`. See `samplers.Sampler`.",
+            "sampler",
+        )
+    return Drawing(sampler, bool(sampler.needs_random), bool(sampler.needs_counts), params_of(sampler))
 
-    sampler: Sampler
-    needs_random: bool
-    needs_counts: bool
-    params: SamplingParams | None
 
-    @classmethod
-    def of(cls, sampler: Sampler) -> Drawing:
-        """Return what a draw of `sampler` takes.
-
-        Raises:
-            OptionError: it is no sampler that draws token by token.
-        """
-        missing = [name for name in ("needs_random", "needs_counts", "sample") if not hasattr(sampler, name)]
-        if missing:
-            raise OptionError(
-                "expected a sampler with `num_samples`, `needs_random`, `needs_counts` and `sample`, "
-                f"got {sampler!r}, which has no `{missing[0]}`. See `samplers.Sampler`.",
-                "sampler",
-            )
-        return cls(sampler, bool(sampler.needs_random), bool(sampler.needs_counts), params_of(sampler))
-
-    def at_temperature(self, temperature: float) -> Drawing:
-        """Return the same at another temperature; where the sampler has none, what fails its rows."""
-        try:
-            return Drawing.of(shielded(at_temperature, self.sampler, temperature))
-        except Exception as error:
-            return Drawing.of(_Refusing(error))
-
-    def counts_of(self, row: _CountedRow) -> TokenCounts | None:
-        """Return what a draw needs to know of the tokens of a row; None where it needs nothing."""
-        if not self.needs_counts:
-            return None
-        return row.counts_for(mirostat=self.has_mirostat)
-
-    @property
-    def has_mirostat(self) -> bool:
-        """Whether `Mirostat` is among the warpers."""
-        return self.params is not None and self.params.has_mirostat
-
-    @property
-    def kind(self) -> object:
-        """Equal for rows that are drawn together."""
-        if self.params is None:
-            return id(self.sampler)
-        return "standard" if self.params.is_standard else "own warpers"
+def tempered(drawing: Drawing, temperature: float) -> Drawing:
+    """Return the same at another temperature; where the sampler has none, what fails its rows."""
+    try:
+        return drawing_of(shielded(at_temperature, drawing.sampler, temperature))
+    except Exception as error:
+        return drawing_of(_Refusing(error))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.compose import Track, compose, goes_back
-from outlines_cont.policies.policy import RowView
+from outlines_cont.policies.row_view import RowView
 
 ONLY, HINT = "the only token", "a hint of a policy"
 """Kinds of guesses that need no drafter."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.caller import stacklevel_of_user
-from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.guessing.accept_rate import AcceptRate, Graded
 from outlines_cont.engine.guessing.lookahead import HINT, Lookahead
 from outlines_cont.errors import DraftWarning
 from outlines_cont.meter import Meter
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import OpenStream
 from outlines_cont.user_code import place_of
 

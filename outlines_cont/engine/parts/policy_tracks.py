@@ -9,7 +9,8 @@ from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import Track, compose, goes_back
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
 

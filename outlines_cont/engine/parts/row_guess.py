@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
-from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.guessing.expected import Expected
 from outlines_cont.engine.guessing.lookahead import Asked, Lookahead
 from outlines_cont.engine.guessing.row_draft import RowDraft

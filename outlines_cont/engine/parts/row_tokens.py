@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
 from outlines_cont.state.search_score import SearchScore

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlines_cont.checks import shortened
-from outlines_cont.errors import TokenizerError
+from outlines_cont.errors import TokenizerError, shortened
 
 
 class Speller:

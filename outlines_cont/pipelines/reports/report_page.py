@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from outlines_cont.checks import shortened
+from outlines_cont.errors import shortened
 from outlines_cont.pipelines.reports.report import FieldCounts, Report, Value, shares
 from outlines_cont.pipelines.reports.report_charts import histogram, reliability
 

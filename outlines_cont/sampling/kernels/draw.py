@@ -1,10 +1,14 @@
-"""One token per row out of its logits: the largest, or one at random."""
+"""One token per row out of its logits: the largest, or one at random.
+
+Rows are read as blocks of neighbours, the last of which may be shorter: the largest value and the sum of every block are one fast pass,
+and tell where to look.
+"""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
 
-from outlines_cont.sampling.kernels.blocks import places, reduced, taken
+import torch
 
 # Rows up to this length are looked at as they are: fewer calls then count more than fewer passes.
 _SMALL = 4096
@@ -16,6 +20,27 @@ _DEEPEST = 1000.0
 
 Drawn = tuple[torch.Tensor, torch.Tensor]
 """(R,) int64 places, and (R,) log-probabilities of these."""
+Reduce = Callable[..., torch.Tensor]
+
+
+def reduced(values: torch.Tensor, size: int, reduce: Reduce) -> torch.Tensor:
+    """Return (R, ceil(N / size)): `reduce`, such as `torch.amax`, of every block of (R, N) values."""
+    whole = values.shape[-1] // size * size
+    parts = [reduce(values[:, whole:], -1, keepdim=True)] if whole < values.shape[-1] else []
+    if whole:
+        parts.insert(0, reduce(values[:, :whole].view(len(values), -1, size), -1))
+    return torch.cat(parts, dim=-1)
+
+
+def places(blocks: torch.Tensor, size: int) -> torch.Tensor:
+    """Return (R, B * size) int64: the places of all values of (R, B) blocks; behind the end where a block is shorter."""
+    return (blocks[..., None] * size + torch.arange(size, device=blocks.device)).flatten(1)
+
+
+def taken(values: torch.Tensor, at: torch.Tensor, behind: float) -> torch.Tensor:
+    """Return the (R, N) values at (R, M) places, and `behind` for places behind the end."""
+    last = values.shape[-1] - 1
+    return values.gather(-1, at.clamp_max(last)).masked_fill(at > last, behind)
 
 
 def most_probable(logits: torch.Tensor) -> Drawn:

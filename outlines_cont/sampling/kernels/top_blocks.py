@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from outlines_cont.sampling.kernels.blocks import places, reduced, taken
-from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf, not_below
+from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf, not_below, places, reduced, taken
 
 # 32 neighbours per block make both the maxima of the blocks and what is in the chosen ones few.
 _SIZE = 32

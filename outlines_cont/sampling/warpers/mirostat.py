@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 
@@ -31,6 +31,8 @@ class Mirostat(Warper):
         tau: the surprise per token that is aimed at, above 0 and at most 100.
         eta: how fast mu follows, from 0 to 10.
     """
+
+    follows_surprise: ClassVar[bool] = True
 
     tau: float = 5.0
     eta: float = 0.1

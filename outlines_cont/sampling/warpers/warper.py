@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -27,9 +27,16 @@ class Warper(ABC):
 
     __slots__ = ()
 
+    is_standard: ClassVar[bool] = False
+    """Whether the class is one of this package, so that no code of a user runs in it; one that a user derives from it is not."""
+
+    follows_surprise: ClassVar[bool] = False
+    """Whether the step depends on how surprising the tokens were that were drawn so far, so that the row keeps where that began."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave `for_rows` of a base behind where `warp` is another one."""
         super().__init_subclass__(**options)
+        cls.is_standard = cls.__module__.startswith(f"{__package__}.")
         if "warp" in cls.__dict__ and "for_rows" not in cls.__dict__:
             cls.for_rows = Warper.for_rows  # type: ignore[method-assign]
 

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import open_batch
-
-
-@dataclass(frozen=True, slots=True)
-class LayerLayout:
-    """The keys and values of T tokens in one layer.
-
-    Attributes:
-        keys: (heads, size) of keys of shape (heads, T, size).
-        values: the same of values.
-        dtype: of both.
-    """
-
-    keys: tuple[int, int]
-    values: tuple[int, int]
-    dtype: torch.dtype
+from outlines_cont.kv.buffer import LayerLayout
+from outlines_cont.kv.serial import open_batch
 
 
 def kv_layout(model: LanguageModel) -> list[LayerLayout | None]:

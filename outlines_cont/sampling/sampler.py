@@ -1,0 +1,47 @@
+"""`Sampler`: the methods that whatever draws the tokens of rows has; `outlines_cont.samplers` has the samplers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+
+
+class Sampler(Protocol):
+    """Draws one token per row. A class of your own is a sampler if it has these four names.
+
+    If a policy or a script sets the temperature, it also needs the method `with_temperature(temperature)`.
+    """
+
+    @property
+    def num_samples(self) -> int | None:
+        """S, the samples per prompt; None follows the state, and is 1 for a prompt."""
+
+    @property
+    def needs_random(self) -> bool:
+        """Whether a draw takes a random number."""
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether a draw depends on the tokens of the row."""
+
+    def sample(
+        self,
+        logits: torch.Tensor,
+        uniforms: torch.Tensor | None,
+        counts: Sequence[TokenCounts | None] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw one token per row.
+
+        Args:
+            logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
+            uniforms: (R,) float64 in [0, 1) on the CPU, None for a sampler that needs none.
+            counts: what each row holds, None for a sampler that needs none.
+
+        Returns:
+            (R,) int64 token ids, and (R,) log-probabilities of these as they were drawn. What they are for a row without
+            any finite logit is not defined, but its log-probability is not finite.
+        """

@@ -1,0 +1,148 @@
+"""`KINDS`: the functions by which a template generates, and `piece_of`: the piece that a call of one of them requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from inspect import Parameter, signature
+from typing import Any
+
+import fsm
+from outlines_cont import generate
+from outlines_cont.errors import OptionError, TemplateError, shortened
+from outlines_cont.generate import Generator
+from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, check_one_constraint
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.templates.piece import TemplatePiece
+from outlines_cont.unknown_option import names_of, unknown_option
+
+_Made = Generator | partial[Generator]
+_OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
+
+
+def piece_of(
+    kind: str,
+    args: Sequence[Any],
+    options: Mapping[str, Any],
+    model: LanguageModel,
+    sampler: Sampler | BeamSearch | None,
+) -> TemplatePiece:
+    """Return the piece that `{{ kind(*args, **options) }}` requests.
+
+    Args:
+        kind: the name of the function.
+        args: its arguments, as in the template.
+        options: those with a name.
+        model: what writes.
+        sampler: how tokens are drawn where the call does not say.
+
+    Raises:
+        UnknownOption, OptionError: an option is unknown, or out of its range.
+        TemplateError: the arguments do not fit.
+        fsm.FSMError: the constraint is malformed, or nothing satisfies it.
+    """
+    function, makers = KINDS[kind]
+    own = signature(function).parameters
+    named = {n: p for n, p in own.items() if p.kind is not Parameter.VAR_KEYWORD}
+    known = [*named, *sorted(_OF_CALLS), "rng", "sampler", *makers]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise unknown_option(f"`{kind}`", unknown, known, OPTIONS_ELSEWHERE.get(unknown, ""))
+    of_call = {name: value for name, value in options.items() if name in _OF_CALLS}
+    of_maker = {name: value for name, value in options.items() if name in named or name in makers}
+    try:
+        signature(function).bind(*args, **of_maker)
+    except TypeError as error:
+        raise TemplateError(f"expected `{_USAGE[kind]}`, got other arguments: {error}") from error
+    name, made = function(*args, **of_maker)
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TemplateError(
+            f"expected a name, or none, as the first argument, as in `{_USAGE[kind]}`, got {shortened(repr(name), 200)}"
+        )
+    generator = made if isinstance(made, Generator) else generate.made_once(model, made)
+    if generator.model is not model:
+        raise OptionError(
+            f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
+        )
+    chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
+    return TemplatePiece(name, _with_sampler(generator, chosen), Options.of(of_call), options.get("rng"))
+
+
+def _gen(
+    name: Any = None,
+    generator: Any = None,
+    *,
+    regex: Any = None,
+    choice: Any = None,
+    json: Any = None,
+    grammar: Any = None,
+    force: bool = True,
+) -> tuple[Any, _Made]:
+    given = {"generator": generator, "regex": regex, "choice": choice, "json": json, "grammar": grammar}
+    check_one_constraint(given)
+    if generator is not None and not isinstance(generator, Generator):
+        raise OptionError(
+            f"expected a generator, such as `generate.format(model, int)`, got {type(generator).__name__}. A pattern is given by its "
+            "name: `regex=`.",
+            "generator",
+        )
+    if regex is not None:
+        return name, partial(generate.regex, pattern=regex, force=force)
+    if choice is not None:
+        return name, partial(generate.choice, options=choice, force=force)
+    if json is not None:
+        return name, partial(generate.json, schema=json, force=force)
+    if grammar is not None:
+        return name, partial(generate.cfg, grammar=grammar, force=force)
+    return name, generator or partial(generate.text)
+
+
+def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Made]:
+    if isinstance(options, str):
+        raise OptionError(
+            f"expected a list of options, got one text {options!r}. Write [{options!r}] for a single option.", "options"
+        )
+    return name, partial(generate.choice, options=list(options), force=force)
+
+
+def _json(name: Any, schema: Any, *, force: bool = True, **options: Any) -> tuple[Any, _Made]:
+    return name, partial(generate.json, schema=schema, force=force, **options)
+
+
+def _grammar(name: Any, grammar: Any, *, start: str = "start", force: bool = True, **options: Any) -> tuple[Any, _Made]:
+    return name, partial(generate.cfg, grammar=grammar, start=start, force=force, **options)
+
+
+KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...]]] = {
+    "gen": (_gen, ()),
+    "choice": (_choice, ()),
+    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries")),
+    "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:])),
+}
+"""The functions by which a template generates, and their options besides their own."""
+
+_USAGE = {
+    "gen": 'gen("name", regex=..., max_tokens=...)',
+    "choice": 'choice("name", ["one", "other"])',
+    "json": 'json("name", schema)',
+    "grammar": 'grammar("name", text)',
+}
+
+
+def _with_sampler(generator: Generator, sampler: Any) -> Generator:
+    """Return the generator with another sampler, if one is given; a template continues with one text.
+
+    Raises:
+        OptionError: it is not a sampler, or makes several texts.
+    """
+    # Checked as every generator does.
+    chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
+    if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):
+        raise OptionError(
+            f"expected a sampler of one text, got {chosen!r}. A template goes on with one: `best_of({chosen.num_samples})` takes the best.",
+            "sampler",
+        )
+    return generator if chosen is generator.sampler else replace(generator, sampler=chosen)
