@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cache, partial
@@ -298,7 +298,7 @@ class Template:
         self._warn_of_special(model)
         failed = partial(failure, self._template, self.source, self._columns)
         settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, piece_of, failed)
-        return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single), shown)
+        return self._started(rows, values, settings, state, _streams(rng, state, rows, is_single=is_single), shown)
 
     def _started(
         self,
@@ -306,13 +306,13 @@ class Template:
         values: Values,
         settings: Settings,
         state: SequenceState | None,
-        streams: _Streams,
+        stream_of: Callable[[int], RandomStream],
         shown: StreamOptions | None,
     ) -> Iterator[TemplateProgram]:
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
                 raise OptionError(f"expected a dict with names as row {index}, got {shortened(repr(row), 200)}", "rows")
-            stream, given, begun = streams.of(index), {**values, **row}, state
+            stream, given, begun = stream_of(index), {**values, **row}, state
             if state is not None:
                 begun = SequenceState(state.model, ((replace(state.rows[0][0], stream=stream),),), stream.seed)
             yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
@@ -331,23 +331,23 @@ class Template:
             )
 
 
-class _Streams:
-    def __init__(self, rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool) -> None:
-        own = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
-        size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
-        self._seeds, self._is_own = open_seeds(rng, size if own else 1)
-        self._base = state.rows[0][0].stream if state is not None and rng is None else None
-        self._is_single = is_single
+def _streams(
+    rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool
+) -> Callable[[int], RandomStream]:
+    """Return what gives the random stream of a row: that of the row of a batch of texts, or one that leaves the stream of the state."""
+    if state is not None and rng is None:
+        base = state.rows[0][0].stream
+        return lambda index: base if is_single else base.fork(index)
+    is_listed = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
+    size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
+    seeds, is_own = open_seeds(rng, size if is_listed else 1)
 
-    def of(self, index: int) -> RandomStream:
-        """Return the stream of a row: that of the row of a batch of texts, or one that leaves the stream of the state."""
-        if self._base is not None:
-            return self._base if self._is_single else self._base.fork(index)
-        if not self._is_own:
-            return RandomStream(self._seeds[0], index)
-        if index >= len(self._seeds):
-            raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(self._seeds)} and more rows")
-        return RandomStream(self._seeds[index])
+    def of(index: int) -> RandomStream:
+        if is_own and index >= len(seeds):
+            raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(seeds)} and more rows")
+        return RandomStream(seeds[index]) if is_own else RandomStream(seeds[0], index)
+
+    return of
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
