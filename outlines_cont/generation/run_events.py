@@ -82,7 +82,7 @@ class RunEvents:
             self._ended.add(index)
             error = run.results[index].error
             return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
-        news, end = feed.pull(row), self._end_of(index, row)
+        news, end = feed.pull(row), self._end_of(row)
         is_end = end is not None
         if not news and not is_end:
             return None
@@ -113,7 +113,7 @@ class RunEvents:
         self._drafts[index] = now
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
-    def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
+    def _end_of(self, row: Row) -> Row | StateRow | None:
         """Return a finished row, or None; with its value where values are shown, which is a step later."""
         if not self._partial:
             return row if row.is_over else None
