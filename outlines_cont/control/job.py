@@ -15,10 +15,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise, takewhile
 from operator import eq
-from time import perf_counter
 from typing import Any
 
-from outlines_cont.control.budget import Budget
+from outlines_cont.control.budget import Budget, ProgramUsage
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
 from outlines_cont.control.fork_driver import ForkPlan, ForkView
@@ -29,14 +28,9 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import (
     BudgetError,
-    CallbackTimeout,
     DeadlockError,
-    ForkBudgetError,
     KVShareError,
     ProgramCancelled,
-    ProgramTimeout,
-    StepBudgetError,
-    TokenBudgetError,
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -53,6 +47,7 @@ class ControlJob(Job):
         events: what has happened, in order.
         num_events: how many of them will not be undone.
         usage: the work of its rows, up to the last step.
+        used: what the program has used of its budget.
     """
 
     rows: list[ControlledRow]
@@ -66,13 +61,9 @@ class ControlJob(Job):
         self.num_events = 0
         self.usage = Meter()
         self._model = model
-        self._budget = budget
+        self.used = ProgramUsage(budget)
         self._shared = shared
         self._seed = seed
-        self._started = perf_counter()
-        self._num_tokens = 0
-        self._num_reserved = 0
-        self._num_steps = 0
         self._caller = Caller()
         self._round: Round | None = None
         self._asked: list[ControlledRow] = []
@@ -112,7 +103,7 @@ class ControlJob(Job):
             return False  # until code outside of the programs writes
         asked = [row for row in self.rows if row.is_askable]
         if asked:
-            self._num_reserved = 0
+            self.used.num_reserved = 0
             calls = [Call(partial(row.driver.call, self._view(row))) for row in asked]
             self._begun = (Round(calls, notify), asked, self._shared.num_writes)
             self._round, self._asked, self._num_writes = self._begun
@@ -142,7 +133,7 @@ class ControlJob(Job):
         live = [self.forks[row.fork_index] for row in self.rows]
         forks = [replace(fork, captures={**fork.captures}) for fork in live]
         num_forks, num_events = len(self.forks), len(self.events)
-        num_tokens, has_waited = self._num_tokens, self._has_waited
+        num_tokens, has_waited = self.used.num_tokens, self._has_waited
 
         def undo() -> None:
             undo_rows()
@@ -150,7 +141,7 @@ class ControlJob(Job):
             del self.forks[num_forks:], self.events[num_events:]
             for fork in forks:
                 self.forks[fork.index] = replace(fork, captures={**fork.captures})
-            self._num_tokens, self._has_waited = num_tokens, has_waited
+            self.used.num_tokens, self._has_waited = num_tokens, has_waited
             self._shared.join(self)
 
         return undo
@@ -193,20 +184,6 @@ class ControlJob(Job):
 
     # -- what rows call ------------------------------------------------------------------------------------------------
 
-    def spend_token(self) -> None:
-        """Count a token that is about to be appended.
-
-        Raises:
-            TokenBudgetError: the budget has none left.
-        """
-        self._check(
-            TokenBudgetError,
-            self._num_tokens + 1,
-            "a program of at most {} tokens, all forks together, and it goes on",
-            ", or give `max_tokens` to what it generates",
-        )
-        self._num_tokens += 1
-
     def note_append(self, row: ControlledRow, token_id: int) -> None:
         """Note a token that was appended."""
         self.events.append(Append(row.fork_index, token_id, self._model.tokenizer.text_bytes([token_id])))
@@ -225,27 +202,13 @@ class ControlJob(Job):
             row.backtracked,
             row.appended,
             self._reserve,
-            self._spend_step,
+            self.used.spend_step,
             row.outcome,
             row.driver_error,
         )
 
     def _reserve(self, count: int) -> None:
-        """Take room for more forks; called by the thread of the round."""
-        reached = sum(not row.has_ended for row in self.rows) + self._num_reserved + max(count, 0)
-        if count > 0:
-            self._check(ForkBudgetError, reached, f"a program of at most {{}} forks at once, and it asks for {reached}")
-        self._num_reserved += max(count, 0)
-
-    def _spend_step(self) -> None:
-        """Count a step; called by the thread of the round."""
-        self._check(
-            StepBudgetError,
-            self._num_steps + 1,
-            "a program of at most {} steps, all forks together, and it goes on",
-            ", or let its loops end: a piece may be empty",
-        )
-        self._num_steps += 1
+        self.used.reserve(count, sum(not row.has_ended for row in self.rows))
 
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
         """Apply the answers of forks; return those that have forked."""
@@ -253,7 +216,7 @@ class ControlJob(Job):
         for row, call in zip(rows, calls, strict=True):
             if row.has_ended:
                 continue
-            error = call.error or self._too_slow(call)
+            error = call.error or self.used.too_slow(call.seconds)
             if error is not None:
                 row.trace = "".join(traceback.format_exception(error))
                 row.fail(error)
@@ -329,58 +292,34 @@ class ControlJob(Job):
             row.fail(error)
 
     def _check_limits(self) -> None:
-        error = self._timeout()
+        error = self.used.timeout()
         if error is not None:
             self._round = None
             for row in self.rows:
                 row.waits_for = ()
                 row.fail(copy(error))
-        if self._budget.kv_bytes is not None:
-            self._check_kv(self._budget.kv_bytes)
+        if self.used.budget.kv_bytes is not None:
+            self._check_kv(self.used.budget.kv_bytes)
 
     def _check_kv(self, limit: int) -> None:
         """Fail the youngest forks until the keys and values of the others fit."""
         rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: row.fork_index)
         while rows and (held := _distinct_tokens(rows) * self._model.kv_store.token_bytes) > limit:
-            rows.pop().fail(
-                KVShareError(
-                    f"expected a program that holds at most {limit} bytes of keys and values, and it holds {held}. "
-                    "Raise `Budget(kv_bytes=)`, or let forks end earlier.",
-                    limit,
-                    held,
-                )
-            )
+            told = f"a program that holds at most {{}} bytes of keys and values, and it holds {held}"
+            error = self.used.exceeded(KVShareError, held, told, ", or let forks end earlier")
+            assert error is not None
+            rows.pop().fail(error)
 
     def _check_lateness(self, made: Round) -> None:
         """Abandon the present call if it, or the program, takes too long."""
         call = made.present
-        error = self._too_slow(call) if call is not None else None
+        error = self.used.too_slow(call.seconds) if call is not None else None
         if call is not None and error is not None:
             self._caller.abandon_call(made, call, error)
-        if self._timeout() is not None:
+        if self.used.timeout() is not None:
             made.abandon()
             self._caller.close()
             self._check_limits()
-
-    def _too_slow(self, call: Call) -> BudgetError | None:
-        told = f"a call of the controller to take at most {{}} seconds, and it took {call.seconds:.3g}"
-        return self._exceeded(CallbackTimeout, call.seconds, told, ", or do less in it")
-
-    def _timeout(self) -> BudgetError | None:
-        seconds = perf_counter() - self._started
-        return self._exceeded(ProgramTimeout, seconds, "a program of at most {} seconds, and it goes on")
-
-    def _check(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> None:
-        error = self._exceeded(kind, reached, told, advice)
-        if error is not None:
-            raise error
-
-    def _exceeded(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> BudgetError | None:
-        """Return the error of a limit that `reached` is above; None where it is not, or there is no limit."""
-        allowed = getattr(self._budget, kind.limit)
-        if allowed is None or reached <= allowed:
-            return None
-        return kind(f"expected {told.format(allowed)}. Raise `Budget({kind.limit}=)`{advice}.", allowed, reached)
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:

@@ -189,7 +189,7 @@ class ControlledRow(Row):
 
     def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
         """Append one token, which counts in the budget of the program."""
-        self.job.spend_token()
+        self.job.used.spend_token()
         super().append(token_id, kind, logprob, sampling_logprob)
         self.job.note_append(self, token_id)
 
