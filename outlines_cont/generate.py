@@ -298,8 +298,7 @@ def _generator_function(
 ) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
     """Return a decorator for functions that return generators: unknown options raise, and the generators can be pickled.
 
-    Args:
-        also_of: the function that gets its other options.
+    Other options are given to the function `also_of`.
     """
 
     def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:

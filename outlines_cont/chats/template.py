@@ -147,11 +147,6 @@ class ChatTemplate:
 
 
 def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as dicts.
-
-    Raises:
-        ChatError: the list is empty, or an item is not a message.
-    """
     if isinstance(messages, str) or not messages:
         raise ChatError(
             f"expected a conversation of one message or more, such as [{{'role': 'user', 'content': 'Hi'}}], got {messages!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont.engine.guessing.row_draft import Drafter
@@ -92,7 +92,7 @@ class ForkView:
     reserve: Callable[[int], None]
     spend_step: Callable[[], None]
     outcome: PieceOutcome | None = None
-    error: Exception | None = field(default=None)
+    error: Exception | None = None
 
 
 class ForkDriver(ABC):

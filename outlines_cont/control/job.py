@@ -89,8 +89,6 @@ class ControlJob(Job):
             return self._num_writes == self._shared.num_writes
         return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
-    # -- what the engine calls -----------------------------------------------------------------------------------------
-
     def ask(self, notify: Callable[[], None]) -> bool:
         """Begin a round: ask all forks that have to be asked."""
         if self._round is not None:
@@ -182,8 +180,6 @@ class ControlJob(Job):
             self._cancel(row)
         self.num_events = len(self.events)
 
-    # -- what rows call ------------------------------------------------------------------------------------------------
-
     def note_append(self, row: ControlledRow, token_id: int) -> None:
         """Note a token that was appended."""
         self.events.append(Append(row.fork_index, token_id, self._model.tokenizer.text_bytes([token_id])))
@@ -191,8 +187,6 @@ class ControlJob(Job):
     def note_retract(self, row: ControlledRow, num_tokens: int, num_bytes: int) -> None:
         """Note tokens that were taken back."""
         self.events.append(Retract(row.fork_index, num_tokens, num_bytes))
-
-    # -- a round -------------------------------------------------------------------------------------------------------
 
     def _view(self, row: ControlledRow) -> ForkView:
         return ForkView(
@@ -270,8 +264,6 @@ class ControlJob(Job):
         calls = [Call(row.driver.close) for row in rows if row.driver.is_open]
         if calls:
             self._caller.give(Round(calls, lambda: None))
-
-    # -- limits --------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         """Wake forks whose variables were written; where no program is left to write them, give them `DeadlockError`."""

@@ -314,8 +314,6 @@ class ScriptDriver(ForkDriver):
         finally:
             _current.reset(token)
 
-    # -- what the functions above ask of it ----------------------------------------------------------------------------
-
     def place(self) -> Label:
         """Return the present end of the text."""
         return Label(len(self.token_ids), len(self._cuts))

@@ -133,11 +133,7 @@ _USAGE = {
 
 
 def _with_sampler(generator: Generator, sampler: Any) -> Generator:
-    """Return the generator with another sampler, if one is given; a template continues with one text.
-
-    Raises:
-        OptionError: it is not a sampler, or makes several texts.
-    """
+    """Return the generator with another sampler, if one is given; a template continues with one text."""
     # Checked as every generator does.
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
     if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):

@@ -100,8 +100,6 @@ class TemplateProgram:
         self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
         self._main: Coroutine[TemplatePiece, Any, None] | None = None
 
-    # -- what the template calls ---------------------------------------------------------------------------------------
-
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Generate a piece; return its value, or an empty text where that is not to be written again."""
         settings, self._at = self._settings, site.place
@@ -121,8 +119,6 @@ class TemplateProgram:
     def captures(self) -> dict[str, Any]:
         """All values so far, as in the result."""
         return self._shaped(self._captures)
-
-    # -- what runs it --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Run to the first piece, or to the end."""

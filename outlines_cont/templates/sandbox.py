@@ -190,11 +190,7 @@ async def _measured_later(result: Awaitable[Any]) -> Any:
 
 
 def _check_method(callee: Any, args: tuple[Any, ...]) -> None:
-    """Refuse methods of Python's own types that are not on the list, and charge for those that multiply.
-
-    Raises:
-        SecurityError: it is not on the list.
-    """
+    """Refuse methods of Python's own types that are not on the list, and charge for those that multiply."""
     owner = getattr(callee, "__self__", None)
     kind = next((kind for kind in type(owner).__mro__ if kind in _METHODS), None)
     if kind is None or inspect.ismodule(owner):

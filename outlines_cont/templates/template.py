@@ -351,11 +351,7 @@ def _streams(
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
-    """Refuse a state that a template cannot go on from.
-
-    Raises:
-        OptionError, SampleMismatch, ModelMismatch: it is not a state, has several rows, or belongs to another model.
-    """
+    """Refuse a state that a template cannot go on from."""
     if state is None:
         return
     if not isinstance(state, SequenceState):
