@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from typing import IO, Any, Self, Unpack
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -65,8 +67,6 @@ class _TurnRecord(BaseModel):
 
 
 class _Record(BaseModel):
-    """A conversation in a file."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
     turns: list[_TurnRecord]
     options: dict[str, Any]
@@ -152,10 +152,9 @@ class Chat(Immutable):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the last reply that have no result yet; of one that was cut (`finish_reason` is `length`) those that are whole."""
-        last = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].message["role"] != "tool"), None)
-        calls = self._turns[last].message.get("tool_calls") or () if last is not None else ()
-        answered = len(self._turns) - 1 - last if last is not None else 0
-        return tuple(self._call(call) for call in calls[answered:])
+        messages = [turn.message for turn in reversed(self._turns)]
+        answered, last = next(((i, said) for i, said in enumerate(messages) if said["role"] != "tool"), (0, {}))
+        return tuple(self._call(call) for call in (last.get("tool_calls") or ())[answered:])
 
     @property
     def state(self) -> SequenceState:
@@ -270,14 +269,12 @@ class Chat(Immutable):
             )
         self._check(generator)
         options = with_ends(options, [self])
-        chat = self if tools is None else self._copy_with(state=self.state)._set_tools(tools)
+        chat = self._with_tools(tools, state=self.state)
         piece = chat.state.rows[0][0].piece
-        if chat._may_call(generator, bool(tools)) or (
-            chat._tools and (piece is None or piece.source != generator.source)
-        ):
-            return chat._with_calls(
-                resumed(chat._tool_plan(generator), chat.state, chat._turns[-1].text or "", options)
-            )
+        is_own = piece is not None and piece.source == generator.source
+        if chat._may_call(generator, bool(tools)) or (chat._tools and not is_own):
+            told = chat._turns[-1].text or ""
+            return chat._with_calls(resumed(chat._tool_plan(generator), chat.state, told, options))
         return chat._with_reply(continuous(generator).resume(chat.state, **options))
 
     @classmethod
@@ -304,8 +301,7 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        if tools is not None:
-            chats = [chat._copy_with()._set_tools(tools) for chat in chats]
+        chats = [chat._with_tools(tools) for chat in chats]
         may_call = chats[0]._may_call(generator, bool(tools))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
@@ -352,47 +348,22 @@ class Chat(Immutable):
             As `assistant` does, for arguments that can be checked at once.
             OptionError: `retract` in a reply that may call.
         """
-        if tools is not None:
-            return (
-                self._copy_with()
-                ._set_tools(tools)
-                ._open_stream(generator, bool(tools), top, retract, partial, rng, options)
-            )
-        return self._open_stream(generator, False, top, retract, partial, rng, options)
-
-    def _open_stream(
-        self,
-        generator: Generator | None,
-        is_asked: bool,
-        top: int,
-        retract: bool,
-        partial: bool,
-        rng: Rng,
-        options: PieceOptions,
-    ) -> ChatStream[Self]:
-        may_call = self._may_call(generator, is_asked)
+        chat = self._with_tools(tools)
+        may_call = chat._may_call(generator, bool(tools))
         generator = generate.text(self.model) if generator is None else generator
-        self._check(generator)
-        if may_call:
-            if retract:
-                raise OptionError(
-                    "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
-                    "retract",
-                )
-            calling = ToolStream(
-                self._tool_plan(generator),
-                self.state,
-                self._num_calls,
-                top=top,
-                partial=partial,
-                rng=rng,
-                options=with_ends(options, [self]),
+        chat._check(generator)
+        options = with_ends(options, [chat])
+        if may_call and retract:
+            raise OptionError(
+                "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
+                "retract",
             )
-            return ChatStream(calling, self._with_calls)
-        stream = continuous(generator).stream(
-            self.state, top=top, retract=retract, partial=partial, rng=rng, **with_ends(options, [self])
-        )
-        return ChatStream(stream, self._with_reply)
+        if may_call:
+            plan, first = chat._tool_plan(generator), chat._num_calls
+            calling = ToolStream(plan, chat.state, first, top=top, partial=partial, rng=rng, options=options)
+            return ChatStream(calling, chat._with_calls)
+        stream = continuous(generator).stream(chat.state, top=top, retract=retract, partial=partial, rng=rng, **options)
+        return ChatStream(stream, chat._with_reply)
 
     @classmethod
     def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
@@ -504,9 +475,8 @@ class Chat(Immutable):
         """Whether model, template and messages are equal; computed states are ignored."""
         if not isinstance(other, Chat):
             return NotImplemented
-        return self._template == other._template and [t.message for t in self._turns] == [
-            t.message for t in other._turns
-        ]
+        messages, others = ([turn.message for turn in chat._turns] for chat in (self, other))
+        return self._template == other._template and messages == others
 
     def __hash__(self) -> int:
         return hash((id(self.model), self.template, str(self)))
@@ -524,8 +494,11 @@ class Chat(Immutable):
     def _is_reply(self) -> bool:
         return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
 
+    def _with_tools(self, tools: Sequence[Any] | None, **changes: Any) -> Self:
+        """Return the conversation with other tools and no known state; None leaves it as it is."""
+        return self if tools is None else self._copy_with(**changes)._set_tools(tools)
+
     def _set_tools(self, tools: Sequence[Any]) -> Self:
-        """Set the tools of a conversation that was not returned yet."""
         if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
             raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
         self._tools = tuple(Tool.of(tool) for tool in tools)
@@ -540,7 +513,8 @@ class Chat(Immutable):
 
     def _may_call(self, generator: Generator | None, is_asked: bool) -> bool:
         """Return whether a reply by a generator may call: where it is asked to, and where the text is free."""
-        return bool(self._tools) and (is_asked or generator is None or _is_free(generator))
+        is_free = generator is None or (isinstance(generator, Generator) and generator.constraint is None)
+        return bool(self._tools) and (is_asked or is_free)
 
     def _tool_plan(self, generator: Generator) -> ToolPlan:
         assert self._form is not None
@@ -552,11 +526,9 @@ class Chat(Immutable):
 
     def _call(self, call: Mapping[str, Any]) -> ToolCall:
         """Return a call of a message with the values and the function of its tool."""
-        name, arguments = call["function"]["name"], call_arguments(call["function"])
+        name, arguments, id_ = call["function"]["name"], call_arguments(call["function"]), call.get("id", "")
         tool = next((tool for tool in self._tools if tool.name == name), None)
-        if tool is None:
-            return ToolCall(name, arguments, call.get("id", ""))
-        return ToolCall(name, tool.values(arguments), call.get("id", ""), tool.function)
+        return ToolCall(name, tool.values(arguments), id_, tool.function) if tool else ToolCall(name, arguments, id_)
 
     def _check(self, generator: object) -> None:
         if not isinstance(generator, Generator):
@@ -616,12 +588,8 @@ class Chat(Immutable):
         """Return the conversation with a text at the end of the reply, or as a new one."""
         if not self._is_reply or self._turns[-1].message.get("tool_calls"):
             return self.message({"role": "assistant", "content": text})
-        state = (
-            self.state + self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids)
-            if text
-            else self.state
-        )
-        return self._with_extended_reply(text, None, state)
+        added = self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids) if text else []
+        return self._with_extended_reply(text, None, self.state + added if text else self.state)
 
     def _with_reply(self, state: SequenceState) -> Self:
         """Return the conversation with the reply that a state ends with."""
@@ -632,16 +600,14 @@ class Chat(Immutable):
         self._cache_prefix(before, row)
         old, new = (row_text(known, self.model.tokenizer) for known in (before, row))
         # A character of which the last piece wrote a part was U+FFFD until now.
-        same = len(old) if new.startswith(old) else _num_common(old, new)
+        same = len(old) if new.startswith(old) else sum(takewhile(bool, map(eq, old, new)))
         return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
 
     def _cache_prefix(self, before: StateRow, after: StateRow) -> None:
         """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
         length = len(before.token_ids) - 1
         is_new = before.logits is None and before.cached < length
-        is_kept = (
-            after.kv is not None and after.cached >= length and after.token_ids[:length] == before.token_ids[:length]
-        )
+        is_kept = after.cached >= length and after.token_ids[:length] == before.token_ids[:length]
         if is_new and is_kept and after.kv is not None:
             self._state = replace(self.state, rows=((replace(before, kv=after.kv[:length]),),))
 
@@ -663,16 +629,6 @@ def _form(form: ToolForm | str | None) -> ToolForm | None:
             f"expected a `ToolForm` or one of {', '.join(map(repr, FORMS))} as `tool_form`, got {form!r}", "tool_form"
         )
     return FORMS[form]
-
-
-def _is_free(generator: object) -> bool:
-    """Return whether a generator writes any text."""
-    return isinstance(generator, Generator) and generator.constraint is None
-
-
-def _num_common(left: str, right: str) -> int:
-    """Return how many characters two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:

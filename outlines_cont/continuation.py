@@ -22,13 +22,7 @@ class Continuation(Immutable):
 
     generator: Generator
 
-    def __call__(
-        self,
-        prompt: Prompt,
-        *,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> SequenceState:
+    def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
         """Generate one piece per row after the prompt, and return the state.
 
         No token is fed twice: only what the state has not fed yet goes into the model. A given state stays valid.
@@ -46,13 +40,7 @@ class Continuation(Immutable):
         """
         return self._run_to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
 
-    async def acall(
-        self,
-        prompt: Prompt,
-        *,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> SequenceState:
+    async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = Run(self.generator, prompt, Options.of(options), rng=rng)
         async for _ in run.async_steps():
@@ -98,11 +86,7 @@ class Continuation(Immutable):
 
     astream = stream  # the same stream, by the name that generators have for `async for`
 
-    def resume(
-        self,
-        state: SequenceState,
-        **options: Unpack[PieceOptions],
-    ) -> SequenceState:
+    def resume(self, state: SequenceState, **options: Unpack[PieceOptions]) -> SequenceState:
         """Go on with the pieces of `state` that were cut, constraint included, as if they had not been cut.
 
         Rows that have finished or failed stay as they are.

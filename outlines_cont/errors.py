@@ -7,6 +7,8 @@ the call's values; the same two attributes are set on an error of `fsm` that com
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 
 class OutlinesContError(Exception):
     """Base of every error that `outlines_cont` raises on purpose.
@@ -59,6 +61,13 @@ def located_at(error: OutlinesContError, place: str, line: int | None, column: i
     copied.args = (f"{place}: {error}",)
     vars(copied).update(vars(error) | {"line": line, "column": column})
     return copied.with_traceback(error.__traceback__)
+
+
+def with_result(error: Exception, result: object) -> Exception:
+    """Return an error with the attribute `result`; one with slots takes none."""
+    with suppress(AttributeError):
+        error.result = result  # type: ignore[attr-defined]
+    return error
 
 
 def shortened(text: str, most: int = 60) -> str:
@@ -196,6 +205,12 @@ class ForkBudgetError(BudgetError):
     """A program would have more forks at once than its budget allows."""
 
     limit = "forks"
+
+
+class StepBudgetError(BudgetError):
+    """The forks of a program would have awaited more, or its controller would have been called more often, than its budget allows."""
+
+    limit = "steps"
 
 
 class CallbackTimeout(BudgetError):

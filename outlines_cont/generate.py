@@ -10,10 +10,12 @@ import asyncio
 import builtins
 import json as json_module
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from types import FunctionType
 from typing import Any, ParamSpec, Unpack
 
@@ -41,7 +43,7 @@ from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
-from outlines_cont.generation.shown import Shown, squeezed
+from outlines_cont.generation.run_events import RunEvents, squeezed
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
@@ -56,6 +58,9 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options
+
+_NUM_GENERATORS = 64
+_making = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +105,7 @@ class Generator(Immutable):
             )
         return _unpickled, self.made_by
 
-    def __call__(
-        self,
-        prompt: Prompt,
-        *,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> Any:
+    def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
         """Write one piece per row and return the values.
 
         Args:
@@ -127,20 +126,14 @@ class Generator(Immutable):
         run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
-        return self.value_of(run.state(), options)
+        return self.value_of(run.state(), run.options.max_tokens)
 
-    async def acall(
-        self,
-        prompt: Prompt,
-        *,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> Any:
+    async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
-        return self.value_of(run.state(), options)
+        return self.value_of(run.state(), run.options.max_tokens)
 
     def stream(
         self,
@@ -177,7 +170,7 @@ class Generator(Immutable):
         """
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._stream(run, Shown(run, shown), options)
+        return self._stream(run, RunEvents(run, shown))
 
     def astream(
         self,
@@ -193,13 +186,19 @@ class Generator(Immutable):
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._astream(run, Shown(run, shown), options)
+        return self._astream(run, RunEvents(run, shown))
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
-        main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
-        stop = [_stop_at(options, self.model)] if options.stop_at else []
-        return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
+        model, memo = self.model, self.model.memo
+        main: Policy[Any] | None = self.constraint
+        if main is None:
+            main = memo.get("free_text") or memo.setdefault("free_text", FreeText.of_model(model))
+        policies: list[Policy[Any]] = [main]
+        if options.stop_at:
+            stop_in_prompt, keep = options.stop_in_prompt, options.keep_stop
+            policies.append(StopAt(options.stop_at, model.tokenizer, keep=keep, stop_in_prompt=stop_in_prompt))
+        return policies + [policy.for_model(model) for policy in (*self.steering, *options.policies)]
 
     def draft_of(self, options: Options) -> Any:
         """Return the draft of a call: the one given to the call, else that of the generator."""
@@ -209,7 +208,7 @@ class Generator(Immutable):
         """Return a finished row with its value, which is None where a constrained text was cut."""
         if not self.is_whole(row):
             return replace(row, value=None)
-        return replace(row, value=self.parse(_piece_text(self.model, row)))
+        return replace(row, value=self.parse(self._piece_text(row)))
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a finished row conforms to the constraint; free text always does."""
@@ -221,6 +220,12 @@ class Generator(Immutable):
         healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed] if row.piece.healed else b""
         return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
 
+    def _piece_text(self, row: StateRow) -> str:
+        if row.piece is None:
+            return ""
+        data = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
+        return data[row.piece.healed :].decode("utf-8", errors="replace")
+
     def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
         return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
@@ -229,21 +234,21 @@ class Generator(Immutable):
         check_streamed(self.sampler)
         return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run, shown: Shown, options: PieceOptions) -> Iterator[Any]:
+    def _stream(self, run: Run, events: RunEvents) -> Iterator[Any]:
         for _ in run.steps():
-            yield from shown.items(shown.pull())
-        self.value_of(run.state(), options)
+            yield from events.items(events.pull())
+        self.value_of(run.state(), run.options.max_tokens)
 
-    async def _astream(self, run: Run, shown: Shown, options: PieceOptions) -> AsyncIterator[Any]:
+    async def _astream(self, run: Run, events: RunEvents) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
-            for item in shown.items(await asyncio.to_thread(shown.pull)):
+            for item in events.items(await asyncio.to_thread(events.pull)):
                 yield item
-        self.value_of(run.state(), options)
+        self.value_of(run.state(), run.options.max_tokens)
 
-    def value_of(self, state: SequenceState, options: PieceOptions) -> Any:
-        """Return the values of a state that a call with these options has made, or raise the first error of its rows."""
-        errors = [[self._row_error(row, options) for row in group] for group in state.rows]
+    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
+        """Return the values of a state that a call with this limit has made, or raise the first error of its rows."""
+        errors = [[self._row_error(row, max_tokens) for row in group] for group in state.rows]
         places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if places:
             batch, sample = places[0]
@@ -256,11 +261,11 @@ class Generator(Immutable):
             raise first
         return squeezed(state.values)
 
-    def _row_error(self, row: StateRow, options: PieceOptions) -> Exception | None:
+    def _row_error(self, row: StateRow, max_tokens: int | None) -> Exception | None:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
-        text = _piece_text(self.model, row)
-        limit, advice = self._cut_by(row, options)
+        text = self._piece_text(row)
+        limit, advice = self._cut_by(row, max_tokens)
         return IncompleteOutput(
             f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {shortened(repr(text))}. "
             + advice,
@@ -268,7 +273,7 @@ class Generator(Immutable):
             row.finish_reason,
         )
 
-    def _cut_by(self, row: StateRow, options: PieceOptions) -> tuple[str, str]:
+    def _cut_by(self, row: StateRow, max_tokens: int | None) -> tuple[str, str]:
         """Return which limit cut a text, and what to do about it."""
         if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
             advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
@@ -279,9 +284,7 @@ class Generator(Immutable):
         if context is not None and len(row.token_ids) >= context:
             limit = f"the context of the model ({context} tokens)"
             return limit, "Shorten the prompt, or use a model with a longer context."
-        if row.piece is not None and len(row.token_ids) - row.piece.start < (
-            Options.of(options).max_tokens or math.inf
-        ):
+        if row.piece is not None and len(row.token_ids) - row.piece.start < (max_tokens or math.inf):
             limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
             return limit, "Shorten the negative prompt, or use a model with a longer context."
         return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."
@@ -295,27 +298,22 @@ def _generator_function(
 ) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
     """Return a decorator for functions that return generators: unknown options raise, and the generators can be pickled.
 
-    Args:
-        also_of: the function that gets its other options.
+    Other options are given to the function `also_of`.
     """
 
     def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:
-        return _remembering_calls(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
+        maker = knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function)
+
+        @wraps(maker)
+        def make(*args: P.args, **options: P.kwargs) -> Generator:
+            generator = maker(*args, **options)
+            kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
+            object.__setattr__(generator, "made_by", (function.__name__, *kept))
+            return generator
+
+        return make
 
     return decorate
-
-
-def _remembering_calls(maker: Callable[P, Generator]) -> Callable[P, Generator]:
-    """Return a decorator whose generators remember the call that made them, by which they are pickled."""
-
-    @wraps(maker)
-    def make(*args: P.args, **options: P.kwargs) -> Generator:
-        generator = maker(*args, **options)
-        kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
-        object.__setattr__(generator, "made_by", (maker.__name__, *kept))
-        return generator
-
-    return make
 
 
 def _copied(argument: Any) -> Any:
@@ -324,7 +322,6 @@ def _copied(argument: Any) -> Any:
 
 
 def _unpickled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
-    """Return a generator that was pickled."""
     generator: Generator = globals()[name](*args, **options)
     return generator
 
@@ -339,7 +336,7 @@ def text(
 ) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return _with_policies(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
+    return _complete(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
 @_generator_function()
@@ -358,9 +355,8 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
-    return _with_policies(
-        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies, draft
-    )
+    made = _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern))
+    return _complete(made, policies, draft)
 
 
 @_generator_function()
@@ -378,11 +374,8 @@ def choice(
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    return _with_policies(
-        _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
-        policies,
-        draft,
-    )
+    made = _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options)))
+    return _complete(made, policies, draft)
 
 
 @_generator_function(also_of=fsm_package.json_schema)
@@ -425,7 +418,7 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _with_policies(made, policies, draft)
+    return _complete(made, policies, draft)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -462,9 +455,8 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _with_policies(
-        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies, draft
-    )
+    made = _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
+    return _complete(made, policies, draft)
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -488,9 +480,8 @@ def cfg(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     expression = fsm_package.grammar(grammar, start, **options)
-    return _with_policies(
-        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies, draft
-    )
+    made = _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options]))
+    return _complete(made, policies, draft)
 
 
 @_generator_function()
@@ -521,9 +512,8 @@ def fsm(
         )
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
-    return _with_policies(
-        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies, draft
-    )
+    made = _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries)
+    return _complete(made, policies, draft)
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
@@ -575,8 +565,7 @@ def _constrained(
     return Generator(model, sampler or greedy(), constraint, parse, source, unbounded=unbounded)
 
 
-def _with_policies(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
-    """Return a generator with more policies and a draft for every call."""
+def _complete(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
     open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(policies) if policies else ()
     return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator
@@ -591,19 +580,33 @@ def _source(kind: str, value: Any) -> str:
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
 
 
-def _stop_at(options: Options, model: LanguageModel) -> StopAt:
-    return StopAt(options.stop_at, model.tokenizer, keep=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
+def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
+    """Return `make(model)`; of equal calls, as in a loop or for many rows, one is made. The last 64 of a model are kept.
+
+    Args:
+        model: what writes.
+        make: a call of a function of this module that lacks its model, with arguments by name.
+    """
+    try:
+        key = (make.func, _key_of(make.keywords))
+        hash(key)
+    except TypeError:  # nothing to look it up by
+        return make(model)
+    known: OrderedDict[object, Generator] = model.memo.setdefault("generators", OrderedDict())
+    # Many programs, or rows of templates, that begin at once in several threads would all make the same.
+    with _making:
+        generator = known.pop(key, None) or make(model)
+        known[key] = generator
+        if len(known) > _NUM_GENERATORS:
+            known.popitem(last=False)
+    return generator
 
 
-def _free_text(model: LanguageModel) -> FreeText:
-    if "free_text" not in model.memo:
-        model.memo["free_text"] = FreeText.of_model(model)
-    policy: FreeText = model.memo["free_text"]
-    return policy
-
-
-def _piece_text(model: LanguageModel, row: StateRow) -> str:
-    if row.piece is None:
-        return ""
-    data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
-    return data[row.piece.healed :].decode("utf-8", errors="replace")
+def _key_of(arguments: dict[str, Any]) -> Any:
+    """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
+    return tuple(
+        (name, json_module.dumps(dict(value) if isinstance(value, Mapping) else value))
+        if isinstance(value, Mapping | list | tuple | str | int | float | None)
+        else (name, builtins.type(value), value)
+        for name, value in arguments.items()
+    )

@@ -15,27 +15,26 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`."""
+    """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`.
+
+    Attributes:
+        token_bytes: the bytes of every token id of the model; None for a special token and for an id without a token.
+        special_tokens: how the special tokens are written, by id; asked for only where they are shown.
+        markup_tokens: added tokens that have text and steer a model all the same, such as `<tool_response>`, by id.
+        eos_token_id: the id that ends a text, None where the tokenizer names none.
+        fingerprint: a digest of the whole vocabulary: equal digests, equal tokens.
+    """
 
     @property
-    def token_bytes(self) -> Sequence[bytes | None]:
-        """The bytes of every token id of the model; None for a special token and for an id without a token."""
-
+    def token_bytes(self) -> Sequence[bytes | None]: ...
     @property
-    def special_tokens(self) -> Mapping[int, str]:
-        """How the special tokens are written, by id; asked for only where they are shown."""
-
+    def special_tokens(self) -> Mapping[int, str]: ...
     @property
-    def markup_tokens(self) -> Mapping[int, str]:
-        """Added tokens that have text and steer a model all the same, such as `<tool_response>`, by id."""
-
+    def markup_tokens(self) -> Mapping[int, str]: ...
     @property
-    def eos_token_id(self) -> int | None:
-        """The id that ends a text, None where the tokenizer names none."""
-
+    def eos_token_id(self) -> int | None: ...
     @property
-    def fingerprint(self) -> str:
-        """A digest of the whole vocabulary: equal digests, equal tokens."""
+    def fingerprint(self) -> str: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of a text that stands at the beginning; special tokens and markup that are written in it are letters."""
@@ -57,67 +56,33 @@ class TokenFSM(Protocol):
     """The methods of a token FSM that constraints use; documented in `fsm.TokenFSM`."""
 
     @property
-    def initial_state(self) -> int:
-        """The state before the first token."""
-
-    def state_before(self, text: bytes) -> int:
-        """Return the state in which `text`, and after it a text of the language, must follow."""
-
-    def is_accepting(self, state: int) -> bool:
-        """Return whether the text so far may end here."""
-
-    def allowed_token_ids(self, state: int) -> NDArray[np.int32]:
-        """Return the allowed ids, ascending; those that end the text among them when `state` accepts."""
-
-    def bitmask(self, state: int) -> NDArray[np.int32]:
-        """Return the same as packed bits."""
-
-    def is_late(self, state: int) -> bool:
-        """Return whether the mask is not computed yet (a lazy mask), and certainly allows some token that does not end the text."""
-
-    def next_state(self, state: int, token_id: int) -> int:
-        """Return the state after `token_id`, which must be allowed and no end of text."""
-
-    def wanted(self, state: int, text: bytes) -> str:
-        """Return a description of what must follow after `text`, which led to `state`."""
-
-    def forced_text(self, state: int) -> bytes:
-        """Return bytes with which every accepted continuation begins."""
+    def initial_state(self) -> int: ...
+    def state_before(self, text: bytes) -> int: ...
+    def is_accepting(self, state: int) -> bool: ...
+    def allowed_token_ids(self, state: int) -> NDArray[np.int32]: ...
+    def bitmask(self, state: int) -> NDArray[np.int32]: ...
+    def is_late(self, state: int) -> bool: ...
+    def next_state(self, state: int, token_id: int) -> int: ...
+    def wanted(self, state: int, text: bytes) -> str: ...
+    def forced_text(self, state: int) -> bytes: ...
 
 
 class BufferStore(Protocol):
     """The methods of a KV store that its buffers use; documented in `kv.KVStore`."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all buffers that are alive."""
-
+    def nbytes(self) -> int: ...
     @property
-    def token_bytes(self) -> int:
-        """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
-
+    def token_bytes(self) -> int: ...
     @property
-    def lock(self) -> RLock:
-        """Held while the model feeds tokens; whoever else feeds any, or reads rows that run, holds it meanwhile."""
-
+    def lock(self) -> RLock: ...
     @property
-    def epoch(self) -> int:
-        """A number that grows when the weights change, so that earlier keys and values are stale."""
-
-    def begin_epoch(self) -> None:
-        """Mark all keys and values so far as stale."""
-
-    def has_room(self, nbytes: int) -> bool:
-        """Return whether so many more bytes fit into the budget."""
-
-    def add(self, buffer: Any) -> None:
-        """Register a new buffer."""
-
-    def touch(self, buffer: Any) -> None:
-        """Note that a buffer is used now."""
-
-    def reserve(self, buffer: Any, nbytes: int) -> None:
-        """Make room for more bytes in a buffer."""
+    def epoch(self) -> int: ...
+    def begin_epoch(self) -> None: ...
+    def has_room(self, nbytes: int) -> bool: ...
+    def add(self, buffer: Any) -> None: ...
+    def touch(self, buffer: Any) -> None: ...
+    def reserve(self, buffer: Any, nbytes: int) -> None: ...
 
 
 class PrefixStore(Protocol):
@@ -126,138 +91,98 @@ class PrefixStore(Protocol):
     min_tokens: int
 
     @property
-    def is_on(self) -> bool:
-        """Whether prefixes are reused at all."""
-
-    def refresh(self) -> None:
-        """Clear, if the weights are not those of the last call."""
-
-    def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return the length of the longest cached prefix of a sequence."""
-
-    def find(self, token_ids: tuple[int, ...]) -> Any:
-        """Return the `RowKV` of the longest cached prefix of a sequence; None if there is none."""
-
-    def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None:
-        """Store a copy of the keys and values of a sequence as far as they are new, if at least `least` tokens are, and there is room."""
-
-    def note(self, num_tokens: int) -> None:
-        """Count a row that reused so many tokens of other rows."""
+    def is_on(self) -> bool: ...
+    def refresh(self) -> None: ...
+    def num_held(self, token_ids: tuple[int, ...]) -> int: ...
+    def find(self, token_ids: tuple[int, ...]) -> Any: ...
+    def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None: ...
+    def note(self, num_tokens: int) -> None: ...
 
 
 class JobRunner(Protocol):
     """The methods of an engine that calls use; documented in `engine.Engine`. A job is an `engine.job.Job`, a row an `engine.row.Row`."""
 
     @property
-    def lock(self) -> RLock:
-        """Held during a step; hold it to read rows that run."""
-
+    def lock(self) -> RLock: ...
     @property
-    def max_rows(self) -> int:
-        """The most rows that are admitted at once."""
-
-    def submit(self, job: Any) -> None:
-        """Add the rows of a job, which run from the next step on, when there is room. Returns at once."""
-
-    def cancel(self, job: Any) -> None:
-        """Take the rows of a job out, now, or at the end of the step that is being taken."""
-
-    def advance(self, job: Any) -> None:
-        """Take a step for all, unless the job is over by the time that it is this thread's turn."""
-
-    async def advance_async(self, job: Any) -> None:
-        """Wait until a step has been taken, in a thread."""
-
-    def steps(self, job: Any) -> Generator[None, None, None]:
-        """Take steps until a job that was submitted is over; whoever stops earlier cancels it."""
-
-    def async_steps(self, job: Any) -> AsyncGenerator[None, None]:
-        """Do the same without holding up an event loop."""
-
-    def snapshots(self, rows: Sequence[Any]) -> list[Any]:
-        """Return running rows as values, as they are between two steps; they go on."""
+    def max_rows(self) -> int: ...
+    def submit(self, job: Any) -> None: ...
+    def cancel(self, job: Any) -> None: ...
+    def advance(self, job: Any) -> None: ...
+    async def advance_async(self, job: Any) -> None: ...
+    def steps(self, job: Any) -> Generator[None, None, None]: ...
+    def async_steps(self, job: Any) -> AsyncGenerator[None, None]: ...
+    def snapshots(self, rows: Sequence[Any]) -> list[Any]: ...
 
 
 class LanguageModel(Protocol):
-    """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`."""
+    """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`.
+
+    Attributes:
+        tokenizer: the tokenizer that belongs to the model.
+        vocab_size: V, the width of the logits.
+        context_length: the largest number of tokens of a sequence, None where the model sets none.
+        eos_token_ids: every id that ends a text.
+        device: where the input ids go and the logits come from.
+        fingerprint: a digest of the config and of some of the weights: equal digests, equal logits.
+        dtype: the float type of the weights.
+        kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`.
+        is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
+        has_kv: whether its caches hold keys and values, which transformers could go on with.
+        kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`.
+        can_branch: whether rows may attend to a shared prefix in place, without copying it.
+        can_reuse: whether rows may begin with keys and values that other rows have fed.
+        prefix_cache: the keys and values of recent prompts and texts.
+        can_stack: whether rows of different lengths may be left-padded into one batch without changing their logits.
+        can_skip: whether masked columns between the tokens of a row leave its logits as they are.
+        engine: the engine that all calls of the model share; made when first asked for.
+        memo: a cache of values derived from the model, such as its vocabulary and its token FSMs.
+    """
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that belongs to the model."""
-
+    def tokenizer(self) -> Tokenizer: ...
     @property
-    def vocab_size(self) -> int:
-        """V, the width of the logits."""
-
+    def vocab_size(self) -> int: ...
     @property
-    def context_length(self) -> int | None:
-        """The largest number of tokens of a sequence, None where the model sets none."""
-
+    def context_length(self) -> int | None: ...
     @property
-    def eos_token_ids(self) -> frozenset[int]:
-        """Every id that ends a text."""
-
+    def eos_token_ids(self) -> frozenset[int]: ...
     @property
-    def device(self) -> torch.device:
-        """Where the input ids go and the logits come from."""
-
+    def device(self) -> torch.device: ...
     @property
-    def fingerprint(self) -> str:
-        """A digest of the config and of some of the weights: equal digests, equal logits."""
-
+    def fingerprint(self) -> str: ...
     @property
-    def dtype(self) -> torch.dtype:
-        """The float type of the weights."""
-
+    def dtype(self) -> torch.dtype: ...
     @property
-    def kv_store(self) -> BufferStore:
-        """The keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`."""
-
+    def kv_store(self) -> BufferStore: ...
     @property
-    def is_recurrent(self) -> bool:
-        """Whether the cache cannot be cut, so that rows run alone and are replayed from snapshots."""
-
+    def is_recurrent(self) -> bool: ...
     @property
-    def has_kv(self) -> bool:
-        """Whether its caches hold keys and values, which transformers could go on with."""
+    def has_kv(self) -> bool: ...
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the model needs."""
 
     @property
-    def kv_layout(self) -> list[Any]:
-        """The `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`."""
-
+    def kv_layout(self) -> list[Any]: ...
     @property
-    def can_branch(self) -> bool:
-        """Whether rows may attend to a shared prefix in place, without copying it."""
-
+    def can_branch(self) -> bool: ...
     @property
-    def can_reuse(self) -> bool:
-        """Whether rows may begin with keys and values that other rows have fed."""
-
+    def can_reuse(self) -> bool: ...
     @property
-    def prefix_cache(self) -> PrefixStore:
-        """The keys and values of recent prompts and texts."""
-
+    def prefix_cache(self) -> PrefixStore: ...
     @property
-    def can_stack(self) -> bool:
-        """Whether rows of different lengths may be left-padded into one batch without changing their logits."""
-
+    def can_stack(self) -> bool: ...
     @property
-    def can_skip(self) -> bool:
-        """Whether masked columns between the tokens of a row leave its logits as they are."""
-
+    def can_skip(self) -> bool: ...
     @property
-    def memo(self) -> dict[object, Any]:
-        """A cache of values derived from the model, such as its vocabulary and its token FSMs."""
+    def memo(self) -> dict[object, Any]: ...
 
     def count(self, counts: Any) -> None:
         """Add the work of a step, a `Meter`, to every open meter."""
 
     @property
-    def engine(self) -> JobRunner:
-        """The engine that all calls of the model share; made when first asked for."""
+    def engine(self) -> JobRunner: ...
 
     def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
         """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.

@@ -48,14 +48,12 @@ class _MovedModules(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to load an old name; None for any other name."""
         return ModuleSpec(name, self) if name in self._homes else None
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Leave the module to the import system; `exec_module` puts the real one in its place."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module that now has the contents under the old name, and warn."""
         old = module.__name__
         new = self._homes[old]
         _warn(old, new)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from traceback import walk_tb
 from typing import ParamSpec, TypeVar
 
 from outlines_cont.errors import UserCodeError
@@ -45,24 +45,19 @@ def user_code_error(error: BaseException) -> UserCodeError:
 
 def place_of(error: BaseException) -> str:
     """Return the innermost place outside of this package where an error passed, such as `, in 'draft.py', line 7`, or nothing."""
-    place, found = error.__traceback__, None
-    while place is not None:
-        if place.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in ("fsm", "outlines_cont"):
-            found = place
-        place = place.tb_next
-    return f", in {found.tb_frame.f_code.co_filename!r}, line {found.tb_lineno}" if found is not None else ""
+    places = [
+        f", in {frame.f_code.co_filename!r}, line {line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("fsm", "outlines_cont")
+    ]
+    return places[-1] if places else ""
 
 
 def _is_signal(error: BaseException) -> bool:
     """Return whether an error came from a signal, and not from a `raise`: only the main thread is told of signals."""
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
-    place = _place(error.__traceback__)
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next  # up to where it was raised
     return place is None or dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] != "RAISE_VARARGS"
-
-
-def _place(traceback: TracebackType | None) -> TracebackType | None:
-    """Return where an error was raised."""
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback

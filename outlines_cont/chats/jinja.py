@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from types import TracebackType
+from traceback import walk_tb
 
 from jinja2 import TemplateError, TemplateSyntaxError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -65,19 +65,9 @@ def failure(error: Exception, shown: str) -> ChatError:
             f"expected messages that the chat template takes, got {shown}, and it says: {error}. Templates of some "
             "models want user and assistant in turn, or no system message."
         )
-    line = _line(error.__traceback__)
-    place = f", in line {line} of the template" if line is not None else ""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
+    place = f", in line {lines[-1]} of the template" if lines else ""
     return ChatError(
         f"expected a chat template that reads the messages, got one that fails for {shown}: {error}{place}. It may read a key that "
         "messages do not have, or the messages have content that it cannot join, such as a list of parts."
     )
-
-
-def _line(traceback: TracebackType | None) -> int | None:
-    """Return the last line of a template that an error has passed."""
-    found = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == "<template>":
-            found = traceback.tb_lineno
-        traceback = traceback.tb_next
-    return found

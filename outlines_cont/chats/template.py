@@ -46,25 +46,19 @@ class ChatTemplate:
             OptionError: the template reads no such option.
             ChatError: it is not valid Jinja.
         """
-        found = cls._find(model, source, options, tools)
-        if found.source is not None:
-            names_read(found.source)
+        if source is None:
+            tokenizer = getattr(model.tokenizer, "hugging_face", None)
+            found = getattr(tokenizer, "chat_template", None)
+            if isinstance(found, Mapping):
+                found = found.get("tool_use" if tools and "tool_use" in found else "default")
+            if not isinstance(found, str) and type(tokenizer).__name__ == "MistralCommonBackend":
+                return cls(model, None, options)
+            source = found
+        if isinstance(source, str):
+            names_read(source)
             for name in options:
-                check_option(name, found.source)
-        return found
-
-    @classmethod
-    def _find(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
-        if source is not None:
+                check_option(name, source)
             return cls(model, source, options)
-        tokenizer = getattr(model.tokenizer, "hugging_face", None)
-        found = getattr(tokenizer, "chat_template", None)
-        if isinstance(found, Mapping):
-            found = found.get("tool_use" if tools and "tool_use" in found else "default")
-        if isinstance(found, str):
-            return cls(model, found, options)
-        if type(tokenizer).__name__ == "MistralCommonBackend":
-            return cls(model, None, options)
         raise NoChatTemplate(
             f"expected a model whose tokenizer has a chat template, got {model!r}, whose tokenizer has none: it is probably no chat "
             "model. Take one that is (often named `...-Instruct` or `...-Chat`), or give a Jinja template: `Chat(model, template=...)`."
@@ -126,22 +120,6 @@ class ChatTemplate:
             return frozenset()
         return frozenset(token_ids[last : last + 1])
 
-    def text(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, is_open: bool = False
-    ) -> str:
-        """Return the rendered template, for display and debugging.
-
-        Raises:
-            ChatError: the template refuses the messages, or it is not a Jinja template.
-        """
-        if self.source is None:
-            raise ChatError(
-                "expected a template in Jinja, got a tokenizer of mistral-common, which makes ids and no text"
-            )
-        goes_on = is_open and messages[-1]["role"] == "assistant"
-        flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
-        return self._text(_checked(messages), tools, flags)
-
     def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
         given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
         given |= {"conversations": [messages], "tools": [*tools] or None, "chat_template": self.source}
@@ -169,11 +147,6 @@ class ChatTemplate:
 
 
 def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as dicts.
-
-    Raises:
-        ChatError: the list is empty, or an item is not a message.
-    """
     if isinstance(messages, str) or not messages:
         raise ChatError(
             f"expected a conversation of one message or more, such as [{{'role': 'user', 'content': 'Hi'}}], got {messages!r}"

@@ -106,7 +106,7 @@ class Tool:
         properties: dict[str, Any] = {}
         for key, part in schema.get("properties", {}).items():
             described_by = [("description", described[key])] if key in described else []
-            properties[key] = {**dict(described_by), **_without_title(part)}
+            properties[key] = {**dict(described_by), **{name: said for name, said in part.items() if name != "title"}}
         kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, _language(model), function, model)
@@ -114,9 +114,9 @@ class Tool:
     @property
     def partial_type(self) -> PartialType:
         """The type of its arguments as a dict, for those of which only the beginning was written."""
-        return (
-            PartialType.of(Any) if self.model is None else PartialType.of(self.model, lambda value: dict(iter(value)))
-        )
+        if self.model is None:
+            return PartialType.of(Any)
+        return PartialType.of(self.model, lambda value: dict(iter(value)))
 
     @property
     def message(self) -> dict[str, Any]:
@@ -141,12 +141,7 @@ def call_id(number: int) -> str:
     return f"call{number:05d}"
 
 
-def _without_title(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key != "title"}
-
-
 def _argument_docs(doc: str) -> dict[str, str]:
-    """Return what the section on arguments of a docstring says of each."""
     parts = _SECTION.split(doc, maxsplit=1)
     found: dict[str, str] = {}
     for line in (parts[-1] if len(parts) > 1 else "").splitlines():

@@ -10,6 +10,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import takewhile
+from operator import eq, or_
 from typing import Any
 
 import fsm
@@ -60,13 +63,11 @@ class ToolForm:
 
     def expression(self, tools: Sequence[Tool], marker: str) -> fsm.Expression:
         """Return the language of the texts that may follow `marker`."""
-        calls = [fsm.choice([tool.name + self.between]) + tool.expression for tool in tools]
-        call = calls[0]
-        for other in calls[1:]:
-            call = call | other
+        call = reduce(or_, [fsm.choice([tool.name + self.between]) + tool.expression for tool in tools])
         whole = call if self.separator is None else call + (self.separator + call).repeat()
         rest = self.before[len(marker) :]
-        return (rest + whole if rest else whole) + self.after if self.after else (rest + whole if rest else whole)
+        whole = rest + whole if rest else whole
+        return whole + self.after if self.after else whole
 
     def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
         """Return names and arguments in a text from `before` on, which the expression has let pass; of a cut text those of whole calls."""
@@ -118,13 +119,11 @@ def form_of(template: ChatTemplate) -> ToolForm:
     if two is not None and _NAMES[1] in two:
         separator = _without_id(two.partition(arguments[0])[2].partition(_NAMES[1])[0])
     form = ToolForm(before, between, _without_id(after), separator)
-    inside = form.before[len(special_names_of(template.model.tokenizer).first_in(form.before) or "") :]
-    others = [inside, form.between, form.after, form.separator or ""]
-    if any(
-        special_names_of(template.model.tokenizer).first_in(part) or _IDS[0] in part or _IDS[1] in part
-        for part in others
-    ):
-        raise _unread(one)
+    names = special_names_of(template.model.tokenizer)
+    inside = form.before[len(names.first_in(form.before) or "") :]
+    for part in (inside, form.between, form.after, form.separator or ""):
+        if names.first_in(part) or _IDS[0] in part or _IDS[1] in part:
+            raise _unread(one)
     return form
 
 
@@ -136,20 +135,15 @@ def _written(template: ChatTemplate, count: int) -> str | None:
         for i in range(count)
     ]
     results = [{"role": "tool", "content": "1", "name": _NAMES[i], "tool_call_id": _IDS[i]} for i in range(count)]
-    tools = [
-        {
-            "type": "function",
-            "function": {"name": "x", "description": "x", "parameters": {"type": "object", "properties": {}}},
-        }
-    ]
+    described = {"name": "x", "description": "x", "parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": described}]
     try:
         opened = _shown(template, template.token_ids(asked, tools, is_open=True))
         replied = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
         whole = _shown(template, template.token_ids([*replied, *results], tools))
     except ChatError:
         return None
-    begun = next((i for i, (a, b) in enumerate(zip(opened, whole, strict=False)) if a != b), len(opened))
-    reply = whole[begun:]
+    reply = whole[sum(takewhile(bool, map(eq, opened, whole))) :]
     names = template.model.tokenizer.special_tokens
     eos = template.model.tokenizer.eos_token_id
     ends = [names[i] for i in {*template.end_token_ids, *([eos] if eos is not None else [])} if i in names]

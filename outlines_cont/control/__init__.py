@@ -21,6 +21,7 @@ from outlines_cont.errors import (
     ProgramTimeout,
     ReplayError,
     ScriptError,
+    StepBudgetError,
     TokenBudgetError,
 )
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -50,6 +51,7 @@ __all__ = [
     "Retract",
     "ScriptError",
     "Shared",
+    "StepBudgetError",
     "TokenBudgetError",
     "TokenSet",
     "Written",

@@ -1,10 +1,19 @@
-"""`Budget`: the limits of one program: tokens, forks, seconds, bytes of keys and values."""
+"""`Budget`: the limits of one program (tokens, forks, steps, seconds, bytes), and `ProgramUsage`, which counts what it has used."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 
 from outlines_cont.checks import check_limits
+from outlines_cont.errors import (
+    BudgetError,
+    CallbackTimeout,
+    ForkBudgetError,
+    ProgramTimeout,
+    StepBudgetError,
+    TokenBudgetError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +23,8 @@ class Budget:
     Attributes:
         tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).
         forks: that run at once (`ForkBudgetError`).
+        steps: what its forks await, or calls of its controller, all forks together (`StepBudgetError`). It also bounds a program that
+            writes nothing, such as a loop over pieces that are empty.
         callback_seconds: of one call of the controller, or of a script from one `await` to the next (`CallbackTimeout`).
         seconds: of the whole program, from its submission on (`ProgramTimeout`, for all forks that still run).
         kv_bytes: of keys and values of all forks, what they have in common counted once (`KVShareError`, for the youngest).
@@ -21,9 +32,68 @@ class Budget:
 
     tokens: int | None = 16_384
     forks: int | None = 64
+    steps: int | None = 100_000
     callback_seconds: float | None = 30.0
     seconds: float | None = 600.0
     kv_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_limits(self)
+
+
+class ProgramUsage:
+    """Counters of one program. Methods that count raise the error of a limit of its budget that is passed.
+
+    Attributes:
+        budget: the limits.
+        num_tokens: how many tokens its forks have appended.
+        num_reserved: how many forks were asked for in this round.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.num_tokens = 0
+        self.num_reserved = 0
+        self._num_steps = 0
+        self._started = perf_counter()
+
+    def spend_token(self) -> None:
+        """Count a token that is about to be appended."""
+        told = "a program of at most {} tokens, all forks together, and it goes on"
+        self._check(TokenBudgetError, self.num_tokens + 1, told, ", or give `max_tokens` to what it generates")
+        self.num_tokens += 1
+
+    def spend_step(self) -> None:
+        """Count a step; called by the thread of the round, as `reserve` is."""
+        told = "a program of at most {} steps, all forks together, and it goes on"
+        self._check(StepBudgetError, self._num_steps + 1, told, ", or let its loops end: a piece may be empty")
+        self._num_steps += 1
+
+    def reserve(self, count: int, num_running: int) -> None:
+        """Take room for `count` more forks."""
+        if count > 0:
+            reached = num_running + self.num_reserved + count
+            self._check(ForkBudgetError, reached, f"a program of at most {{}} forks at once, and it asks for {reached}")
+            self.num_reserved += count
+
+    def timeout(self) -> BudgetError | None:
+        """Return the error of a program that takes too long, None where there is time left."""
+        seconds = perf_counter() - self._started
+        return self.exceeded(ProgramTimeout, seconds, "a program of at most {} seconds, and it goes on")
+
+    def too_slow(self, seconds: float) -> BudgetError | None:
+        """Return the error of a call that has taken so long, None where it may."""
+        told = f"a call of the controller to take at most {{}} seconds, and it took {seconds:.3g}"
+        return self.exceeded(CallbackTimeout, seconds, told, ", or do less in it")
+
+    def exceeded(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> BudgetError | None:
+        """Return the error of a limit that `reached` is above; None where it is not, or there is no limit."""
+        allowed = getattr(self.budget, kind.limit)
+        if allowed is None or reached <= allowed:
+            return None
+        return kind(f"expected {told.format(allowed)}. Raise `Budget({kind.limit}=)`{advice}.", allowed, reached)
+
+    def _check(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> None:
+        error = self.exceeded(kind, reached, told, advice)
+        if error is not None:
+            raise error

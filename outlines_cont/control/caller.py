@@ -17,8 +17,7 @@ class Call:
     Attributes:
         result: what it has returned.
         error: what it has raised.
-        seconds: how long it took, or has taken so far; 0 before it begins.
-        is_over: whether it has come to an end, or was left after.
+        is_over: whether it has come to an end, or was abandoned.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -31,10 +30,8 @@ class Call:
 
     @property
     def seconds(self) -> float:
-        """See above."""
-        if self._started is None:
-            return 0.0
-        return (perf_counter() if self._ended is None else self._ended) - self._started
+        """How long it took, or has taken so far; 0 before it begins."""
+        return 0.0 if self._started is None else (self._ended or perf_counter()) - self._started
 
     def run(self) -> tuple[Any, Exception | None]:
         """Make the call, once; return what it gives, or raises."""
@@ -59,7 +56,7 @@ class Call:
 
 
 class Round:
-    """Calls that are made one after the other.
+    """Calls that are made one after the other; `notify` is called, by their thread, when all are over.
 
     Attributes:
         calls: in their order.
@@ -87,10 +84,7 @@ class Round:
         """Make the calls that are not over yet, unless another thread has taken the round."""
         with self._lock:
             self._owner = owner
-        while True:
-            call = self.present
-            if call is None:
-                break
+        while (call := self.present) is not None:
             result, error = call.run()
             with self._lock:
                 if self._owner is not owner:
@@ -123,12 +117,6 @@ class Caller:
 
     def __init__(self) -> None:
         self._rounds: SimpleQueue[Round | None] | None = None
-
-    def start(self, calls: Sequence[Call], notify: Callable[[], None]) -> Round:
-        """Begin to make some calls; `notify` is called, by the thread, when all are over."""
-        made = Round(calls, notify)
-        self.give(made)
-        return made
 
     def give(self, made: Round) -> None:
         """Begin to make the calls of a round, unless they have begun; it may be given twice, but each call is made once."""

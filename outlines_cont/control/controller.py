@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from outlines_cont.control.fork_driver import Action, ForkDriver, ForkPlan, ForkView
+from outlines_cont.control.fork_driver import ForkDriver, ForkPlan, ForkView
 from outlines_cont.errors import ScriptError, shortened
 from outlines_cont.policies.branch import Branch, check_mask
 
@@ -49,11 +49,9 @@ class _Function(Controller):
         self._function = function
 
     def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
-        """Call the function."""
         return self._function(branch_index, last_backtrack, last_append)
 
     def fork(self) -> Self:
-        """Return the same."""
         return self
 
 
@@ -69,12 +67,13 @@ class ControllerDriver(ForkDriver):
 
     def call(self, view: ForkView) -> list[ForkPlan]:
         """Return the branches of the controller; forks get copies of it, made now."""
+        view.spend_step()
         branches = self._controller.mid_process(self._branch_index, view.backtracked, view.appended)
         self._check(branches, view)
         view.reserve(len(branches) - 1)
         self._branch_index = 0
         forks = [ControllerDriver(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
-        return [ForkPlan(driver, Action(branch)) for driver, branch in zip([self, *forks], branches, strict=False)]
+        return [ForkPlan(driver, branch) for driver, branch in zip([self, *forks], branches, strict=False)]
 
     def _check(self, branches: object, view: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):

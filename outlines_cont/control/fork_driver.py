@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont.engine.guessing.row_draft import Drafter
@@ -30,7 +30,7 @@ class ForkPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitFor:
+class Wait:
     """Wait until all of some shared variables were written."""
 
     names: tuple[str, ...]
@@ -49,23 +49,8 @@ class End:
     trace: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Action:
-    """What a fork does next: keep its first tokens, append some, then one thing.
-
-    Attributes:
-        then: what comes after that.
-        keep: how many of all its tokens stay, None for all.
-        token_ids: what is appended to them.
-        captures: names and texts that were captured since the last action.
-        log: what was logged since then.
-    """
-
-    then: Branch | ForkPiece | WaitFor | Read | End
-    keep: int | None = None
-    token_ids: tuple[int, ...] = ()
-    captures: tuple[tuple[str, str], ...] = ()
-    log: str = ""
+Then = Branch | ForkPiece | Wait | Read | End
+"""What a fork does after it has cut and appended tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +81,7 @@ class ForkView:
         outcome: of the piece that has ended since the last call.
         error: what a wait has ended with.
         reserve: ask for room for some more forks; raises `ForkBudgetError`.
+        spend_step: count a step; raises `StepBudgetError`.
     """
 
     token_ids: Sequence[int]
@@ -104,8 +90,9 @@ class ForkView:
     backtracked: int
     appended: list[int]
     reserve: Callable[[int], None]
+    spend_step: Callable[[], None]
     outcome: PieceOutcome | None = None
-    error: Exception | None = field(default=None)
+    error: Exception | None = None
 
 
 class ForkDriver(ABC):
@@ -130,14 +117,22 @@ class ForkDriver(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPlan:
-    """How one of several forks goes on.
+    """What a fork does next: keep its first tokens, append some, then one thing.
 
     Attributes:
         driver: decides what it does from here on.
-        action: what it does next.
-        parent: the index of the plan that it has left.
+        then: what comes after that.
+        keep: how many of all its tokens stay, None for all.
+        token_ids: what is appended to them.
+        captures: names and texts that were captured since the last plan.
+        log: what was logged since then.
+        parent: of several forks, the index of the plan that it has left.
     """
 
     driver: ForkDriver
-    action: Action
+    then: Then
+    keep: int | None = None
+    token_ids: tuple[int, ...] = ()
+    captures: tuple[tuple[str, str], ...] = ()
+    log: str = ""
     parent: int = 0

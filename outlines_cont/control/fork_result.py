@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from outlines_cont.errors import BudgetError, DeadlockError, shortened
+from outlines_cont.errors import shortened
 from outlines_cont.state.sequence_state import SequenceState
 
 MAX_LOG = 65_536
@@ -41,10 +41,3 @@ class Fork:
     def __repr__(self) -> str:
         error = "" if self.error is None else f", error={shortened(repr(self.error), 80)}"
         return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {shortened(self.text)!r}{error})"
-
-
-def reason_of(reason: str, error: Exception | None) -> str:
-    """Return the reason of a fork by that of its row, and its error."""
-    if isinstance(error, BudgetError):
-        return error.limit
-    return "deadlock" if isinstance(error, DeadlockError) else reason

@@ -9,31 +9,29 @@ Other programs do not wait for them.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
-from time import perf_counter
+from itertools import pairwise, takewhile
+from operator import eq
 from typing import Any
 
-from outlines_cont.control.budget import Budget
+from outlines_cont.control.budget import Budget, ProgramUsage
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
-from outlines_cont.control.fork_driver import Action, ForkPlan, ForkView
-from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
+from outlines_cont.control.fork_driver import ForkPlan, ForkView
+from outlines_cont.control.fork_result import MAX_LOG, Fork
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import (
-    CallbackTimeout,
+    BudgetError,
     DeadlockError,
-    ForkBudgetError,
     KVShareError,
     ProgramCancelled,
-    ProgramTimeout,
-    TokenBudgetError,
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -50,6 +48,7 @@ class ControlJob(Job):
         events: what has happened, in order.
         num_events: how many of them will not be undone.
         usage: the work of its rows, up to the last step.
+        used: what the program has used of its budget.
     """
 
     rows: list[ControlledRow]
@@ -63,12 +62,9 @@ class ControlJob(Job):
         self.num_events = 0
         self.usage = Meter()
         self._model = model
-        self._budget = budget
+        self.used = ProgramUsage(budget)
         self._shared = shared
         self._seed = seed
-        self._started = perf_counter()
-        self._num_tokens = 0
-        self._num_reserved = 0
         self._caller = Caller()
         self._round: Round | None = None
         self._asked: list[ControlledRow] = []
@@ -94,8 +90,6 @@ class ControlJob(Job):
             return self._num_writes == self._shared.num_writes
         return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
-    # -- what the engine calls -----------------------------------------------------------------------------------------
-
     def ask(self, notify: Callable[[], None]) -> bool:
         """Begin a round: ask all forks that have to be asked."""
         if self._round is not None:
@@ -108,7 +102,7 @@ class ControlJob(Job):
             return False  # until code outside of the programs writes
         asked = [row for row in self.rows if row.is_askable]
         if asked:
-            self._num_reserved = 0
+            self.used.num_reserved = 0
             calls = [Call(partial(row.driver.call, self._view(row))) for row in asked]
             self._begun = (Round(calls, notify), asked, self._shared.num_writes)
             self._round, self._asked, self._num_writes = self._begun
@@ -135,25 +129,21 @@ class ControlJob(Job):
         undo_rows = super().checkpoint()
         asked = (self._round, self._asked, self._num_writes)
         self._begun = None
-        forks = [(fork, replace(fork, captures={**fork.captures})) for fork in self._live_forks()]
+        live = [self.forks[row.fork_index] for row in self.rows]
+        forks = [replace(fork, captures={**fork.captures}) for fork in live]
         num_forks, num_events = len(self.forks), len(self.events)
-        num_tokens, has_waited = self._num_tokens, self._has_waited
+        num_tokens, has_waited = self.used.num_tokens, self._has_waited
 
         def undo() -> None:
             undo_rows()
             self._round, self._asked, self._num_writes = self._begun or asked
             del self.forks[num_forks:], self.events[num_events:]
-            for fork, before in forks:
-                for name in Fork.__slots__:
-                    setattr(fork, name, getattr(before, name))
-                fork.captures = {**before.captures}
-            self._num_tokens, self._has_waited = num_tokens, has_waited
+            for fork in forks:
+                self.forks[fork.index] = replace(fork, captures={**fork.captures})
+            self.used.num_tokens, self._has_waited = num_tokens, has_waited
             self._shared.join(self)
 
         return undo
-
-    def _live_forks(self) -> list[Fork]:
-        return [self.forks[row.fork_index] for row in self.rows]
 
     def refuse_deadlock(self) -> None:
         """Do nothing: `ask` reports deadlocks, with the names of the variables."""
@@ -168,11 +158,8 @@ class ControlJob(Job):
         super().note_end(row, state_row)
         fork = self.forks[row.fork_index]
         fork.state = SequenceState(self._model, ((state_row,),), self._seed)
-        fork.text = self._text(state_row.token_ids[row.start :])
-        fork.error = state_row.error
         fork.trace = row.trace
-        fork.finish_reason = reason_of(state_row.finish_reason, state_row.error)
-        self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        self._end_fork(row, state_row.finish_reason, state_row.error)
         self._close([row])
         if self.is_over:
             self.leave()
@@ -194,34 +181,13 @@ class ControlJob(Job):
             self._cancel(row)
         self.num_events = len(self.events)
 
-    # -- what rows call ------------------------------------------------------------------------------------------------
-
-    def spend_token(self) -> None:
-        """Count a token that is about to be appended.
-
-        Raises:
-            TokenBudgetError: the budget has none left.
-        """
-        limit = self._budget.tokens
-        if limit is not None and self._num_tokens >= limit:
-            raise TokenBudgetError(
-                f"expected a program of at most {limit} tokens, all forks together, and it goes on. Raise `Budget(tokens=)`, or "
-                "give `max_tokens` to what it generates.",
-                limit,
-                self._num_tokens + 1,
-            )
-        self._num_tokens += 1
-
     def note_append(self, row: ControlledRow, token_id: int) -> None:
         """Note a token that was appended."""
-        data = self._model.tokenizer.text_bytes([token_id])
-        self.events.append(Append(row.fork_index, token_id, data))
+        self.events.append(Append(row.fork_index, token_id, self._model.tokenizer.text_bytes([token_id])))
 
     def note_retract(self, row: ControlledRow, num_tokens: int, num_bytes: int) -> None:
         """Note tokens that were taken back."""
         self.events.append(Retract(row.fork_index, num_tokens, num_bytes))
-
-    # -- a round -------------------------------------------------------------------------------------------------------
 
     def _view(self, row: ControlledRow) -> ForkView:
         return ForkView(
@@ -231,21 +197,13 @@ class ControlJob(Job):
             row.backtracked,
             row.appended,
             self._reserve,
+            self.used.spend_step,
             row.outcome,
             row.driver_error,
         )
 
     def _reserve(self, count: int) -> None:
-        """Take room for more forks; called by the thread of the round."""
-        limit = self._budget.forks
-        reached = sum(not row.has_ended for row in self.rows) + self._num_reserved + max(count, 0)
-        if limit is not None and count > 0 and reached > limit:
-            raise ForkBudgetError(
-                f"expected a program of at most {limit} forks at once, and it asks for {reached}. Raise `Budget(forks=)`.",
-                limit,
-                reached,
-            )
-        self._num_reserved += max(count, 0)
+        self.used.reserve(count, sum(not row.has_ended for row in self.rows))
 
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
         """Apply the answers of forks; return those that have forked."""
@@ -253,7 +211,7 @@ class ControlJob(Job):
         for row, call in zip(rows, calls, strict=True):
             if row.has_ended:
                 continue
-            error = call.error or self._too_slow(call)
+            error = call.error or self.used.too_slow(call.seconds)
             if error is not None:
                 row.trace = "".join(traceback.format_exception(error))
                 row.fail(error)
@@ -269,46 +227,44 @@ class ControlJob(Job):
     def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
         """Apply the actions of the drivers to a row and its forks."""
         group = row.split(len(plans))
-        self._note(row, plans[0].action)
+        self._note(row, plans[0])
         for fork, plan in zip(group[1:], plans[1:], strict=True):
             parent = self.forks[group[plan.parent].fork_index]
             fork.fork_index = len(self.forks)
             self.forks.append(Fork(fork.fork_index, parent.index, captures={**parent.captures}))
             self.events.append(Forked(parent.index, fork.fork_index))
-            self._note(fork, plan.action)
+            self._note(fork, plan)
         for one, plan in zip(group, plans, strict=True):
-            one.driver = plan.driver
-            one.act(plan.action)
+            one.act(plan)
         return [*group]
 
-    def _note(self, row: ControlledRow, action: Action) -> None:
+    def _note(self, row: ControlledRow, plan: ForkPlan) -> None:
         fork = self.forks[row.fork_index]
-        fork.log = (fork.log + action.log)[-MAX_LOG:]
-        for name, text in action.captures:
+        fork.log = (fork.log + plan.log)[-MAX_LOG:]
+        for name, text in plan.captures:
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
 
     def _cancel(self, row: ControlledRow) -> None:
-        """Cancel a fork: it keeps its text, but not its keys and values."""
-        fork = self.forks[row.fork_index]
-        fork.text = self._text(row.token_ids[row.start :])
-        fork.error = ProgramCancelled(
-            f"expected fork {fork.index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
+        error = ProgramCancelled(
+            f"expected fork {row.fork_index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
             "over its events. Its text is what there was of it."
         )
-        fork.finish_reason = "cancelled"
-        self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        self._end_fork(row, "cancelled", error)
 
-    def _text(self, token_ids: Sequence[int]) -> str:
-        return self._model.tokenizer.text_bytes(token_ids).decode(errors="replace")
+    def _end_fork(self, row: ControlledRow, reason: str, error: Exception | None) -> None:
+        fork = self.forks[row.fork_index]
+        fork.text = self._model.tokenizer.text_bytes(row.token_ids[row.start :]).decode(errors="replace")
+        if isinstance(error, BudgetError | DeadlockError):
+            reason = error.limit if isinstance(error, BudgetError) else "deadlock"
+        fork.finish_reason, fork.error = reason, error
+        self.events.append(Finish(fork.index, reason, error))
 
     def _close(self, rows: list[ControlledRow]) -> None:
         """Close the drivers that have not ended, in the thread of the program."""
         calls = [Call(row.driver.close) for row in rows if row.driver.is_open]
         if calls:
-            self._caller.start(calls, _nothing)
-
-    # -- limits --------------------------------------------------------------------------------------------------------
+            self._caller.give(Round(calls, lambda: None))
 
     def _wake(self) -> None:
         """Wake forks whose variables were written; where no program is left to write them, give them `DeadlockError`."""
@@ -329,68 +285,37 @@ class ControlJob(Job):
             row.fail(error)
 
     def _check_limits(self) -> None:
-        limit, seconds = self._budget.seconds, perf_counter() - self._started
-        if limit is not None and seconds > limit:
+        error = self.used.timeout()
+        if error is not None:
             self._round = None
             for row in self.rows:
                 row.waits_for = ()
-                row.fail(
-                    ProgramTimeout(
-                        f"expected a program of at most {limit} seconds, and it goes on. Raise `Budget(seconds=)`.",
-                        limit,
-                        seconds,
-                    )
-                )
-        if self._budget.kv_bytes is not None:
-            self._check_kv(self._budget.kv_bytes)
+                row.fail(copy(error))
+        if self.used.budget.kv_bytes is not None:
+            self._check_kv(self.used.budget.kv_bytes)
 
     def _check_kv(self, limit: int) -> None:
         """Fail the youngest forks until the keys and values of the others fit."""
         rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: row.fork_index)
         while rows and (held := _distinct_tokens(rows) * self._model.kv_store.token_bytes) > limit:
-            rows.pop().fail(
-                KVShareError(
-                    f"expected a program that holds at most {limit} bytes of keys and values, and it holds {held}. "
-                    "Raise `Budget(kv_bytes=)`, or let forks end earlier.",
-                    limit,
-                    held,
-                )
-            )
+            told = f"a program that holds at most {{}} bytes of keys and values, and it holds {held}"
+            error = self.used.exceeded(KVShareError, held, told, ", or let forks end earlier")
+            assert error is not None
+            rows.pop().fail(error)
 
     def _check_lateness(self, made: Round) -> None:
         """Abandon the present call if it, or the program, takes too long."""
         call = made.present
-        error = self._too_slow(call) if call is not None else None
+        error = self.used.too_slow(call.seconds) if call is not None else None
         if call is not None and error is not None:
             self._caller.abandon_call(made, call, error)
-        if self._budget.seconds is not None and perf_counter() - self._started > self._budget.seconds:
+        if self.used.timeout() is not None:
             made.abandon()
             self._caller.close()
             self._check_limits()
-
-    def _too_slow(self, call: Call) -> CallbackTimeout | None:
-        limit = self._budget.callback_seconds
-        seconds = call.seconds
-        if limit is None or seconds <= limit:
-            return None
-        return CallbackTimeout(
-            f"expected a call of the controller to take at most {limit} seconds, and it took {seconds:.3g}. "
-            "Raise `Budget(callback_seconds=)`, or do less in it.",
-            limit,
-            seconds,
-        )
-
-
-def _nothing() -> None:
-    """Notify nothing."""
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:
     """Return how many tokens are cached of some rows, what they have in common counted once."""
     held = sorted(tuple(row.token_ids[: row.cached]) for row in rows)
-    shared = 0
-    for left, right in pairwise(held):
-        shared += next(
-            (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
-        )
-    return sum(map(len, held)) - shared
+    return sum(map(len, held)) - sum(sum(takewhile(bool, map(eq, *pair))) for pair in pairwise(held))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from outlines_cont.errors import ReplayError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +49,33 @@ class Journal:
         """Return the journal of a fork: the same entries and one more, to be read from the beginning."""
         return Journal((*self._entries, entry))
 
-    def add(self, entry: JournalEntry) -> None:
-        """Note an answer that was given just now."""
+    def add(self, entry: JournalEntry) -> JournalEntry:
+        """Note an answer that was given just now, and return it."""
         self._entries.append(entry)
         self._read += 1
+        return entry
 
     def next(self, question: str) -> JournalEntry:
-        """Return the entry of a question that has been answered before.
-
-        Raises:
-            ReplayError: another one was asked then.
-        """
+        """Return the entry of a question that has been answered before; one with a `ReplayError` where another was asked then."""
         entry = self._entries[self._read]
         if entry.question != question:
-            raise ReplayError(
+            error = ReplayError(
                 f"expected the script to ask {entry.question} again, as before the fork, but it asked {question}. "
                 "A script must do the same when it is run again: take what changes (time, random numbers, files) from outside as "
                 "an argument, or do it once and share it."
             )
+            return JournalEntry(question, error=error)
         self._read += 1
         return entry
 
-    def once(self, question: str, act: Callable[[], Any]) -> Any:
+    def once(self, question: str, act: Callable[[], T]) -> T:
         """Return the answer of the journal; else do it, and note what comes of it."""
         if self.is_replaying:
-            return self.next(question).answer()
-        try:
-            entry = JournalEntry(question, copy.deepcopy(act()))
-        except Exception as error:
-            entry = JournalEntry(question, error=error)
-        self.add(entry)
-        return entry.answer()
+            entry = self.next(question)
+        else:
+            try:
+                entry = self.add(JournalEntry(question, copy.deepcopy(act())))
+            except Exception as error:
+                entry = self.add(JournalEntry(question, error=error))
+        answer: T = entry.answer()
+        return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptDriver
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, shortened
+from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, shortened, with_result
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
@@ -86,11 +86,8 @@ class Result:
 
     def check(self) -> Result:
         """Return the same, or raise the error of the first fork that has failed; its attribute `result` is this result."""
-        for error in self.errors:
-            if error is not None:
-                with suppress(AttributeError):  # an error with slots takes no attribute
-                    error.result = self  # type: ignore[attr-defined]
-                raise error
+        for error in filter(None, self.errors):
+            raise with_result(error, self)
         return self
 
     def __repr__(self) -> str:

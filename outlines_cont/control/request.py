@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
 from outlines_cont.checks import check, check_int, checked_bool
-from outlines_cont.control.fork_driver import ForkPiece
+from outlines_cont.control.fork_driver import ForkPiece, Wait
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.drafts.proposer import check_draft
-from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
-from outlines_cont.generation.options import Options
+from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.stop import StopAt
 
 STOP_REASON = "stop_at"
 """How a piece ends that has come to its stop text."""
-
-_NUM_GENERATORS = 64
-_making = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +51,6 @@ class ForkInto:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait until all of some shared variables were written."""
-
-    names: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gen:
     """Generate a piece; the attributes are the arguments of `script.gen`."""
@@ -90,9 +77,8 @@ class Gen:
         Raises:
             OptionError: more than one constraint, or a value out of its range.
         """
-        named = [n for n in ("regex", "choice", "json", "grammar", "substring_of") if getattr(self, n) is not None]
-        if len(named) > 1:
-            raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
+        constraints = ("regex", "choice", "json", "grammar", "substring_of")
+        check_one_constraint({name: getattr(self, name) for name in constraints})
         for option in ("regex", "grammar", "substring_of", "substring_end", "name"):
             value = getattr(self, option)
             if not isinstance(value, str) and (value is not None or option == "substring_end"):
@@ -100,9 +86,7 @@ class Gen:
         check_draft(self.draft)
         for option in ("keep_stop", "require_stop", "force"):
             checked_bool(getattr(self, option), option)
-        for option in ("keep_stop", "require_stop"):
-            if getattr(self, option) and not self.stop_at:
-                raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
+        check_beside_stop(self.stop_at, keep_stop=self.keep_stop, require_stop=self.require_stop)
         tokens, temperature = self.max_tokens, self.temperature
         check_int("max_tokens", tokens, 1, is_optional=True)
         is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
@@ -110,28 +94,18 @@ class Gen:
 
     def generator(self, model: LanguageModel) -> Generator:
         """Return the generator of the piece; equal ones are made once, as in a loop."""
-        if self.json is not None:  # a type, or a dict: nothing to look it up by
-            return generate.json(model, self.json, force=self.force)
-        known: OrderedDict[object, Generator] = model.memo.setdefault("control", OrderedDict())
-        key = (self.regex, self.choice, self.grammar, self.substring_of, self.substring_end, self.force)
-        # Many programs that begin at once would all make the same.
-        with _making:
-            generator = known.pop(key, None) or self._make_generator(model)
-            known[key] = generator
-            if len(known) > _NUM_GENERATORS:
-                known.popitem(last=False)
-        return generator
-
-    def _make_generator(self, model: LanguageModel) -> Generator:
+        made = partial(generate.text)
         if self.regex is not None:
-            return generate.regex(model, self.regex, force=self.force)
-        if self.choice is not None:
-            return generate.choice(model, self.choice, force=self.force)
-        if self.grammar is not None:
-            return generate.cfg(model, self.grammar, force=self.force)
-        if self.substring_of is not None:
-            return generate.fsm(model, substring(self.substring_of, end=self.substring_end), force=self.force)
-        return generate.text(model)
+            made = partial(generate.regex, pattern=self.regex, force=self.force)
+        elif self.choice is not None:
+            made = partial(generate.choice, options=self.choice, force=self.force)
+        elif self.json is not None:
+            made = partial(generate.json, schema=self.json, force=self.force)
+        elif self.grammar is not None:
+            made = partial(generate.cfg, grammar=self.grammar, force=self.force)
+        elif self.substring_of is not None:
+            made = partial(_substring, text=self.substring_of, end=self.substring_end, force=self.force)
+        return generate.made_once(model, made)
 
     def piece(self, generator: Generator, others: tuple[Policy[Any], ...] = ()) -> ForkPiece:
         """Return the piece as the loop takes it; `others` steer it, too."""
@@ -139,6 +113,10 @@ class Gen:
         if self.stop_at:
             policies.append(_Stop(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
         return ForkPiece(policies, self.max_tokens, self.temperature, open_draft(self.draft, generator.model))
+
+
+def _substring(model: LanguageModel, *, text: str, end: str, force: bool) -> Generator:
+    return generate.fsm(model, substring(text, end=end), force=force)
 
 
 class _Stop(StopAt):
@@ -151,18 +129,3 @@ class _Stop(StopAt):
 
 
 Request = Fixed | ForkInto | Wait | Gen
-
-
-def texts_of(value: object, option: str) -> tuple[str, ...]:
-    """Return texts that were given as one text or several.
-
-    Raises:
-        OptionError: they are something else.
-    """
-    if value is not None and not isinstance(value, Iterable):
-        raise OptionError(f"expected a text or a list of texts as `{option}`, got {value!r}", option)
-    texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
-    for text in texts:
-        if not isinstance(text, str):
-            raise OptionError(f"expected texts as `{option}`, got {text!r}", option)
-    return texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, WaitFor
+from outlines_cont.control.fork_driver import End, ForkDriver, ForkPiece, ForkPlan, PieceOutcome, Read, Wait
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steered_row import Want
@@ -66,7 +66,8 @@ class ControlledRow(Row):
     @property
     def feeds_all(self) -> bool:
         """While its driver is asked what comes after them, tokens may be fed."""
-        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and self._reads_ahead)
+        reads_ahead = self.driver.speculates or self.feeds_before_asking
+        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and reads_ahead)
 
     @property
     def is_askable(self) -> bool:
@@ -82,16 +83,19 @@ class ControlledRow(Row):
             return
         if self._piece is not None:
             super().plan()
-            if self.has_ended and self._piece is not None:
-                self._close_piece()
+            if self.has_ended and self._piece is not None:  # the row goes on
+                self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
+                self.finish_reason = ""
+                self._leave_piece()
         if self._piece is None and self.want is Want.WAIT and not self.has_ended and not self.waits_for:
             self.want = Want.ASK
 
-    def act(self, action: Action) -> None:
-        """Apply an action of the driver."""
+    def act(self, plan: ForkPlan) -> None:
+        """Do what the driver has planned, and ask that of the plan from now on."""
+        self.driver = plan.driver
         self.want, self.outcome, self.driver_error = Want.WAIT, None, None
         self.is_idle = self.feeds_before_asking = False
-        self.guarded(lambda: self._act(action))
+        self.guarded(lambda: self._act(plan))
 
     def finish(self) -> None:
         """End the row at the request of its driver."""
@@ -102,27 +106,21 @@ class ControlledRow(Row):
         self._piece = None
         super().fail(error)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    @property
-    def _reads_ahead(self) -> bool:
-        return self.driver.speculates or self.feeds_before_asking
-
-    def _act(self, action: Action) -> None:
-        count = 0 if action.keep is None else len(self.token_ids) - action.keep
+    def _act(self, plan: ForkPlan) -> None:
+        count = 0 if plan.keep is None else len(self.token_ids) - plan.keep
         if count > 0:
             self.rewind(count)
-        if action.token_ids:
-            self.append_all([*action.token_ids], APPENDED if count > 0 else FORCED)
+        if plan.token_ids:
+            self.append_all([*plan.token_ids], APPENDED if count > 0 else FORCED)
         if self.has_ended:
             return
-        match action.then:
+        match plan.then:
             case End(error, trace):
                 self.trace = trace
                 if error is not None:
                     raise error
                 self.end("stop")
-            case WaitFor(names):
+            case Wait(names):
                 self.waits_for = names
             case Read():
                 self.feeds_before_asking = True
@@ -141,12 +139,6 @@ class ControlledRow(Row):
         self.limits = self._own_limits.up_to(None if piece.max_tokens is None else self.piece_start + piece.max_tokens)
         self.draft = None if piece.draft is None else RowDraft(piece.draft)
         self.begin_policies(piece.policies)
-
-    def _close_piece(self) -> None:
-        """Note how the piece has ended; the row goes on."""
-        self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
-        self.finish_reason = ""
-        self._leave_piece()
 
     def _leave_piece(self) -> None:
         self._piece, self.draft = None, None
@@ -198,7 +190,7 @@ class ControlledRow(Row):
 
     def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
         """Append one token, which counts in the budget of the program."""
-        self.job.spend_token()
+        self.job.used.spend_token()
         super().append(token_id, kind, logprob, sampling_logprob)
         self.job.note_append(self, token_id)
 

@@ -10,34 +10,35 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
+from functools import partial
 from types import coroutine
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from outlines_cont.checks import is_int
 from outlines_cont.control.fork_driver import (
-    Action,
     End,
     ForkDriver,
-    ForkPiece,
     ForkPlan,
     ForkView,
     PieceOutcome,
     Read,
-    WaitFor,
+    Then,
+    Wait,
 )
 from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Journal, JournalEntry
-from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
+from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, shortened
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError, shortened
 from outlines_cont.generate import Generator as TextGenerator
-from outlines_cont.generation.options import checked_policies
+from outlines_cont.generation.options import checked_policies, texts_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.policies.policy import Policy
 from outlines_cont.state.text import encoded_start
 from outlines_cont.unknown_option import knows_its_options
 
+T = TypeVar("T")
 Script = Callable[[], Coroutine[Any, Any, Any]]
 
 _NO_TASK = "A script is not a task of an event loop: only functions of `control` can be awaited in it."
@@ -149,8 +150,7 @@ async def gen(
         draft=draft,
     )
     request.check()
-    text: str = await _ask(request)
-    return text
+    return str(await _ask(request))
 
 
 async def fork(count: int) -> int:
@@ -162,15 +162,13 @@ async def fork(count: int) -> int:
     """
     if not is_int(count, 1):
         raise OptionError(f"expected an int, 1 or more, as the number of forks, got {count!r}", "count")
-    index: int = await _ask(ForkInto(count))
-    return index
+    return int(await _ask(ForkInto(count)))
 
 
 def label() -> Label:
     """Return the present end of the text as a place to come back to."""
     driver = _driver()
-    place: Label = driver.once("label()", driver.place)
-    return place
+    return driver.journal.once("label()", driver.place)
 
 
 def text_since(place: Label) -> str:
@@ -180,15 +178,14 @@ def text_since(place: Label) -> str:
         ScriptError: the text before it was cut.
     """
     driver = _driver()
-    text: str = driver.once(f"text_since({place})", lambda: driver.text_since(place))
-    return text
+    return driver.journal.once(f"text_since({place})", lambda: driver.text_since(place))
 
 
 def log(*values: object) -> None:
     """Write a line to the log of this fork, as `print` does. The oldest lines go where it is longer than 65,536 characters."""
     driver = _driver()
     line = " ".join(map(str, values))
-    driver.once(f"log({line!r})", lambda: driver.write_log(line))
+    driver.journal.once(f"log({line!r})", lambda: driver.write_log(line))
 
 
 def stop() -> NoReturn:
@@ -201,27 +198,23 @@ class SharedVariables:
 
     def get(self, name: str) -> Any:
         """Return the value of a variable, None where it is missing."""
-        return _shared("get", name)
+        return _shared(Shared.get, name)
 
     def version(self, name: str) -> int:
         """Return the version of a variable, 0 where it is missing."""
-        version: int = _shared("version", name)
-        return version
+        return _shared(Shared.version, name)
 
     def set(self, name: str, value: Any) -> int:
         """Write a variable; return its version."""
-        version: int = _shared("set", name, value)
-        return version
+        return _shared(Shared.set, name, value)
 
     def append(self, name: str, value: Any) -> int:
         """Write a variable with `value` after what it holds; return its version."""
-        version: int = _shared("append", name, value)
-        return version
+        return _shared(Shared.append, name, value)
 
     def cas(self, name: str, version: int, value: Any) -> Written:
         """Write a variable if its version is `version`; one that is missing is never written."""
-        written: Written = _shared("cas", name, version, value)
-        return written
+        return _shared(Shared.cas, name, version, value)
 
     async def wait(self, *names: str) -> list[Any]:
         """Wait until all of some variables were written, and return the list of their values, also of one; no names, no wait.
@@ -231,8 +224,7 @@ class SharedVariables:
         Raises:
             DeadlockError: no fork is left that could write them.
         """
-        values: list[Any] = await _ask(Wait(texts_of(names, "names")))
-        return values
+        return list(await _ask(Wait(texts_of(names, "names"))))
 
 
 shared = SharedVariables()
@@ -258,10 +250,10 @@ def _driver() -> ScriptDriver:
         ) from None
 
 
-def _shared(method: str, *arguments: Any) -> Any:
-    driver = _driver()
-    question = f"shared.{method}({', '.join(map(repr, arguments))})"
-    return driver.once(question, lambda: getattr(driver.shared, method)(*arguments))
+def _shared(method: Callable[..., T], *arguments: Any) -> T:
+    driver, name = _driver(), method.__name__
+    act: Callable[[], T] = partial(getattr(driver.shared, name), *arguments)
+    return driver.journal.once(f"shared.{name}({', '.join(map(repr, arguments))})", act)
 
 
 # -- the driver --------------------------------------------------------------------------------------------------------
@@ -272,6 +264,7 @@ class ScriptDriver(ForkDriver):
 
     Attributes:
         shared: the variables of the program.
+        journal: what the script has asked so far, with the answers.
         token_ids: the tokens of the fork as the script sees them: what it has appended since the model ran last included.
     """
 
@@ -290,7 +283,7 @@ class ScriptDriver(ForkDriver):
         self.token_ids: list[int] = []
         self._script = script
         self._model = model
-        self._journal = journal or Journal()
+        self.journal = journal or Journal()
         self._coroutine: Coroutine[Any, Any, Any] | None = None
         self._has_ended = False
         self._asked: Request | None = None
@@ -304,9 +297,8 @@ class ScriptDriver(ForkDriver):
     def call(self, view: ForkView) -> list[ForkPlan]:
         """Give the script what it waits for, and run it until it asks the model again."""
         self.token_ids, self._kept = [*view.token_ids], len(view.token_ids)
-        if self._coroutine is None or isinstance(self._asked, ForkInto):
-            return self._run(view, None)
-        return self._run(view, self._answered(view))
+        is_to_answer = self._coroutine is not None and not isinstance(self._asked, ForkInto)
+        return self._run(view, self._answered(view) if is_to_answer else None)
 
     @property
     def is_open(self) -> bool:
@@ -322,12 +314,6 @@ class ScriptDriver(ForkDriver):
         finally:
             _current.reset(token)
 
-    # -- what the functions above ask of it ----------------------------------------------------------------------------
-
-    def once(self, question: str, act: Callable[[], Any]) -> Any:
-        """Answer a question as before the fork, or for the first time."""
-        return self._journal.once(question, act)
-
     def place(self) -> Label:
         """Return the present end of the text."""
         return Label(len(self.token_ids), len(self._cuts))
@@ -335,13 +321,11 @@ class ScriptDriver(ForkDriver):
     def text_since(self, place: Label) -> str:
         """Return the text after a place."""
         self._check(place)
-        return self._model.tokenizer.text_bytes(self.token_ids[place.position :]).decode(errors="replace")
+        return self._text_from(place.position)
 
     def write_log(self, line: str) -> None:
         """Write to the log."""
         self._log = (self._log + line + "\n")[-MAX_LOG:]
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _run(self, view: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
         """Send the script an answer, and answer it as long as that takes no token of the model; return its plan and its forks'.
@@ -353,20 +337,23 @@ class ScriptDriver(ForkDriver):
             parent: see `ForkPlan`.
         """
         forks: list[ScriptDriver] = []
-        action: Action | None = None
-        while action is None:
-            request = self._send(answer) if answer is not None or self._asked is None else self._asked
-            self._asked = None
+        found: JournalEntry | Then
+        while True:
+            asked, self._asked = self._asked, None
+            request = self._send(answer) if asked is None or answer is not None else asked
             if isinstance(request, End):
-                action = self._action(request)
-            elif self._journal.is_replaying:
-                answer = self._replay(request)
+                found = request
+            elif self.journal.is_replaying:
+                found = self.journal.next(repr(request))
             else:
-                try:
-                    answer, action = self._handle(request, view, forks)
-                except Exception as error:
-                    answer = self._add_entry(JournalEntry(repr(request), error=error))
-        plans = [ForkPlan(self, action, parent)]
+                found = self._handled(request, view, forks, is_new=request is not asked)
+                self._asked = request
+            if not isinstance(found, JournalEntry):
+                break
+            answer = found
+        added, captures = tuple(self.token_ids[self._kept :]), tuple(self._captures)
+        plans = [ForkPlan(self, found, self._kept, added, captures, self._log, parent)]
+        self._captures, self._log = [], ""
         for fork in forks:
             plans += fork._run(view, None, index + len(plans), index)
         return plans
@@ -377,7 +364,6 @@ class ScriptDriver(ForkDriver):
         try:
             if self._coroutine is None:
                 self._coroutine = self._script()
-                return self._checked(self._coroutine.send(None))
             if answer is not None and answer.error is not None:
                 return self._checked(self._coroutine.throw(answer.error))
             return self._checked(self._coroutine.send(None if answer is None else answer.answer()))
@@ -406,60 +392,70 @@ class ScriptDriver(ForkDriver):
         )
         raise ScriptError("a script went on after awaiting something that is not a request")
 
-    def _replay(self, request: Request) -> JournalEntry:
+    def _handled(
+        self, request: Request, view: ForkView, forks: list[ScriptDriver], *, is_new: bool
+    ) -> JournalEntry | Then:
+        """Return the answer to a request, or what has to come before it; that ends a script whose steps are spent."""
         try:
-            return self._journal.next(repr(request))
-        except ScriptError as error:
-            return JournalEntry(repr(request), error=error)
+            if is_new:
+                view.spend_step()
+            found = self._handle(request, view, forks)
+        except StepBudgetError as error:
+            end = self._send(JournalEntry("", error=error))
+            # A script that catches it ends all the same, by `close`: the frames of an error are cleared when the row ends.
+            return end if isinstance(end, End) else End(error.with_traceback(None))
+        except Exception as error:
+            found = JournalEntry(repr(request), error=error)
+        return self.journal.add(found) if isinstance(found, JournalEntry) else found
 
-    def _add_entry(self, entry: JournalEntry) -> JournalEntry:
-        self._journal.add(entry)
-        return entry
-
-    def _handle(
-        self, request: Request, view: ForkView, forks: list[ScriptDriver]
-    ) -> tuple[JournalEntry | None, Action | None]:
-        """Return the answer to a request, or the action that has to come before it."""
+    def _handle(self, request: Request, view: ForkView, forks: list[ScriptDriver]) -> JournalEntry | Then:
+        question = repr(request)
         match request:
             case Fixed(text, following):
                 self._append(text, following)
-                return self._add_entry(JournalEntry(repr(request))), None
+                return JournalEntry(question)
             case ForkInto(count):
                 if count > 1 and len(self.token_ids) - min(view.cached, self._kept) > 1:
-                    return None, self._action_before_answer(request, Read())
+                    return Read()
                 view.reserve(count - 1)
-                forks += [self._fork_driver(JournalEntry(repr(request), index)) for index in range(1, count)]
-                return self._add_entry(JournalEntry(repr(request), 0)), None
+                forks += [self._fork_driver(JournalEntry(question, index)) for index in range(1, count)]
+                return JournalEntry(question, 0)
             case Wait(names):
-                if self.shared.has(names):
-                    return self._add_entry(JournalEntry(repr(request), [self.shared.get(name) for name in names])), None
-                return None, self._action_before_answer(request, WaitFor(names))
+                return JournalEntry(question, self._values(names)) if self.shared.has(names) else request
             case Gen():
                 self._generator = request.generator(self._model)
-                return None, self._action_before_answer(request, request.piece(self._generator, self._policies))
+                return request.piece(self._generator, self._policies)
 
     def _answered(self, view: ForkView) -> JournalEntry:
         """Return the answer to the request that was made before the model ran."""
         request, self._asked = self._asked, None
-        question = repr(request)
-        if view.error is not None:
-            return self._add_entry(JournalEntry(question, error=view.error))
-        if isinstance(request, Wait):
-            return self._add_entry(JournalEntry(question, [self.shared.get(name) for name in request.names]))
-        assert isinstance(request, Gen)
-        assert view.outcome is not None
-        try:
-            return self._add_entry(JournalEntry(question, self._text(request, view.outcome)))
-        except Exception as error:
-            return self._add_entry(JournalEntry(question, error=error))
+        value: Any = None
+        error = view.error
+        if error is None:
+            try:
+                if isinstance(request, Wait):
+                    value = self._values(request.names)
+                else:
+                    assert isinstance(request, Gen)
+                    assert view.outcome is not None
+                    value = self._text(request, view.outcome)
+            except Exception as failure:
+                error = failure
+        return self.journal.add(JournalEntry(repr(request), value, error))
+
+    def _values(self, names: Sequence[str]) -> list[Any]:
+        return [self.shared.get(name) for name in names]
+
+    def _text_from(self, start: int) -> str:
+        return self._model.tokenizer.text_bytes(self.token_ids[start:]).decode(errors="replace")
 
     def _text(self, request: Gen, outcome: PieceOutcome) -> str:
         """Return the text of a piece that has ended, and capture it where it has a name."""
         if outcome.error is not None:
             raise outcome.error
-        token_ids = self.token_ids[outcome.start :]
-        text = self._model.tokenizer.text_bytes(token_ids).decode(errors="replace")
+        text = self._text_from(outcome.start)
         constraint = self._generator.constraint if self._generator is not None else None
+        token_ids = self.token_ids[outcome.start :]
         if outcome.reason == "length" and constraint is not None and not constraint.accepts(token_ids):
             raise IncompleteOutput(
                 f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {shortened(repr(text))}. "
@@ -502,18 +498,6 @@ class ScriptDriver(ForkDriver):
             )
 
     def _fork_driver(self, entry: JournalEntry) -> ScriptDriver:
-        fork = ScriptDriver(self._script, self._model, self.shared, self._policies, self._journal.fork(entry))
+        fork = ScriptDriver(self._script, self._model, self.shared, self._policies, self.journal.fork(entry))
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
-
-    def _action_before_answer(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
-        """Return the action that precedes the answer to a request."""
-        action = self._action(then)
-        self._asked = request
-        return action
-
-    def _action(self, then: ForkPiece | WaitFor | Read | End) -> Action:
-        """Return the pending action of the row, and clear it."""
-        action = Action(then, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
-        self._captures, self._log = [], ""
-        return action

@@ -19,13 +19,11 @@ from outlines_cont.errors import OptionError
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 
-class Member(Protocol):
-    """A program whose forks use the variables."""
+class _Member(Protocol):
+    """A program whose forks use the variables; it is stuck where all of them wait for variables that are missing."""
 
     @property
-    def is_stuck(self) -> bool:
-        """Whether all of its forks wait for variables that are missing."""
-
+    def is_stuck(self) -> bool: ...
     def __hash__(self) -> int: ...
 
 
@@ -60,7 +58,7 @@ class Shared:
         self.is_open = is_open
         self._values: dict[str, tuple[Any, int]] = {}
         self._lock = threading.RLock()
-        self._members: WeakSet[Member] = WeakSet()
+        self._members: WeakSet[_Member] = WeakSet()
         self.num_writes = 0
 
     def get(self, name: str) -> Any:
@@ -139,14 +137,12 @@ class Shared:
     def __repr__(self) -> str:
         return f"Shared({self.values()!r})"
 
-    # -- registration --------------------------------------------------------------------------------------------------
-
-    def join(self, member: Member) -> None:
+    def join(self, member: _Member) -> None:
         """Note that a program uses the variables."""
         with self._lock:
             self._members.add(member)
 
-    def part(self, member: Member) -> None:
+    def part(self, member: _Member) -> None:
         """Note that a program has ended."""
         with self._lock:
             self._members.discard(member)

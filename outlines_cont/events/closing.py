@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from typing import Self
 
@@ -13,9 +14,9 @@ class Closing(ABC):
     def close(self) -> None:
         """End the work, wherever it is."""
 
-    @abstractmethod
     async def aclose(self) -> None:
         """The asynchronous form, which does not block the event loop."""
+        await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
         return self

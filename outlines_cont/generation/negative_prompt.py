@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
+from outlines_cont.generation.options import check_ids
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt
@@ -76,27 +77,15 @@ def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow
     """Return a negative prompt as a row, which has failed where it cannot be fed."""
     stream = RandomStream(0, 0)  # never drawn from
     try:
-        token_ids = _token_ids(model, prompt)
+        if isinstance(prompt, str | Tokens):
+            prompt, _ = prompt_ids(checked_given(prompt, model), model)
+        if not prompt:
+            raise EmptyPrompt(
+                "expected a negative prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
+                "Give some text that the prompt is to be held against, such as a line break."
+            )
+        check_ids(prompt, model.vocab_size, "token ids", "as `negative_prompt`", "guidance")
+        check_length(model, prompt, "negative prompt")
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
         return failed_prompt(error, stream)
-    return StateRow.of_prompt(token_ids, stream)
-
-
-def _token_ids(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> Sequence[int]:
-    token_ids: Sequence[int]
-    if isinstance(prompt, str | Tokens):
-        token_ids, _ = prompt_ids(checked_given(prompt, model), model)
-    else:
-        token_ids = prompt
-    if not token_ids:
-        raise EmptyPrompt(
-            "expected a negative prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
-            "Give some text that the prompt is to be held against, such as a line break."
-        )
-    odd = next((token_id for token_id in token_ids if not 0 <= token_id < model.vocab_size), None)
-    if odd is not None:
-        raise OptionError(
-            f"expected token ids from 0 to {model.vocab_size - 1} as `negative_prompt`, got {odd}", "guidance"
-        )
-    check_length(model, token_ids, "negative prompt")
-    return token_ids
+    return StateRow.of_prompt(prompt, stream)

@@ -51,7 +51,6 @@ class PieceOptions(TypedDict, total=False):
     heal: bool
     guidance: Guidance | Sequence[Guidance | None] | None
     on_progress: OnProgress | None
-
     draft: Any
 
 
@@ -96,12 +95,19 @@ class Options:
             if name not in known:
                 raise _unknown(name, sorted(known))
         check_int("max_tokens", given.get("max_tokens"), 1, is_optional=True)
-        min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
-        stop_at = _texts(given.get("stop_at"))
+        min_tokens, max_tokens = given.get("min_tokens", 0), given.get("max_tokens")
+        check_int("min_tokens", min_tokens, 0)
+        if max_tokens is not None and min_tokens > max_tokens:
+            raise OptionError(
+                f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
+            )
+        stop_at = texts_of(given.get("stop_at"), "stop_at")
         flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
-        for name in ("keep_stop", "stop_in_prompt"):
-            if flags[name] and not stop_at:
-                raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
+        check_beside_stop(stop_at, keep_stop=flags["keep_stop"], stop_in_prompt=flags["stop_in_prompt"])
+        report, draft = given.get("on_progress"), given.get("draft", GENERATORS_OWN)
+        check("on_progress", report, report is None or callable(report), "a function, or `ProgressBar()`,")
+        if draft is not GENERATORS_OWN:
+            check_draft(draft)
         return cls(
             max_tokens=given.get("max_tokens", max(DEFAULT_MAX_TOKENS, min_tokens)),
             has_max_tokens="max_tokens" in given,
@@ -111,20 +117,9 @@ class Options:
             policies=checked_policies(given.get("policies", ())),
             **flags,
             guidance=_checked_guidance(given.get("guidance")),
-            on_progress=_checked_callable(given.get("on_progress")),
-            draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
+            on_progress=report,
+            draft=draft,
         )
-
-
-def _checked_draft(draft: object) -> object:
-    if draft is not GENERATORS_OWN:
-        check_draft(draft)
-    return draft
-
-
-def _checked_callable(value: object) -> OnProgress | None:
-    check("on_progress", value, value is None or callable(value), "a function, or `ProgressBar()`,")
-    return value  # type: ignore[return-value]
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
@@ -177,7 +172,6 @@ _ELSEWHERE = {
 }
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
-
 # Options of generators, which calls do not take.
 _OF_GENERATORS = ("sampler", "force", "max_retries")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
@@ -204,15 +198,6 @@ OPTIONS_ELSEWHERE = {
 }
 
 
-def _checked_min_tokens(min_tokens: int, max_tokens: int | None) -> int:
-    check_int("min_tokens", min_tokens, 0)
-    if max_tokens is not None and min_tokens > max_tokens:
-        raise OptionError(
-            f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
-        )
-    return min_tokens
-
-
 def _ids(token_ids: object) -> tuple[int, ...]:
     found = tuple(token_ids) if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
     if found is None or not all(is_int(i) for i in found):
@@ -223,24 +208,37 @@ def _ids(token_ids: object) -> tuple[int, ...]:
     return found
 
 
-def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Check that the stop tokens exist in a model.
-
-    Raises:
-        OptionError: an id is out of its range.
-    """
+def check_ids(token_ids: Sequence[int], vocab_size: int, expected: str, where: str, option: str) -> None:
+    """Raise `OptionError` for an id that is not a token of the model."""
     odd = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
     if odd is not None:
-        raise OptionError(
-            f"expected ids from 0 to {vocab_size - 1} as `stop_token_ids`, those of the model, got {odd}",
-            "stop_token_ids",
-        )
+        raise OptionError(f"expected {expected} from 0 to {vocab_size - 1} {where}, got {odd}", option)
 
 
-def _texts(stop_at: object) -> tuple[str, ...]:
-    if stop_at is None:
-        return ()
-    texts = [stop_at] if isinstance(stop_at, str) else stop_at
-    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
-        raise OptionError(f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at")
-    return tuple(texts)
+def check_one_constraint(given: Mapping[str, object]) -> None:
+    """Raise `OptionError` where more than one of some constraints is not None."""
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
+
+
+def check_beside_stop(stop_at: Sequence[str], **flags: bool) -> None:
+    """Raise `OptionError` for a flag that says something about stop texts where none are given."""
+    for name, flag in flags.items():
+        if flag and not stop_at:
+            raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
+
+
+def texts_of(value: object, option: str) -> tuple[str, ...]:
+    """Return texts that were given as one text or several.
+
+    Raises:
+        OptionError: they are something else.
+    """
+    if value is not None and not isinstance(value, Iterable):
+        raise OptionError(f"expected a text or a list of texts as `{option}`, got {value!r}", option)
+    texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    for text in texts:
+        if not isinstance(text, str):
+            raise OptionError(f"expected texts as `{option}`, got {text!r}", option)
+    return texts

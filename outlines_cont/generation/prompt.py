@@ -134,14 +134,11 @@ def _without_padding(prompt: Any) -> Any:
     """Return the ids in what a tokenizer of transformers gives, without padding; anything else as it is."""
     if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
         return prompt
-    ids, mask = (_listed(prompt[name]) if name in prompt else None for name in ("input_ids", "attention_mask"))
+    given: list[Any] = [prompt.get(name) for name in ("input_ids", "attention_mask")]
+    ids, mask = (values.tolist() if hasattr(values, "tolist") else values for values in given)
     if not isinstance(ids, list) or not ids or not isinstance(ids[0], list) or mask is None:
         return ids
     return [[i for i, seen in zip(row, kept, strict=True) if seen] for row, kept in zip(ids, mask, strict=True)]
-
-
-def _listed(values: Any) -> Any:
-    return values.tolist() if hasattr(values, "tolist") else values
 
 
 def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState], num_samples: int | None) -> int:
@@ -179,23 +176,18 @@ def _continued_seeds(items: Sequence[Given | SequenceState], drawn: Sequence[int
 def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> StateRow:
     try:
         token_ids, num_start = prompt_ids(checked_given(given, model), model)
-        _check_length(model, token_ids)
+        if not token_ids:
+            raise EmptyPrompt(
+                "expected a prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
+                "Give the model some text to continue, such as a line break."
+            )
+        check_length(model, token_ids)
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
         return failed_prompt(error, stream)
     return prompt_row(token_ids, model, stream, num_start)
 
 
-def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
-    if not token_ids:
-        raise EmptyPrompt(
-            "expected a prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
-            "Give the model some text to continue, such as a line break."
-        )
-    check_length(model, token_ids)
-
-
 def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
-    """Return the row with `stream` as that of the sample with this index."""
     return replace(row, stream=replace(stream, sample=sample))
 
 

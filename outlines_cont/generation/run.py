@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 from fsm import FSMError
 from fsm.caller import stacklevel_of_user
@@ -26,18 +26,13 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
-from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
-from outlines_cont.events.partial_type import MISSING, PartialType
-from outlines_cont.events.partial_value import PartialValue
-from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.lengths import warn_of_lengths
 from outlines_cont.generation.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.generation.options import Options, check_ids
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.interfaces import JobRunner, LanguageModel
+from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.interfaces import JobRunner
 from outlines_cont.meter import Meter
-from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream, Rng
@@ -45,42 +40,6 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
 from outlines_cont.user_code import shielded
-
-
-class PieceMaker(Protocol):
-    """The methods of a generator that a run uses."""
-
-    @property
-    def model(self) -> LanguageModel:
-        """The model that runs."""
-
-    @property
-    def sampler(self) -> Sampler | BeamSearch:
-        """How tokens are drawn, or hypotheses kept."""
-
-    @property
-    def source(self) -> str:
-        """The constraint of a piece as JSON."""
-
-    @property
-    def partial_type(self) -> PartialType | None:
-        """The type of the value, for values of which only the beginning was written; None where the value has no type."""
-
-    @property
-    def unbounded(self) -> tuple[tuple[str, str], ...]:
-        """The values of its schema that may be of any length: JSON pointers, and keywords that would bound them."""
-
-    def draft_of(self, options: Options) -> Any:
-        """Return the draft of a call, or None."""
-
-    def policies(self, options: Options) -> list[Policy[Any]]:
-        """Return the policies of each row."""
-
-    def finish(self, row: StateRow) -> StateRow:
-        """Return a finished row with its value."""
-
-    def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a finished row is complete, not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +59,13 @@ class Run:
     """One call of a generator.
 
     Everything is checked here, before anything runs, but what belongs to a single row. Then exhaust `steps`, and take `state`.
+
+    Attributes:
+        maker: the generator.
+        options: those of the call.
+        rows: those that run, or None for one that cannot, or whose end was taken.
+        results: what becomes of each, as far as it is known.
+        batch_size, num_samples: B and S.
     """
 
     def __init__(
@@ -113,9 +79,10 @@ class Run:
         score_last: bool = True,
     ) -> None:
         policies = maker.policies(options)
-        check_ids(options.stop_token_ids, maker.model.vocab_size)
+        where = "as `stop_token_ids`, those of the model"
+        check_ids(options.stop_token_ids, maker.model.vocab_size, "ids", where, "stop_token_ids")
         self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
-        self._options = options
+        self.options = options
         is_limited = options.has_max_tokens and options.max_tokens is not None
         if not self._eos_token_ids and not is_limited and not options.stop_at:
             raise MissingEOS(
@@ -133,7 +100,7 @@ class Run:
                 "model itself makes of them, which guidance leaves as it is. Use `samplers.greedy()` or `samplers.best_of(n)`.",
                 "guidance",
             )
-        self._maker = maker
+        self.maker = maker
         sampler = maker.sampler
         if isinstance(sampler, BestOf) and not resume:
             prompt = _fork_rows(prompt, sampler.samples)
@@ -142,47 +109,43 @@ class Run:
         if maker.unbounded and not options.has_max_tokens and not resume:
             warn_of_lengths(maker.model, maker.source, maker.unbounded, options.max_tokens)
         self._seed = opened.seed
-        self._batch_size = len(opened.rows)
-        self._num_samples = max(map(len, opened.rows), default=0)
-        self._results = [_as_search_start(row, sampler) for group in opened.rows for row in group]
+        self.batch_size = len(opened.rows)
+        self.num_samples = max(map(len, opened.rows), default=0)
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
-        negatives = open_guidance(maker.model, options.guidance, (self._batch_size, self._num_samples))
-        negative_of = [negatives[b] for b, place in enumerate(self._places) for _ in place]
-        self._results = [
-            _failed_with(row, negative) if _can_run(row, resume) else row
-            for row, negative in zip(self._results, negative_of, strict=True)
-        ]
-        self.rows: list[Row | None] = [
-            Row(
-                row,
-                policies,
-                maker.model,
-                counts=self._counts,
-                max_tokens=options.max_tokens,
-                resume=resume,
-                score_last=score_last,
-                source_text=maker.source,
-                healing=healing,
-                min_tokens=options.min_tokens,
-                stop_token_ids=options.stop_token_ids,
-                negative=None if negative is None else negative.row,
-                scale=1.0 if negative is None else negative.scale,
-            )
-            if _can_run(row, resume)
-            else None
-            for row, healing, negative in zip(
-                self._results, chain.from_iterable(opened.healing), negative_of, strict=True
-            )
-        ]
-        self._set_draft(maker.draft_of(options), maker.model)
+        negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
+        self.results: list[StateRow] = []
+        self.rows: list[Row | None] = []
+        negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
+        given = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
+        for source, healing, negative in zip(*given, strict=True):
+            begun = _begun(source, sampler, negative, resume)
+            self.results.append(begun)
+            self.rows.append(None)
+            if _can_run(begun, resume):
+                self.rows[-1] = Row(
+                    begun,
+                    policies,
+                    maker.model,
+                    counts=self._counts,
+                    max_tokens=options.max_tokens,
+                    resume=resume,
+                    score_last=score_last,
+                    source_text=maker.source,
+                    healing=healing,
+                    min_tokens=options.min_tokens,
+                    stop_token_ids=options.stop_token_ids,
+                    negative=None if negative is None else negative.row,
+                    scale=1.0 if negative is None else negative.scale,
+                )
+        drafter = open_draft(maker.draft_of(options), maker.model)
+        if drafter is not None and not isinstance(sampler, BeamSearch):  # a search does without
+            for row in filter(None, self.rows):
+                row.draft = RowDraft(drafter)
         self._job: Job | None = None
         self._is_collected = False
-        self._reported_drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
-        self._reported_ends: set[int] = set()  # rows whose end an event has reported
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
-        self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
         self._running: list[int] | None = None  # the rows that ran, where they are taken out as they end
         self._num_taken = 0
         if resume:
@@ -202,7 +165,7 @@ class Run:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
-        self._collect(job)
+        self.collect()
 
     def submit(self) -> Job:
         """Submit the rows to the engine and return their job, for a caller that takes the steps of several runs; see
@@ -218,11 +181,6 @@ class Run:
         assert self._job is not None
         return self._job
 
-    def collect(self) -> SequenceState:
-        """Return the final state; valid once its `job` is over."""
-        self._collect(self.job)
-        return self.state()
-
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
         job, report = self._make_job(), self._report
@@ -235,7 +193,7 @@ class Run:
         finally:
             self.engine.cancel(job)
             report(is_over=True)
-        self._collect(job)
+        self.collect()
 
     def cancel(self) -> None:
         """Cancel the rows that were submitted and still run."""
@@ -250,12 +208,12 @@ class Run:
         assert self._job is not None
         found: list[EndedRow] = []
         if self._running is None:
-            found = [EndedRow(i, self._results[i]) for i, row in enumerate(self.rows) if row is None]
+            found = [EndedRow(i, self.results[i]) for i, row in enumerate(self.rows) if row is None]
             self._running = [i for i, row in enumerate(self.rows) if row is not None]
         with self.engine.lock:
             for at, state_row in list(islice(self._job.done.items(), self._num_taken, None)):
                 number = self._running[at]
-                ended = replace(self._finished(at, state_row), kv=None, logits=None)
+                ended = replace(self.finished(at, state_row), kv=None, logits=None)
                 found.append(EndedRow(number, ended))
                 self._job.done[at] = ended
                 self._values.pop(at, None)
@@ -265,94 +223,73 @@ class Run:
 
     @cached_property
     def _report(self) -> Callable[..., None]:
-        """The function that reports progress; it does nothing without `on_progress`."""
-        return (
-            _report_nothing
-            if self._options.on_progress is None
-            else ProgressReporter(self._options.on_progress, self._progress)
-        )
+        report = self.options.on_progress
+        return (lambda **_: None) if report is None else ProgressReporter(report, self._progress)
 
     def _progress(self) -> tuple[int, int, int, int]:
         """Return how many texts there are, have ended and have failed, and how many tokens they have."""
         with self.engine.lock:
-            rows = [row for row in self.rows if row is not None]
+            rows = [*filter(None, self.rows)]
             if isinstance(self._job, BeamJob):  # its hypotheses change places
                 rows = [] if self._job.is_over else self._job.rows
             ended = [row.error for row in rows if row.is_over]
             tokens = sum(len(row.token_ids) - row.piece_start for row in rows)
             running = len(rows) - len(ended)
-            failed = sum(error is not None for error in [*ended, *(row.error for row in self._results)])
-            return len(self._results), len(self._results) - running, failed, tokens
-
-    def _set_draft(self, draft: Any, model: LanguageModel) -> None:
-        """Set up speculative decoding for the rows; a search does without."""
-        drafter = open_draft(draft, model)
-        if drafter is None or isinstance(self._maker.sampler, BeamSearch):
-            return
-        for row in self.rows:
-            if row is not None:
-                row.draft = RowDraft(drafter)
+            failed = sum(error is not None for error in [*ended, *(row.error for row in self.results)])
+            return len(self.results), len(self.results) - running, failed, tokens
 
     @property
     def engine(self) -> JobRunner:
         """The engine of the model, which all calls share."""
-        return self._maker.model.engine
+        return self.maker.model.engine
 
     def _make_job(self) -> Job:
-        """Return the job of the rows that can run."""
-        sampler = self._maker.sampler
-        job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._independent_job(sampler)
-        job.can_fork = False  # a call returns as many rows as it was given
-        self._job = job
-        return job
-
-    def _independent_job(self, sampler: Sampler) -> Job:
-        return Job([row for row in self.rows if row is not None], sampler, self._counts)
-
-    def _search(self, search: BeamSearch) -> BeamJob:
-        entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
-        ended = [[self._results[i] for i in place if self.rows[i] is None] for place in self._places]
-        model = self._maker.model
-        return BeamJob(entries, ended, search, self._eos_token_ids, self._counts, self, model.tokenizer.token_bytes)
+        sampler, model = self.maker.sampler, self.maker.model
+        if isinstance(sampler, BeamSearch):
+            entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
+            ended = [[self.results[i] for i in place if self.rows[i] is None] for place in self._places]
+            ends, token_bytes = self._eos_token_ids, model.tokenizer.token_bytes
+            self._job = BeamJob(entries, ended, sampler, ends, self._counts, self, token_bytes)
+        else:
+            self._job = Job([*filter(None, self.rows)], sampler, self._counts)
+        self._job.can_fork = False  # a call returns as many rows as it was given
+        return self._job
 
     @property
     def _places(self) -> list[range]:
-        """For each batch entry the indices of its samples."""
-        samples = self._num_samples
-        return [range(b * samples, (b + 1) * samples) for b in range(self._batch_size)]
+        samples = self.num_samples
+        return [range(b * samples, (b + 1) * samples) for b in range(self.batch_size)]
 
-    def _collect(self, job: Job) -> None:
-        """Collect the results of the rows."""
-        self._is_collected = True
+    def collect(self) -> SequenceState:
+        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
+        self._is_collected, job = True, self.job
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
         else:
             running = [i for i, row in enumerate(self.rows) if row is not None]
             for at, row in job.done.items():
-                self._results[running[at]] = self._finished(at, row)
+                self.results[running[at]] = self.finished(at, row)
         self._warn_of_cuts()
+        return self.state()
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
-        streams = [[self._results[i].stream for i in place] for place in self._places]
-        self._num_samples = max(map(len, found), default=0)
-        padded = [
-            rows + [_missing_hypothesis(rows)] * (self._num_samples - len(rows)) if rows else [] for rows in found
-        ]
-        self._results = [
+        streams = [[self.results[i].stream for i in place] for place in self._places]
+        self.num_samples = max(map(len, found), default=0)
+        padded = [rows + [_missing_hypothesis(rows)] * (self.num_samples - len(rows)) if rows else [] for rows in found]
+        self.results = [
             replace(row, stream=stream)
             for rows, own in zip(padded, streams, strict=True)
-            for row, stream in zip(rows, _random_streams(own, self._num_samples), strict=True)
+            for row, stream in zip(rows, _random_streams(own, self.num_samples), strict=True)
         ]
 
     def _warn_of_cuts(self) -> None:
-        """Warn where the default of `max_tokens` has cut a text."""
-        if self._options.has_max_tokens:
+        if self.options.has_max_tokens:
             return
-        limit = self._options.max_tokens
-        cut = [row for row in self._results if row.finish_reason == "length" and row.piece is not None]
+        limit = self.options.max_tokens
+        cut = [row for row in self.results if row.finish_reason == "length" and row.piece is not None]
         if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
             warnings.warn(
-                f"{len(cut)} of {len(self._results)} texts were cut after {limit} tokens, as many as a piece has where `max_tokens` is not "
+                f"{len(cut)} of {len(self.results)} texts were cut after {limit} tokens, as many as a piece has where `max_tokens` is not "
                 "given. Pass `max_tokens=...` (None is up to the context), or bound what is written: strings by `maxLength`, arrays by "
                 "`maxItems`. `continuous(generator).resume(state)` goes on.",
                 LengthWarning,
@@ -361,10 +298,18 @@ class Run:
 
     def state(self) -> SequenceState:
         """Return the final state; valid after `steps`."""
-        state = self._state_of(self._results)
-        if not isinstance(self._maker.sampler, BestOf):
+        state = self._state_of(self.results)
+        if not isinstance(self.maker.sampler, BestOf):
             return state
-        return _best_of_each(state, self._maker.sampler.samples, self.is_whole)
+        count = self.maker.sampler.samples
+        starts = range(0, state.num_samples, count)
+        return replace(
+            state, rows=tuple(tuple(self._best(group[i : i + count]) for i in starts) for group in state.rows)
+        )
+
+    def _best(self, rows: Sequence[StateRow]) -> StateRow:
+        """Return the best of some samples; one that was cut only where none is whole."""
+        return best_row([row for row in rows if row.error is None and self.is_whole(row)] or rows)
 
     def leave(self) -> SequenceState:
         """End the run where it is, and return its state."""
@@ -377,124 +322,33 @@ class Run:
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
         rows = tuple(tuple(results[place.start : place.stop]) for place in self._places)
-        return SequenceState(self._maker.model, rows, self._seed)
+        return SequenceState(self.maker.model, rows, self._seed)
 
     def snapshot(self) -> SequenceState:
         """Return the state between two steps; unfinished pieces count as cut here, and can be resumed."""
         with self.engine.lock:
-            results = [*self._results]
+            results = [*self.results]
             done = {} if self._job is None else self._job.done
             going = [(i, row) for i, row in enumerate(self.rows) if row is not None]
             for at, (i, _) in enumerate(going):
                 if at in done:
-                    results[i] = self._finished(at, done[at])
+                    results[i] = self.finished(at, done[at])
             left = [(i, row) for at, (i, row) in enumerate(going) if at not in done]
             for (i, _), cut in zip(left, self.engine.snapshots([row for _, row in left]), strict=True):
                 results[i] = cut
             return self._state_of(results)
-
-    def feeds(self, options: StreamOptions) -> list[Feed | None]:
-        """Return a feed for each row, which gives its changes between two steps; to be called before the first.
-
-        Raises:
-            OptionError: partial values are asked for, and the generator does not write JSON.
-        """
-        if options.partial:
-            kind = self._maker.partial_type
-            if kind is None:
-                raise OptionError(
-                    "expected a generator of JSON beside `partial=True`, such as `generate.json(model, Order)`, got one of "
-                    f"{shortened(self._maker.source, 120)}. Leave `partial` out; the text comes as it is written.",
-                    "partial",
-                )
-            self._partial = {i: PartialValue(kind) for i, row in enumerate(self.rows) if row is not None}
-        for row in self.rows:
-            if row is not None and options.top:
-                row.tokens.note_tops(options.top)
-        return [None if row is None else EarlyFeed(row) if options.retract else CertainFeed(row) for row in self.rows]
-
-    def pull(self, feeds: Sequence[Feed | None]) -> list[StreamEvent]:
-        """Return the events of the rows that have changed."""
-        with self.engine.lock:
-            events = (self._event(index, feed) for index, feed in enumerate(feeds))
-            return [event for event in events if event is not None]
-
-    def _event(self, index: int, feed: Feed | None) -> StreamEvent | None:
-        batch, sample = divmod(index, self._num_samples)
-        row = self.rows[index]
-        if index in self._reported_ends:
-            return None
-        if row is None or feed is None:
-            self._reported_ends.add(index)
-            error = self._results[index].error
-            return (
-                StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error)
-                if error is not None
-                else None
-            )
-        news, end = feed.pull(row), self._end_of(index, row)
-        is_end = end is not None
-        if not news and not is_end:
-            return None
-        if is_end:
-            self._reported_ends.add(index)
-        tokens = range(news.start, news.stop)
-        return StreamEvent(
-            batch=batch,
-            sample=sample,
-            text=news.text,
-            token_ids=tuple(row.token_ids[news.start : news.stop]),
-            logprobs=tuple(row.tokens.logprobs[i] for i in tokens),
-            top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
-            retract=news.retract,
-            retract_tokens=news.retract_tokens,
-            finish_reason=row.finish_reason if is_end else "",
-            stop=row.stop if is_end else None,
-            error=end.error if end is not None else None,
-            value=self._value(index, news, end) if self._partial else None,
-            **self._draft_counts(index, row),
-        )
-
-    def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
-        """Return what the draft of a row has proposed since the last event, as fields of an event."""
-        if row.draft is None:
-            return {}
-        before, now = self._reported_drafts.get(index, Meter()), replace(row.draft.counts)
-        self._reported_drafts[index] = now
-        return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
-
-    def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
-        """Return a finished row, or None; with its value where values are shown, which is a step later."""
-        if not self._partial:
-            return row if row.is_over else None
-        assert self._job is not None
-        done = self._job.done.get(row.index)
-        return None if done is None else self._finished(row.index, done)
-
-    def _value(self, index: int, news: News, end: Row | StateRow | None) -> Any:
-        """Return the value so far of a row; at its end the final one, where the text is whole."""
-        partial = self._partial[index]
-        partial.take_back(news.retract)
-        partial.push(news.text)
-        if isinstance(end, StateRow) and end.error is None and self.is_whole(end):
-            return partial.close(end.value)
-        return None if partial.value is MISSING else partial.value
-
-    def grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> list[list[Any]]:
-        """Return items by `(batch, sample)` as `[batch][sample]` lists, with `missing` in the gaps."""
-        return [[items.get((b, s), missing) for s in range(self._num_samples)] for b in range(self._batch_size)]
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value, or with the error of making it."""
         if row.error is not None:
             return row
         try:
-            return shielded(self._maker.finish, row)
+            return shielded(self.maker.finish, row)
         except Exception as error:
             # A parser of the user, such as a pydantic validator, may refuse one row; the others keep their values.
             return replace(row, error=error, finish_reason="error")
 
-    def _finished(self, at: int, row: StateRow) -> StateRow:
+    def finished(self, at: int, row: StateRow) -> StateRow:
         """Return `finish` of a row, which is called once: it may be a parser of the user."""
         if at not in self._values:
             self._values[at] = self.finish(row)
@@ -502,30 +356,26 @@ class Run:
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a finished row is complete, not cut."""
-        return self._maker.is_whole(row)
+        return self.maker.is_whole(row)
 
     def _check_resumed(self) -> None:
-        if self._results and not any(row.piece for row in self._results):
+        if self.results and not any(row.piece for row in self.results):
             raise ResumeError(
                 "expected a state whose last piece was cut, got one in which nothing was generated, or text was appended since. "
                 "Begin a new piece with `continuous(generator)(state)`."
             )
-        for result in self._results:
-            if result.piece and result.piece.source not in ("", self._maker.source):
+        for result in self.results:
+            if result.piece and result.piece.source not in ("", self.maker.source):
                 raise ResumeError(
-                    f"expected a state that this generator has cut ({shortened(self._maker.source, 120)}), but its last piece is one of "
+                    f"expected a state that this generator has cut ({shortened(self.maker.source, 120)}), but its last piece is one of "
                     f"{shortened(result.piece.source, 120)}. Resume with the generator that made it."
                 )
-        for row in self.rows:
-            if row is not None and isinstance(row.error, FSMError):
+        for row in filter(None, self.rows):
+            if isinstance(row.error, FSMError):
                 raise ResumeError(
                     "expected a state that this generator has cut, but its last piece is not a prefix of what the generator "
                     f"writes ({row.error}). Resume with the generator that made it."
                 ) from row.error
-
-
-def _report_nothing(*, is_over: bool = False) -> None:
-    """Report no progress."""
 
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
@@ -536,21 +386,9 @@ def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
 
 
 def _fork_rows(prompt: Any, count: int) -> Any:
-    """Return a prompt with `count` forks of every row of its states; texts as they are."""
     if isinstance(prompt, list | tuple):
         return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
     return prompt.fork(count) if isinstance(prompt, SequenceState) else prompt
-
-
-def _best_of_each(state: SequenceState, count: int, is_whole: Callable[[StateRow], bool]) -> SequenceState:
-    """Return the best of every `count` neighbouring samples; one that was cut only where none is whole."""
-    starts = range(0, state.num_samples, count)
-    rows = tuple(tuple(_best(group[i : i + count], is_whole) for i in starts) for group in state.rows)
-    return replace(state, rows=rows)
-
-
-def _best(rows: Sequence[StateRow], is_whole: Callable[[StateRow], bool]) -> StateRow:
-    return best_row([row for row in rows if row.error is None and is_whole(row)] or rows)
 
 
 def _random_streams(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
@@ -571,16 +409,11 @@ def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:
     return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
 
 
-def _as_search_start(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
-    """Return a row as the start of a search, or of sampling."""
-    if isinstance(sampler, BeamSearch):
-        return row.searched(sampler.length_penalty)
-    return row.searched() if isinstance(sampler, BestOf) else row
-
-
-def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
-    """Return a row with the error of its negative prompt, where that has one."""
-    error = negative.row.error if negative is not None else None
+def _begun(row: StateRow, sampler: Sampler | BeamSearch, negative: NegativePrompt | None, resume: bool) -> StateRow:
+    """Return a row as the start of a search, or of sampling; with the error of its negative prompt, where that has one."""
+    if isinstance(sampler, BeamSearch | BestOf):
+        row = row.searched(sampler.length_penalty) if isinstance(sampler, BeamSearch) else row.searched()
+    error = negative.row.error if negative is not None and _can_run(row, resume) else None
     return row if error is None else replace(row, error=error, finish_reason="error")
 
 

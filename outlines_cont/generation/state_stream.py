@@ -9,7 +9,8 @@ from contextlib import aclosing
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.event_source import EventSource
+from outlines_cont.generation.protocols import EventSource
+from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.state.sequence_state import SequenceState
 
 
@@ -24,7 +25,7 @@ class StateStream(Closing):
 
     def __init__(self, run: EventSource, options: StreamOptions) -> None:
         self._run = run
-        self._feeds = run.feeds(options)
+        self._events = RunEvents(run, options)
         self._is_begun = False
         self._left: SequenceState | None = None
 
@@ -43,48 +44,34 @@ class StateStream(Closing):
         Raises:
             BaseException: whatever interrupts the run. A row that fails alone has its error in its last event, and the others continue.
         """
-        # The generator is held by the loop alone, so that it is closed where the loop is left.
-        return self._events()
-
-    def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """The asynchronous form, which does not block the event loop."""
-        return self._async_events()
-
-    def close(self) -> None:
-        """End the work, wherever it is; `state` stays what it is now."""
-        self._leave()
-
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        await asyncio.to_thread(self._leave)
-
-    def _begin(self) -> bool:
-        is_first = self._left is None and not self._is_begun
-        self._is_begun = True
-        return is_first
-
-    def _events(self) -> Iterator[StreamEvent]:
         if not self._begin():
             return
         steps = self._run.steps()  # held, so that the rows are let go only after the state was taken
         try:
             for _ in steps:
-                yield from self._run.pull(self._feeds)
+                yield from self._events.pull()
         finally:
-            self._leave()
+            self.close()
             steps.close()
 
-    async def _async_events(self) -> AsyncIterator[StreamEvent]:
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """The asynchronous form, which does not block the event loop."""
         if not self._begin():
             return
         async with aclosing(self._run.async_steps()) as steps:
             try:
                 async for _ in steps:
-                    for event in await asyncio.to_thread(self._run.pull, self._feeds):
+                    for event in await asyncio.to_thread(self._events.pull):
                         yield event
             finally:
                 await self.aclose()
 
-    def _leave(self) -> None:
+    def close(self) -> None:
+        """End the work, wherever it is; `state` stays what it is now."""
         if self._left is None:
             self._left = self._run.leave()
+
+    def _begin(self) -> bool:
+        is_first = self._left is None and not self._is_begun
+        self._is_begun = True
+        return is_first

@@ -20,7 +20,7 @@ class KVStore:
 
     Attributes:
         budget_bytes: the most bytes of all buffers together, None for no limit.
-        lock: held during a forward; see `interfaces.BufferStore`.
+        lock: held while the model feeds tokens; whoever else feeds any, or reads rows that run, holds it meanwhile.
         epoch: a number that grows when keys and values that were made before are no longer those of the model.
     """
 

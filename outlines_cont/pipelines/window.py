@@ -14,7 +14,9 @@ from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import PieceMaker, Run
+from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.generation.run import Run
+from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.pipelines.rows.outcome import ShowValue
@@ -73,13 +75,13 @@ class _Call:
         self.entry = entry
         self.run = run
         self._begun = step
-        self._feeds = None if entry.show is None else run.feeds(StreamOptions.of(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run, StreamOptions.of(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show what was written since this was asked last; return the prompt with its row if that has ended."""
         entry = self.entry
-        if entry.show is not None and self._feeds is not None:
-            for event in self.run.pull(self._feeds):
+        if entry.show is not None and self._events is not None:
+            for event in self._events.pull():
                 entry.show(entry.key, event.value, event.finish_reason not in ("", "length", "error"))
         return next((Ended(entry.key, one.row, steps=step - self._begun) for one in self.run.take_ended()), None)
 

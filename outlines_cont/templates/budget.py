@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from outlines_cont.checks import check_limits
 from outlines_cont.errors import TemplateBudgetError
@@ -44,23 +43,17 @@ class TemplateUsage:
     def step(self) -> None:
         """Count one step."""
         self._num_steps += 1
-        limit = self.budget.steps
-        if limit is not None and self._num_steps > limit:
-            raise _spent("steps", limit, self._num_steps, "Let loops end earlier")
+        self._check("steps", self._num_steps, "Let loops end earlier")
         self.check_time()
 
     def rounds(self, count: int) -> None:
         """Check whether there is room for so many steps, without counting them."""
-        limit = self.budget.steps
-        if limit is not None and count > limit:
-            raise _spent("steps", limit, count, "Take a smaller range")
+        self._check("steps", count, "Take a smaller range")
 
     def characters(self, count: int) -> None:
         """Count characters that were made, or are about to be."""
         self._num_characters += count
-        limit = self.budget.characters
-        if limit is not None and self._num_characters > limit:
-            raise _spent("characters", limit, self._num_characters, "Write less, and make no long texts of short ones")
+        self._check("characters", self._num_characters, "Write less, and make no long texts of short ones")
 
     def value(self, value: object) -> None:
         """Count the characters and items of a value, what is inside of it included."""
@@ -80,42 +73,29 @@ class TemplateUsage:
 
     def tokens(self, used: int) -> None:
         """Check how many tokens there are."""
-        limit = self.budget.tokens
-        if limit is not None and used > limit:
-            raise _spent("tokens", limit, used, "Let loops end earlier, or give generators a smaller `max_tokens`")
+        self._check("tokens", used, "Let loops end earlier, or give generators a smaller `max_tokens`")
 
     def check_time(self) -> None:
         """Check the clock, which begins with the first call."""
         now = perf_counter()
         if self._started is None:
             self._started = now
-        limit = self.budget.seconds
-        if limit is not None and now - self._started > limit:
-            raise _spent("seconds", limit, now - self._started, "Let loops end earlier")
+        self._check("seconds", now - self._started, "Let loops end earlier")
+
+    def _check(self, limit: str, reached: float, advice: str) -> None:
+        allowed = getattr(self.budget, limit)
+        if allowed is not None and reached > allowed:
+            raise TemplateBudgetError(
+                f"expected a template that runs with {allowed:,} {limit}, and it goes on. {advice}, or raise `TemplateBudget({limit}=)`.",
+                limit,
+                allowed,
+                reached,
+            )
 
 
-def _spent(limit: str, allowed: float, reached: float, advice: str) -> TemplateBudgetError:
-    return TemplateBudgetError(
-        f"expected a template that runs with {allowed:,} {limit}, and it goes on. {advice}, or raise `TemplateBudget({limit}=)`.",
-        limit,
-        allowed,
-        reached,
-    )
-
-
-_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=None)
+running_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=None)
 
 
 def usage() -> TemplateUsage:
     """Return that of the template that runs; where none runs, as while one is compiled, one of its own."""
-    return _usage.get() or TemplateUsage(TemplateBudget())
-
-
-def enter(used: TemplateUsage) -> Any:
-    """Make `used` that of the template that runs from now on; give what is returned to `leave`."""
-    return _usage.set(used)
-
-
-def leave(token: Any) -> None:
-    """Undo `enter`."""
-    _usage.reset(token)
+    return running_usage.get() or TemplateUsage(TemplateBudget())

@@ -34,12 +34,20 @@ class ProgramBatch:
         for program in self._in_order:
             program.close()
 
-    @property
-    def has_unfinished(self) -> bool:
-        """Whether some program has not come to its end, or was not begun yet."""
-        return bool(self._running) or not self._is_exhausted
+    def turns(self) -> Generator[Job | None, None, None]:
+        """Begin programs, yield the first job that one waits for (the caller takes a step for it), and resume those whose piece has ended.
 
-    def fill(self) -> None:
+        Ends with the last program; where none waits, a turn yields None.
+        """
+        while self._running or not self._is_exhausted:
+            self._fill()
+            yield next((program.run.job for program in self._running if program.run is not None), None)
+            for program in self._running:
+                if program.check() and program.run is not None and program.run.job.is_over:
+                    program.resume()
+            self._running = [program for program in self._running if not program.is_over]
+
+    def _fill(self) -> None:
         """Begin programs, as many as there is room for; results that wait for one before them take room, too."""
         while len(self._running) < self._window and len(self._in_order) < 4 * self._window:
             program = next(self._source, None)
@@ -50,18 +58,6 @@ class ProgramBatch:
             program.start()
             if not program.is_over:
                 self._running.append(program)
-
-    @property
-    def job(self) -> Job | None:
-        """The first job that a program waits for; None if no program waits."""
-        return next((program.run.job for program in self._running if program.run is not None), None)
-
-    def take(self) -> None:
-        """Resume the programs whose piece has ended."""
-        for program in self._running:
-            if program.check() and program.run is not None and program.run.job.is_over:
-                program.resume()
-        self._running = [program for program in self._running if not program.is_over]
 
     def results(self) -> Generator[TemplateResult, None, None]:
         """Yield the results of those at the beginning that are over, in their order."""
@@ -74,12 +70,10 @@ def drive(
 ) -> Generator[TemplateResult, None, None]:
     """Run programs, and yield their results in their order."""
     with ProgramBatch(model, programs, window) as batch:
-        while batch.has_unfinished:
-            batch.fill()
+        for job in batch.turns():
             yield from batch.results()
-            if batch.job is not None:
-                batch.engine.advance(batch.job)
-                batch.take()
+            if job is not None:
+                batch.engine.advance(job)
         yield from batch.results()
 
 
@@ -88,12 +82,10 @@ async def drive_async(
 ) -> AsyncGenerator[TemplateResult, None]:
     """The asynchronous form, which does not block the event loop."""
     with ProgramBatch(model, programs, window) as batch:
-        while batch.has_unfinished:
-            batch.fill()
+        for job in batch.turns():
             for result in batch.results():
                 yield result
-            if batch.job is not None:
-                await batch.engine.advance_async(batch.job)
-                batch.take()
+            if job is not None:
+                await batch.engine.advance_async(job)
         for result in batch.results():
             yield result

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from traceback import walk_tb
 from types import TracebackType
 
 from jinja2 import TemplateSyntaxError, UndefinedError
 from jinja2.environment import Template as JinjaTemplate
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
-from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
+from outlines_cont.errors import OutlinesContError, TemplateError, located_at
 from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.unknown_option import did_you_mean
 
@@ -31,20 +32,20 @@ def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> Temp
 
 
 def failure(
-    error: Exception,
     template: JinjaTemplate,
     source: str,
     names: Mapping[tuple[int, str], int],
+    error: Exception,
     at: SourcePlace | None,
     known: Iterable[str],
 ) -> Exception:
     """Return an error of a run with its place.
 
     Args:
-        error: as it came out of the template.
         template: what ran.
         source: its text.
         names: the column of each name in a line.
+        error: as it came out of the template.
         at: the place of the generator that was running, None where none was.
         known: names that had a value.
     """
@@ -61,7 +62,6 @@ def failure(
 
 
 def _advice(message: str | None, name: str) -> str:
-    """Return advice on how to give an undefined name its value."""
     if message is None or not message.endswith("is undefined"):
         return ""  # of a value that lacks an attribute
     return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."
@@ -82,9 +82,8 @@ def _told(error: Exception, place: str, line: int | None, column: int | None, sh
             f"{place}: expected a template that stays in its sandbox, but {error.message}{shown}", line, column
         )
     if isinstance(error, TemplateError):
-        told = TemplateError(f"{place}: {error}{shown}", line, column)
-        return told
-    if isinstance(error, TemplateBudgetError | BudgetError | OutlinesContError):
+        return TemplateError(f"{place}: {error}{shown}", line, column)
+    if isinstance(error, OutlinesContError):
         return located_at(error, place, line, column)
     if type(error).__module__.partition(".")[0] == "fsm":
         error.add_note(f"This was {place} of the template{shown}")
@@ -104,10 +103,5 @@ def _shown(source: str, line: int | None) -> str:
 
 
 def _line(traceback: TracebackType | None, template: JinjaTemplate) -> int | None:
-    """Return the line of the template that an error has passed last."""
-    found = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == _FILE:
-            found = template.get_corresponding_lineno(traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return found
+    lines = [line for frame, line in walk_tb(traceback) if frame.f_code.co_filename == _FILE]
+    return template.get_corresponding_lineno(lines[-1]) if lines else None

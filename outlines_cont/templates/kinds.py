@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json as json_module
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from inspect import Parameter, signature
-from typing import Any, cast
+from typing import Any
 
 import fsm
 from outlines_cont import generate
 from outlines_cont.errors import OptionError, TemplateError, shortened
 from outlines_cont.generate import Generator
-from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
+from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.templates.piece import TemplatePiece
-from outlines_cont.unknown_option import unknown_option
+from outlines_cont.unknown_option import names_of, unknown_option
 
-_NUM_GENERATORS = 64
-_making = threading.Lock()
+_Made = Generator | partial[Generator]
 _OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
 
 
@@ -59,27 +56,19 @@ def piece_of(
     try:
         signature(function).bind(*args, **of_maker)
     except TypeError as error:
-        raise TemplateError(f"expected `{_usage(kind)}`, got other arguments: {error}") from error
+        raise TemplateError(f"expected `{_USAGE[kind]}`, got other arguments: {error}") from error
     name, made = function(*args, **of_maker)
-    _check_name(kind, name)
-    call = cast(PieceOptions, of_call)
-    checked = Options.of(of_call)
-    generator = made if isinstance(made, Generator) else _generator(model, made)
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TemplateError(
+            f"expected a name, or none, as the first argument, as in `{_USAGE[kind]}`, got {shortened(repr(name), 200)}"
+        )
+    generator = made if isinstance(made, Generator) else generate.made_once(model, made)
     if generator.model is not model:
         raise OptionError(
             f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
         )
     chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
-    return TemplatePiece(name, _with_sampler(generator, chosen), call, checked, options.get("rng"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Maker:
-    """A call of a function of `generate`."""
-
-    kind: str
-    args: tuple[Any, ...]
-    options: Mapping[str, Any]
+    return TemplatePiece(name, _with_sampler(generator, chosen), Options.of(of_call), options.get("rng"))
 
 
 def _gen(
@@ -91,52 +80,47 @@ def _gen(
     json: Any = None,
     grammar: Any = None,
     force: bool = True,
-) -> tuple[Any, Generator | _Maker]:
+) -> tuple[Any, _Made]:
     given = {"generator": generator, "regex": regex, "choice": choice, "json": json, "grammar": grammar}
-    named = [kind for kind, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
-    if generator is not None:
-        if not isinstance(generator, Generator):
-            raise OptionError(
-                f"expected a generator, such as `generate.format(model, int)`, got {type(generator).__name__}. A pattern is given by its "
-                "name: `regex=`.",
-                "generator",
-            )
-        return name, generator
-    if not named:
-        return name, _Maker("text", (), {})
-    kind = "cfg" if named[0] == "grammar" else named[0]
-    return name, _Maker(kind, (given[named[0]],), {"force": force})
+    check_one_constraint(given)
+    if generator is not None and not isinstance(generator, Generator):
+        raise OptionError(
+            f"expected a generator, such as `generate.format(model, int)`, got {type(generator).__name__}. A pattern is given by its "
+            "name: `regex=`.",
+            "generator",
+        )
+    if regex is not None:
+        return name, partial(generate.regex, pattern=regex, force=force)
+    if choice is not None:
+        return name, partial(generate.choice, options=choice, force=force)
+    if json is not None:
+        return name, partial(generate.json, schema=json, force=force)
+    if grammar is not None:
+        return name, partial(generate.cfg, grammar=grammar, force=force)
+    return name, generator or partial(generate.text)
 
 
-def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Maker]:
+def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Made]:
     if isinstance(options, str):
         raise OptionError(
             f"expected a list of options, got one text {options!r}. Write [{options!r}] for a single option.", "options"
         )
-    return name, _Maker("choice", (list(options),), {"force": force})
+    return name, partial(generate.choice, options=list(options), force=force)
 
 
-def _json(name: Any, schema: Any, *, force: bool = True, **options: Any) -> tuple[Any, _Maker]:
-    return name, _Maker("json", (schema,), {"force": force, **options})
+def _json(name: Any, schema: Any, *, force: bool = True, **options: Any) -> tuple[Any, _Made]:
+    return name, partial(generate.json, schema=schema, force=force, **options)
 
 
-def _grammar(
-    name: Any, grammar: Any, *, start: str = "start", force: bool = True, **options: Any
-) -> tuple[Any, _Maker]:
-    return name, _Maker("cfg", (grammar,), {"start": start, "force": force, **options})
+def _grammar(name: Any, grammar: Any, *, start: str = "start", force: bool = True, **options: Any) -> tuple[Any, _Made]:
+    return name, partial(generate.cfg, grammar=grammar, start=start, force=force, **options)
 
 
-def _names_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(n for n, p in signature(function).parameters.items() if p.kind is Parameter.KEYWORD_ONLY)
-
-
-KINDS: dict[str, tuple[Callable[..., tuple[Any, Generator | _Maker]], tuple[str, ...]]] = {
+KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...]]] = {
     "gen": (_gen, ()),
     "choice": (_choice, ()),
-    "json": (_json, (*_names_of(fsm.json_schema), "max_retries")),
-    "grammar": (_grammar, _names_of(fsm.grammar)),
+    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries")),
+    "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:])),
 }
 """The functions by which a template generates, and their options besides their own."""
 
@@ -148,54 +132,8 @@ _USAGE = {
 }
 
 
-def _usage(kind: str) -> str:
-    return _USAGE[kind]
-
-
-def _check_name(kind: str, name: object) -> None:
-    if name is not None and (not isinstance(name, str) or not name):
-        raise TemplateError(
-            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {shortened(repr(name), 200)}"
-        )
-
-
-def _generator(model: LanguageModel, maker: _Maker) -> Generator:
-    """Return a generator; equal ones are made once, as in a loop or for many rows."""
-    try:
-        key = (maker.kind, _cache_key(maker.args), _cache_key(maker.options))
-        hash(key)
-    except TypeError:  # nothing to look it up by
-        return _make_generator(model, maker)
-    known: OrderedDict[object, Generator] = model.memo.setdefault("templates", OrderedDict())
-    # Many rows that begin at once in several threads would all make the same.
-    with _making:
-        generator = known.pop(key, None) or _make_generator(model, maker)
-        known[key] = generator
-        if len(known) > _NUM_GENERATORS:
-            known.popitem(last=False)
-    return generator
-
-
-def _make_generator(model: LanguageModel, maker: _Maker) -> Generator:
-    generator: Generator = getattr(generate, maker.kind)(model, *maker.args, **maker.options)
-    return generator
-
-
-def _cache_key(value: Any) -> Any:
-    """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
-    if isinstance(value, tuple):
-        return tuple(map(_cache_key, value))
-    if isinstance(value, Mapping | list | str | int | float | None):
-        return json_module.dumps(value if not isinstance(value, Mapping) else dict(value))
-    return type(value), value
-
-
 def _with_sampler(generator: Generator, sampler: Any) -> Generator:
-    """Return the generator with another sampler, if one is given; a template continues with one text.
-
-    Raises:
-        OptionError: it is not a sampler, or makes several texts.
-    """
+    """Return the generator with another sampler, if one is given; a template continues with one text."""
     # Checked as every generator does.
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
     if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from outlines_cont.generation.options import Options, PieceOptions
-from outlines_cont.generation.run import PieceMaker
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.protocols import PieceMaker
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
@@ -14,7 +14,7 @@ from outlines_cont.state.sequence_state import SequenceState
 class ValueMaker(PieceMaker, Protocol):
     """The methods of a generator that a template uses."""
 
-    def value_of(self, state: SequenceState, options: PieceOptions) -> Any:
+    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
         """Return what a call would return for the state that it has made."""
 
 
@@ -25,13 +25,11 @@ class TemplatePiece:
     Attributes:
         name: under which its value is captured; None for no name.
         generator: what writes it, with its sampler.
-        given: the options of the call, as they stand in the template.
-        options: the same, checked.
+        options: those of the call, checked.
         rng: its own seed; None continues the random numbers of the row.
     """
 
     name: str | None
     generator: ValueMaker
-    given: PieceOptions
     options: Options
     rng: Rng = None

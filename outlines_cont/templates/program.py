@@ -15,10 +15,10 @@ from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.errors import EmptyPrompt, TemplateError
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
+from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
@@ -27,7 +27,7 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_ids
-from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, enter, leave
+from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, running_usage
 from outlines_cont.templates.marked_text import given_parts
 from outlines_cont.templates.piece import TemplatePiece
 from outlines_cont.templates.result import TemplateResult
@@ -59,14 +59,6 @@ class Settings:
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A piece, and where it is asked for."""
-
-    site: Site
-    piece: TemplatePiece
-
-
 class TemplateProgram:
     """One run of a template.
 
@@ -91,7 +83,7 @@ class TemplateProgram:
         self.is_over = False
         self.news: deque[tuple[str | None, str, StreamEvent | None]] = deque()
         self._shown = shown
-        self._feeds: list[Feed | None] = []
+        self._events: RunEvents | None = None
         self._settings = settings
         self._template = template
         self._values = values
@@ -103,18 +95,15 @@ class TemplateProgram:
         self._written: list[str] = []  # text that is not part of the state yet
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
-        self._request: _Request | None = None
+        self._piece: TemplatePiece | None = None
         self._at: SourcePlace | None = None  # the place of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
-        self._main: Coroutine[_Request, Any, None] | None = None
-
-    # -- what the template calls ---------------------------------------------------------------------------------------
+        self._main: Coroutine[TemplatePiece, Any, None] | None = None
 
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Generate a piece; return its value, or an empty text where that is not to be written again."""
         settings, self._at = self._settings, site.place
-        piece = settings.piece_of(site.kind, args, options, settings.model, settings.sampler)
-        value = await _ask(_Request(site, piece))
+        value = await _ask(settings.piece_of(site.kind, args, options, settings.model, settings.sampler))
         self._at = None
         return "" if site.is_written else value
 
@@ -131,8 +120,6 @@ class TemplateProgram:
         """All values so far, as in the result."""
         return self._shaped(self._captures)
 
-    # -- what runs it --------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Run to the first piece, or to the end."""
         self._main = self._write()
@@ -140,10 +127,10 @@ class TemplateProgram:
 
     def resume(self) -> None:
         """Resume with the finished piece, and run to the next one, or to the end."""
-        assert self._request is not None
+        assert self._piece is not None
         assert self._main is not None
         try:
-            send = partial(self._main.send, self._add_piece(self._request))
+            send = partial(self._main.send, self._add_piece(self._piece))
         except Exception as error:
             send = partial(self._throw, error)
         self._advance(send)
@@ -173,9 +160,9 @@ class TemplateProgram:
 
     def pull(self) -> None:
         """Collect the events of the piece that runs, between two steps, if the run is streamed."""
-        if self.run is not None and self._feeds and self._request is not None:
-            name = self._request.piece.name
-            self.news += [(name, event.text, event) for event in self.run.pull(self._feeds)]
+        if self.run is not None and self._events is not None and self._piece is not None:
+            name = self._piece.name
+            self.news += [(name, event.text, event) for event in self._events.pull()]
 
     def result(self) -> TemplateResult:
         """Return the result so far."""
@@ -183,8 +170,6 @@ class TemplateProgram:
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _write(self) -> None:
         """Run the template; what it writes between two pieces is put into the state when the second one begins."""
@@ -197,12 +182,12 @@ class TemplateProgram:
                 await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
         self._flush()
 
-    def _advance(self, send: Callable[[], _Request]) -> None:
+    def _advance(self, send: Callable[[], TemplatePiece]) -> None:
         """Run the template to its next piece, and begin that; or to its end."""
-        usage, program = enter(self._usage), _current.set(self)
+        usage, program = running_usage.set(self._usage), _current.set(self)
         try:
-            self._request = self._checked(shielded(send))
-            while not self._has_begun(self._request):
+            self._piece = self._checked(shielded(send))
+            while not self._has_begun(self._piece):
                 pass
         except StopIteration:
             self._end(None)
@@ -210,10 +195,10 @@ class TemplateProgram:
             self._end(error)
         finally:
             _current.reset(program)
-            leave(usage)
+            running_usage.reset(usage)
 
-    def _checked(self, request: object) -> _Request:
-        if isinstance(request, _Request):
+    def _checked(self, request: object) -> TemplatePiece:
+        if isinstance(request, TemplatePiece):
             return request
         # A function of the template awaited something else, such as a future.
         self._throw(
@@ -223,23 +208,21 @@ class TemplateProgram:
         )
         raise TemplateError("expected a template that ends after an error, but it goes on")
 
-    def _throw(self, error: Exception) -> _Request:
-        """Raise an error in the template, where it waits."""
+    def _throw(self, error: Exception) -> TemplatePiece:
         assert self._main is not None
         return self._main.throw(error)
 
     @property
     def _is_searching(self) -> bool:
         """Whether the piece is one of a search, whose text is known at its end."""
-        request = self._request
-        return request is not None and isinstance(request.piece.generator.sampler, BeamSearch | BestOf)
+        return self._piece is not None and isinstance(self._piece.generator.sampler, BeamSearch | BestOf)
 
-    def _has_begun(self, request: _Request) -> bool:
+    def _has_begun(self, piece: TemplatePiece) -> bool:
         """Begin a piece; if that fails, raise in the template, so that the error has a line, and return False."""
         try:
-            self._begin(request)
+            self._begin(piece)
         except Exception as error:
-            self._request = self._checked(shielded(self._throw, error))
+            self._piece = self._checked(shielded(self._throw, error))
             return False
         return True
 
@@ -249,37 +232,31 @@ class TemplateProgram:
             self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
             traceback.clear_frames(error.__traceback__)  # they hold keys and values
 
-    def _begin(self, request: _Request) -> None:
-        """Begin a piece after what was written."""
+    def _begin(self, piece: TemplatePiece) -> None:
         self._flush()
-        state = self._current_state()
-        piece = request.piece
-        run = Run(piece.generator, state, self._limit_tokens(piece.options), rng=piece.rng)
-        self._feeds = []
-        if self._shown is not None and not self._is_searching:
-            self._feeds = run.feeds(self._shown)
+        run = Run(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
+        self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
         run.submit()
         self.run = run
 
-    def _add_piece(self, request: _Request) -> Any:
-        """Add a finished piece to the state; return its value."""
+    def _add_piece(self, piece: TemplatePiece) -> Any:
         assert self.run is not None
         before, run, self.run = self._state, self.run, None
-        generator = request.piece.generator
+        generator = piece.generator
         state = run.collect()
         if isinstance(generator.sampler, BeamSearch):
             state = state.best()
         row = state.rows[0][0]
         self._state = state if row.error is None else before
         if self._shown is not None and self._is_searching and self._state is not None:
-            self.news.append((request.piece.name, str(self._state)[len(str(before)) :], None))
+            self.news.append((piece.name, str(self._state)[len(str(before)) :], None))
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
             self._usage.tokens(used + 1)
-        value = generator.value_of(state, request.piece.given)
-        if request.piece.name is not None:
-            self._captures.setdefault(request.piece.name, []).append(value)
-            self._reasons.setdefault(request.piece.name, []).append(row.finish_reason)
+        value = generator.value_of(state, piece.options.max_tokens)
+        if piece.name is not None:
+            self._captures.setdefault(piece.name, []).append(value)
+            self._reasons.setdefault(piece.name, []).append(row.finish_reason)
         return value
 
     def _limit_tokens(self, options: Options) -> Options:
@@ -334,8 +311,8 @@ class TemplateProgram:
 
 
 @coroutine
-def _ask(request: _Request) -> Generator[_Request, Any, Any]:
-    return (yield request)
+def _ask(piece: TemplatePiece) -> Generator[TemplatePiece, Any, Any]:
+    return (yield piece)
 
 
 def current() -> TemplateProgram:

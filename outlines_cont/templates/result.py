@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
+from outlines_cont.errors import with_result
 from outlines_cont.state.sequence_state import SequenceState
 
 
@@ -32,9 +32,7 @@ class TemplateResult:
     def check(self) -> Self:
         """Return the same, or raise its error, whose attribute `result` is this result."""
         if self.error is not None:
-            with suppress(AttributeError):  # an error with slots takes no attribute
-                self.error.result = self  # type: ignore[attr-defined]
-            raise self.error
+            raise with_result(self.error, self)
         return self
 
     def __str__(self) -> str:

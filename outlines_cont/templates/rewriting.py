@@ -20,14 +20,8 @@ from outlines_cont.templates.failure import where
 from outlines_cont.templates.source_place import SourcePlace
 
 # Names of filters that no template can write.
-GENERATE, CAPTURED, STEP, SIZED, CONCATENATE, SPECIAL = (
-    " generate",
-    " captured",
-    " step",
-    " sized",
-    " concatenate",
-    " special",
-)
+GENERATE, CAPTURED, STEP = " generate", " captured", " step"
+SIZED, CONCATENATE, SPECIAL = " sized", " concatenate", " special"
 CAPTURES = "captures"
 GENERATING = frozenset({"gen", "choice", "json", "grammar"})
 """The functions by which a template generates; see `kinds.KINDS`."""
@@ -37,6 +31,15 @@ _COLLECTED: dict[type[nodes.Node], str] = {
     nodes.CallBlock: "a `call` block",
     nodes.FilterBlock: "a `filter` block",
     nodes.AssignBlock: "a `set` block",
+}
+
+
+# What a node evaluates without writing it, by the name of its attribute.
+_SILENT: dict[type[nodes.Node], str] = {
+    nodes.Assign: "node",
+    nodes.If: "test",
+    nodes.ExprStmt: "node",
+    nodes.With: "values",
 }
 
 
@@ -106,7 +109,8 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     own = GENERATING | given | {CAPTURES}
     names = _undeclared(tree) - own - generated
     texts = _texts(tree)
-    rewriter = _Rewriter(_looked_up(tree, generated), special)
+    # A generated name that is `set` is a variable of Jinja; others are read as what was generated last.
+    rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
     return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
 
@@ -127,13 +131,11 @@ def _texts(tree: nodes.Template) -> tuple[str, ...]:
 
 
 def _kind(node: nodes.Node) -> str | None:
-    """Return the function by which a call generates; None for any other call."""
     is_call = isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in GENERATING
     return node.node.name if is_call else None  # type: ignore[attr-defined]
 
 
 def _name(call: nodes.Call) -> str | None:
-    """Return the name of what a call generates, where it stands there as a text."""
     first = call.args[0] if call.args else next((pair.value for pair in call.kwargs if pair.key == "name"), None)
     return first.value if isinstance(first, nodes.Const) and isinstance(first.value, str) else None
 
@@ -145,10 +147,6 @@ def _place(node: nodes.Node) -> SourcePlace:
 def _refused(node: nodes.Node, message: str) -> TemplateError:
     place = _place(node)
     return TemplateError(f"{where(place, place.column)}: {message}.", int(place), place.column)
-
-
-def _stores(tree: nodes.Node) -> Iterator[nodes.Name]:
-    return (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
 
 
 def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
@@ -163,7 +161,6 @@ def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
 
 
 def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
-    """Refuse names that mean two things."""
     own = _own_sets(tree)
     inside = {call for node in own.values() for call in (node, *node.find_all(nodes.Call))}
     for call in tree.find_all(nodes.Call):
@@ -174,7 +171,7 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
                 f"expected one meaning of `{generated_name}`, which is `set` elsewhere. Write `{{% set {generated_name} = ... %}}` here, "
                 "too",
             )
-    for name in _stores(tree):
+    for name in (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")):
         if name.name in GENERATING or name.name == CAPTURES:
             raise _refused(
                 name, f"expected another name than `{name.name}`, which generates here, got it as a variable"
@@ -187,18 +184,7 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
             )
 
 
-def _looked_up(tree: nodes.Template, generated: frozenset[str]) -> frozenset[str]:
-    """Return the generated names that are read as what was generated last; one that is `set` is a variable of Jinja."""
-    return generated - {target.name for target in _own_sets(tree)}
-
-
 class _Rewriter(NodeTransformer):
-    """Changes a tree.
-
-    Attributes:
-        in_loops: names that are generated in loops.
-    """
-
     def __init__(self, looked_up: frozenset[str], special: bool) -> None:
         self.in_loops: set[str] = set()
         self._looked_up = looked_up
@@ -209,10 +195,7 @@ class _Rewriter(NodeTransformer):
         self._changes: dict[type[nodes.Node], Any] = {
             nodes.For: self._loop,
             nodes.Output: self._output,
-            nodes.Assign: self._assignment,
-            nodes.If: self._condition,
-            nodes.ExprStmt: self._statement,
-            nodes.With: self._with_block,
+            **dict.fromkeys(_SILENT, self._silent),
             nodes.Call: self._call,
             nodes.Name: self._read,
             nodes.Compare: self._comparison,
@@ -222,7 +205,6 @@ class _Rewriter(NodeTransformer):
         }
 
     def get_visitor(self, node: nodes.Node) -> Any:
-        """Return the method that transforms a node; None to visit its children only."""
         return self._changes.get(type(node))
 
     def _loop(self, node: nodes.For) -> nodes.Node:
@@ -257,25 +239,11 @@ class _Rewriter(NodeTransformer):
                 self._allowed.add(id(child))
         return self.generic_visit(node)
 
-    def _assignment(self, node: nodes.Assign) -> nodes.Node:
-        """Allow generators anywhere in the value of `set`."""
-        self._allow(node.node)
-        return self.generic_visit(node)
-
-    def _condition(self, node: nodes.If) -> nodes.Node:
-        """Allow generators anywhere in the condition."""
-        self._allow(node.test)
-        return self.generic_visit(node)
-
-    def _statement(self, node: nodes.ExprStmt) -> nodes.Node:
-        """Allow generators anywhere in `{% do ... %}`."""
-        self._allow(node.node)
-        return self.generic_visit(node)
-
-    def _with_block(self, node: nodes.With) -> nodes.Node:
-        """Allow generators anywhere in the values."""
-        for value in node.values:
-            self._allow(value)
+    def _silent(self, node: nodes.Node) -> nodes.Node:
+        """Allow generators anywhere in the expressions of a node that writes nothing itself."""
+        found = getattr(node, _SILENT[type(node)])
+        for expression in found if isinstance(found, list) else [found]:
+            self._allow(expression)
         return self.generic_visit(node)
 
     def _call(self, node: nodes.Call) -> nodes.Node:
@@ -303,7 +271,6 @@ class _Rewriter(NodeTransformer):
         return node
 
     def _data(self, node: nodes.TemplateData) -> nodes.Node:
-        """Mark text of the template."""
         return _filter(nodes.Const(node.data), SPECIAL, _place(node))
 
     def _comparison(self, node: nodes.Compare) -> nodes.Node:
@@ -318,8 +285,6 @@ class _Rewriter(NodeTransformer):
         """Charge for what `~` makes."""
         self.generic_visit(node)
         return _filter(nodes.List(node.nodes, lineno=node.lineno), CONCATENATE, _place(node))
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _all(self, parts: list[Any]) -> list[Any]:
         found: list[Any] = []

@@ -125,14 +125,12 @@ class TemplateSandbox(BoundedSandbox):
 
 
 def _range(*bounds: int) -> range:
-    """Return a range that is no longer than there may be steps."""
     found = range(*bounds)
     usage().rounds(len(found))
     return found
 
 
 def _written(value: Any) -> Any:
-    """Return the text of a value that is written."""
     if isinstance(value, str | Undefined):
         return value
     usage().value(value)
@@ -156,9 +154,7 @@ def concatenated(values: list[Any]) -> str:
 
 
 def _counted(
-    function: Any,
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]],
-    cost: Callable[..., int] | None = None,
+    function: Any, decorate: Callable[[Callable[..., Any]], Callable[..., Any]], cost: Callable[..., int] | None = None
 ) -> Callable[..., Any]:
     """Return a filter or test that is charged for what it reads and makes. It is never computed by Jinja's compiler."""
     passed = _PassArg.from_obj(function)
@@ -169,17 +165,15 @@ def _counted(
         used.value([args, options])
         if cost is not None:
             used.characters(cost(*args, **options))
-        given = () if passed is None else (_passed(passed, first),)
-        return _measured(function(*given, *args, **options))
+        if passed is None:
+            return _measured(function(*args, **options))
+        if (
+            isinstance(first, Context) and passed is not _PassArg.context
+        ):  # the part of it that a function of Jinja takes
+            first = first.environment if passed is _PassArg.environment else first.eval_ctx
+        return _measured(function(first, *args, **options))
 
     return decorate(counted)
-
-
-def _passed(kind: _PassArg, first: Any) -> Any:
-    """Return the context, or part of it, that a function of Jinja takes before its arguments."""
-    if not isinstance(first, Context) or kind is _PassArg.context:
-        return first
-    return first.environment if kind is _PassArg.environment else first.eval_ctx
 
 
 def _measured(result: Any) -> Any:
@@ -196,11 +190,7 @@ async def _measured_later(result: Awaitable[Any]) -> Any:
 
 
 def _check_method(callee: Any, args: tuple[Any, ...]) -> None:
-    """Refuse methods of Python's own types that are not on the list, and charge for those that multiply.
-
-    Raises:
-        SecurityError: it is not on the list.
-    """
+    """Refuse methods of Python's own types that are not on the list, and charge for those that multiply."""
     owner = getattr(callee, "__self__", None)
     kind = next((kind for kind in type(owner).__mro__ if kind in _METHODS), None)
     if kind is None or inspect.ismodule(owner):

@@ -53,23 +53,31 @@ class TemplateStream(Closing):
         Raises:
             As `Template.run` does, after the last event.
         """
-        if self._begin():
-            return self._events()
-        return iter(())
+        if not self._begin():
+            return
+        try:
+            for job in self._batch.turns():
+                yield from self._news()
+                if job is not None:
+                    self._batch.engine.advance(job)
+                    self._program.pull()
+            yield from self._news()
+        finally:
+            self.close()
+        self.result.check()
 
     async def __aiter__(self) -> AsyncIterator[TemplateEvent]:
         """The asynchronous form, which does not block the event loop."""
         if not self._begin():
             return
         try:
-            self._batch.fill()
-            while self._batch.job is not None:
+            for job in self._batch.turns():
                 for event in self._news():
                     yield event
-                await self._batch.engine.advance_async(self._batch.job)
-                # In a thread, since another task may have begun the next step, which holds the lock.
-                await asyncio.to_thread(self._program.pull)
-                self._batch.take()
+                if job is not None:
+                    await self._batch.engine.advance_async(job)
+                    # In a thread, since another task may have begun the next step, which holds the lock.
+                    await asyncio.to_thread(self._program.pull)
             for event in self._news():
                 yield event
         finally:
@@ -81,27 +89,10 @@ class TemplateStream(Closing):
         self._batch.close()
         self._program.close()  # also if iteration has not begun
 
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        await asyncio.to_thread(self.close)
-
     def _begin(self) -> bool:
         is_first = not self._is_begun
         self._is_begun = True
         return is_first and not self._program.is_over
-
-    def _events(self) -> Iterator[TemplateEvent]:
-        try:
-            self._batch.fill()
-            while self._batch.job is not None:
-                yield from self._news()
-                self._batch.engine.advance(self._batch.job)
-                self._program.pull()
-                self._batch.take()
-            yield from self._news()
-        finally:
-            self.close()
-        self.result.check()
 
     def _news(self) -> Iterator[TemplateEvent]:
         news = self._program.news

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, overload
 
 from jinja2 import TemplateSyntaxError, pass_context
@@ -41,18 +41,8 @@ from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.kinds import piece_of
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
-from outlines_cont.templates.rewriting import (
-    CAPTURED,
-    CONCATENATE,
-    GENERATE,
-    SIZED,
-    SPECIAL,
-    STEP,
-    Site,
-    rewritten,
-)
+from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
-from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.stream import TemplateStream
 from outlines_cont.unknown_option import did_you_mean
 
@@ -128,7 +118,7 @@ class Template:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text."""
-        return _unpickle, (self.source, self.special)
+        return partial(Template, special=self.special), (self.source,)
 
     @overload
     def run(
@@ -279,8 +269,6 @@ class Template:
                     name,
                 )
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
     def _programs(
         self,
         model: LanguageModel,
@@ -308,8 +296,9 @@ class Template:
                 f"expected a list of dicts as `rows`, got {type(rows).__name__}. For one row write `**row`.", "rows"
             )
         self._warn_of_special(model)
-        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, piece_of, self._failure)
-        return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single), shown)
+        failed = partial(failure, self._template, self.source, self._columns)
+        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, piece_of, failed)
+        return self._started(rows, values, settings, state, _streams(rng, state, rows, is_single=is_single), shown)
 
     def _started(
         self,
@@ -317,19 +306,16 @@ class Template:
         values: Values,
         settings: Settings,
         state: SequenceState | None,
-        streams: _Streams,
+        stream_of: Callable[[int], RandomStream],
         shown: StreamOptions | None,
     ) -> Iterator[TemplateProgram]:
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
                 raise OptionError(f"expected a dict with names as row {index}, got {shortened(repr(row), 200)}", "rows")
-            stream = streams.of(index)
-            begun = None if state is None else _with_stream(state, stream)
-            given = {**values, **row}
+            stream, given, begun = stream_of(index), {**values, **row}, state
+            if state is not None:
+                begun = SequenceState(state.model, ((replace(state.rows[0][0], stream=stream),),), stream.seed)
             yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
-
-    def _failure(self, error: Exception, at: SourcePlace | None, known: Iterable[str]) -> Exception:
-        return failure(error, self._template, self.source, self._columns, at, known)
 
     def _warn_of_special(self, model: LanguageModel) -> None:
         """Warn about a special token in the text of the template, which is encoded as letters."""
@@ -345,43 +331,27 @@ class Template:
             )
 
 
-def _unpickle(source: str, special: bool) -> Template:
-    """Return a template that was pickled."""
-    return Template(source, special=special)
+def _streams(
+    rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool
+) -> Callable[[int], RandomStream]:
+    """Return what gives the random stream of a row: that of the row of a batch of texts, or one that leaves the stream of the state."""
+    if state is not None and rng is None:
+        base = state.rows[0][0].stream
+        return lambda index: base if is_single else base.fork(index)
+    is_listed = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
+    size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
+    seeds, is_own = open_seeds(rng, size if is_listed else 1)
 
+    def of(index: int) -> RandomStream:
+        if is_own and index >= len(seeds):
+            raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(seeds)} and more rows")
+        return RandomStream(seeds[index]) if is_own else RandomStream(seeds[0], index)
 
-class _Streams:
-    """The random numbers of rows."""
-
-    def __init__(self, rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool) -> None:
-        own = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
-        size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
-        self._seeds, self._is_own = open_seeds(rng, size if own else 1)
-        self._base = state.rows[0][0].stream if state is not None and rng is None else None
-        self._is_single = is_single
-
-    def of(self, index: int) -> RandomStream:
-        """Return the stream of a row: that of the row of a batch of texts, or one that leaves the stream of the state."""
-        if self._base is not None:
-            return self._base if self._is_single else self._base.fork(index)
-        if not self._is_own:
-            return RandomStream(self._seeds[0], index)
-        if index >= len(self._seeds):
-            raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(self._seeds)} and more rows")
-        return RandomStream(self._seeds[index])
-
-
-def _with_stream(state: SequenceState, stream: RandomStream) -> SequenceState:
-    row = replace(state.rows[0][0], stream=stream)
-    return SequenceState(state.model, ((row,),), stream.seed)
+    return of
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
-    """Refuse a state that a template cannot go on from.
-
-    Raises:
-        OptionError, SampleMismatch, ModelMismatch: it is not a state, has several rows, or belongs to another model.
-    """
+    """Refuse a state that a template cannot go on from."""
     if state is None:
         return
     if not isinstance(state, SequenceState):
@@ -406,7 +376,6 @@ def _window(model: LanguageModel) -> int:
 
 @cache
 def _environment() -> TemplateSandbox:
-    """Return the environment of all templates."""
     made = TemplateSandbox()
     made.globals |= {
         "greedy": greedy,
@@ -416,12 +385,13 @@ def _environment() -> TemplateSandbox:
         "ban": ban,
     }
     made.filters |= {
+        # With a context, or Jinja would compute them where a template is compiled.
         GENERATE: _generate,
         CAPTURED: _captured,
-        SPECIAL: pass_context(_special),
+        SPECIAL: pass_context(lambda _, text: special_text(text)),
         STEP: pass_context(_step),
         SIZED: pass_context(_sized),
-        CONCATENATE: pass_context(_concatenated),
+        CONCATENATE: pass_context(lambda _, values: concatenated(values)),
     }
     return made
 
@@ -451,11 +421,3 @@ def _step(context: Context, value: Any) -> Any:
 def _sized(context: Context, value: Any) -> Any:
     usage().value(value)
     return value
-
-
-def _special(context: Context, text: str) -> str:
-    return special_text(text)
-
-
-def _concatenated(context: Context, values: list[Any]) -> str:
-    return concatenated(values)

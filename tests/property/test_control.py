@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -135,7 +136,14 @@ _OPERATIONS = st.one_of(
     st.tuples(st.just("follow"), _TEXTS),
     st.tuples(st.just("fork"), st.integers(1, 3)),
 )
-_SCRIPTS = st.lists(_OPERATIONS, max_size=8)
+
+
+def _num_forks(operations: Sequence[tuple[str, Any]]) -> int:
+    return prod(value for name, value in operations if name == "fork")
+
+
+# No more forks than the budget of a program allows at once; `Actors` run programs with the default.
+_SCRIPTS = st.lists(_OPERATIONS, max_size=8).filter(lambda script: _num_forks(script) <= (control.Budget().forks or 1))
 
 
 def _writes(

@@ -57,7 +57,8 @@ def test_three_turns_with_json_in_the_second_feed_no_token_twice(kind: str) -> N
         )
         assert kind == "plain" or isinstance(chat.value, Order)
         chat = chat.user("Thanks.")
-        assert str(chat.state) == chat._template.text(chat.messages, is_open=True)
+        flags = {"add_generation_prompt": True, "continue_final_message": False}
+        assert str(chat.state) == chat._template._text(chat.messages, (), flags)
         chat = chat.assistant(say)
     if kind != "Mistral":  # whose system message moves to the last turn
         assert meter.fed_tokens <= len(_ids(chat))

@@ -16,12 +16,13 @@ from outlines_cont import (
     KVShareError,
     OptionError,
     ProgramTimeout,
+    StepBudgetError,
     TokenBudgetError,
     TokenSet,
     control,
     samplers,
 )
-from outlines_cont.control import Budget, fixed, fork, gen
+from outlines_cont.control import Budget, fixed, fork, gen, log, shared
 from tests.fakes import random_model
 
 
@@ -87,6 +88,75 @@ def test_forks_at_once() -> None:
 def test_forks_of_a_controller() -> None:
     result = _beside(lambda *_: [Branch(sample_mask=TokenSet.all)] * 5, Budget(forks=4))
     assert _check(result, ForkBudgetError).reached == 5
+
+
+async def _empty_pieces() -> None:
+    while True:
+        assert await gen(regex="", max_tokens=4) == ""
+
+
+def test_steps_end_a_script_that_writes_nothing() -> None:
+    result = _beside(_empty_pieces, Budget(steps=20))
+    error = _check(result, StepBudgetError)
+    assert (error.allowed, error.reached) == (20, 21)
+    assert result.text == ""
+    assert "in _empty_pieces" in result.forks[0].trace  # where it was, as Python prints it
+
+    async def nothing_fixed() -> None:
+        while True:
+            await fixed("")
+
+    assert _check(_beside(nothing_fixed, Budget()), StepBudgetError).reached == 100_001
+
+
+def test_steps_of_all_forks_together_and_none_for_what_is_replayed() -> None:
+    async def script() -> None:
+        for _ in range(6):
+            await fixed("a")
+        if await fork(2):
+            await fixed("b")
+        await fixed("c")
+
+    assert len(control.run(random_model(), script, "the", budget=Budget(steps=10)).forks) == 2
+    result = _beside(script, Budget(steps=9))
+    assert [ended.finish_reason for ended in result.forks] == ["stop", "steps"]
+
+
+def test_a_script_that_catches_the_error_of_its_steps_ends_at_its_next_await() -> None:
+    async def stubborn() -> None:
+        while True:
+            try:
+                await fixed("a")
+            except StepBudgetError:
+                log("caught")
+            finally:
+                shared.set("closed", True)
+
+    result = _beside(stubborn, Budget(steps=3))
+    _check(result, StepBudgetError)
+    assert (result.text, result.log, result.shared) == ("aaa", "caught\n", {"closed": True})
+
+    async def polite() -> None:
+        try:
+            await stubborn_once()
+        except StepBudgetError:
+            log("so far")
+
+    async def stubborn_once() -> None:
+        while True:
+            await fixed("a")
+
+    result = _beside(polite, Budget(steps=3)).check()
+    assert (result.text, result.log) == ("aaa", "so far\n")
+
+
+def test_steps_of_a_controller_are_its_calls() -> None:
+    def rewrites(branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        return [Branch(backtrack=len(last_append), sample_mask=TokenSet.of([40]))]
+
+    result = _beside(rewrites, Budget(steps=8, tokens=None))
+    assert _check(result, StepBudgetError).reached == 9
+    assert len(result.text) == 1
 
 
 def test_seconds_of_one_call() -> None:

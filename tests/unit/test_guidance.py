@@ -672,7 +672,7 @@ def _run_with_interrupts(model: HuggingFaceModel, run: Run, every: int) -> None:
         while not job.is_over:
             with suppress(KeyboardInterrupt):
                 engine_of(model).advance(job)
-    run._collect(job)
+    run.collect()
     assert calls > 5
 
 

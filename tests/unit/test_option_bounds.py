@@ -122,7 +122,7 @@ def _state() -> SequenceState:
         ("max_batch_tokens", 1, lambda value: Engine(random_model(), max_batch_tokens=value)),
         *(
             (name, 1, lambda value, name=name: control.Budget(**{name: value}))
-            for name in ("tokens", "forks", "kv_bytes", "seconds", "callback_seconds")
+            for name in ("tokens", "steps", "forks", "kv_bytes", "seconds", "callback_seconds")
         ),
     ],
 )

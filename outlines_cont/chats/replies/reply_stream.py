@@ -12,24 +12,14 @@ from outlines_cont.state.sequence_state import SequenceState
 ChatT = TypeVar("ChatT")
 
 
-class ReplyEvents(Protocol):
+class _ReplyEvents(Protocol):
     """Events of a piece or of a reply with tool calls, and its state: a `StateStream` or a `ToolStream`."""
 
     @property
-    def state(self) -> SequenceState:
-        """The state as it is now."""
-
-    def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield what is new after each step."""
-
-    def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """The asynchronous form."""
-
-    def close(self) -> None:
-        """End the work, wherever it is."""
-
-    async def aclose(self) -> None:
-        """The asynchronous form."""
+    def state(self) -> SequenceState: ...
+    def __iter__(self) -> Iterator[StreamEvent]: ...
+    def __aiter__(self) -> AsyncIterator[StreamEvent]: ...
+    def close(self) -> None: ...
 
 
 class ChatStream(Closing, Generic[ChatT]):
@@ -38,7 +28,7 @@ class ChatStream(Closing, Generic[ChatT]):
     Leaving the loop ends the reply where it is; `chat` has what was written. Nothing is computed before iteration begins.
     """
 
-    def __init__(self, stream: ReplyEvents, replied: Callable[[SequenceState], ChatT]) -> None:
+    def __init__(self, stream: _ReplyEvents, replied: Callable[[SequenceState], ChatT]) -> None:
         self._stream = stream
         self._replied = replied
 
@@ -62,7 +52,3 @@ class ChatStream(Closing, Generic[ChatT]):
     def close(self) -> None:
         """End the work, wherever it is."""
         self._stream.close()
-
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        await self._stream.aclose()

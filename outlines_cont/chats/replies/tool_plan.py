@@ -46,13 +46,15 @@ class ToolPlan:
             )
         return {**options, "stop_at": self.marker, "keep_stop": True}
 
-    def next(self, before: SequenceState, done: SequenceState) -> Literal["nothing", "text", "calls"]:
-        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning."""
-        return self.follows(done, str(done)[len(str(before)) :])
+    def next(self, before: SequenceState, done: SequenceState, told: str = "") -> Literal["nothing", "text", "calls"]:
+        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning.
 
-    def follows(self, done: SequenceState, text: str) -> Literal["nothing", "text", "calls"]:
-        """Return the same, given the text that was written."""
-        row = done.rows[0][0]
+        Args:
+            before: the state that the text goes on from.
+            done: the state that ends with it.
+            told: what of the reply `before` ends with.
+        """
+        row, text = done.rows[0][0], told + str(done)[len(str(before)) :]
         if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
             return "nothing"
         return "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
@@ -64,9 +66,8 @@ class ToolPlan:
     @property
     def caller(self) -> Generator:
         """The generator of the rest of calls."""
-        return generate.fsm(
-            self.writer.model, self.form.expression(self.tools, self.marker), sampler=self.writer.sampler
-        )
+        language = self.form.expression(self.tools, self.marker)
+        return generate.fsm(self.writer.model, language, sampler=self.writer.sampler)
 
     def rest(self, before: SequenceState, done: SequenceState, options: PieceOptions) -> PieceOptions | None:
         """Return the options for the rest of a reply, None where no token is left of it."""

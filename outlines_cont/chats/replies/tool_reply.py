@@ -24,17 +24,22 @@ def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: 
         OptionError: `stop_at` is given, and calls begin with text.
     """
     done = _parts(continuous(plan.writer)(list(states), rng=rng, **plan.begin(options)))
-    nexts = [plan.next(before, state) for before, state in zip(states, done, strict=True)]
-    for index in (index for index, kind in enumerate(nexts) if kind == "text"):
-        rest = plan.rest(states[index], done[index], options)
-        done[index] = cut(done[index])
-        if rest is not None:
-            (done[index],) = _parts(continuous(plan.writer).resume(done[index], **rest))
-    calling = [index for index, kind in enumerate(nexts) if kind == "calls"]
-    for index in calling:
-        done[index] = plan.called(done[index])
-    for index, part in _continued(plan, calling, states, done, options) if calling else ():
-        done[index] = part
+    calling: dict[int | None, tuple[PieceOptions, list[int]]] = {}
+    for index, before in enumerate(states):
+        kind = plan.next(before, done[index])
+        if kind == "nothing":
+            continue
+        going = plan.called(done[index]) if kind == "calls" else cut(done[index])
+        rest = plan.rest(before, going, options)
+        done[index] = going if rest is not None else cut(going)
+        if rest is not None and kind == "calls":
+            calling.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
+        elif rest is not None:
+            (done[index],) = _parts(continuous(plan.writer).resume(going, **rest))
+    for rest, members in calling.values():
+        parts = _parts(continuous(plan.caller)([done[index] for index in members], **rest))
+        for index, part in zip(members, parts, strict=True):
+            done[index] = part
     return done
 
 
@@ -55,7 +60,7 @@ def resumed(plan: ToolPlan, state: SequenceState, told: str, options: PieceOptio
     if row.piece is None and row.token_ids[-1] == plan.marker_id:
         return caller(state, **options)
     done = continuous(plan.writer).resume(state, **plan.begin(options))
-    kind = plan.follows(done, told + str(done)[len(str(state)) :])
+    kind = plan.next(state, done, told)
     if kind == "nothing":
         return done
     going = plan.called(done) if kind == "calls" else cut(done)
@@ -63,29 +68,6 @@ def resumed(plan: ToolPlan, state: SequenceState, told: str, options: PieceOptio
     if rest is None:
         return cut(going)
     return caller(going, **rest) if kind == "calls" else continuous(plan.writer).resume(going, **rest)
-
-
-def _continued(
-    plan: ToolPlan,
-    indices: Sequence[int],
-    states: Sequence[SequenceState],
-    done: Sequence[SequenceState],
-    options: PieceOptions,
-) -> list[tuple[int, SequenceState]]:
-    """Return some rows with the rest of their calls, in as many tokens as are left of the reply."""
-    caller = continuous(plan.caller)
-    left: list[tuple[int, SequenceState]] = []
-    groups: dict[int | None, tuple[PieceOptions, list[int]]] = {}
-    for index in indices:
-        rest = plan.rest(states[index], done[index], options)
-        if rest is None:
-            left.append((index, cut(done[index])))
-        else:
-            groups.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
-    for rest, members in groups.values():
-        parts = _parts(caller([done[index] for index in members], **rest))
-        left += zip(members, parts, strict=True)
-    return left
 
 
 def _parts(state: SequenceState) -> list[SequenceState]:

@@ -88,11 +88,6 @@ class ToolStream(Closing):
         self._stream = None
         self._running.close()
 
-    async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
-        self._stream = None
-        await self._running.aclose()
-
     def _events_of(self, event: StreamEvent) -> Iterator[StreamEvent]:
         """Yield the events of the reply for one event of the running generator."""
         if self._calls is not None:
