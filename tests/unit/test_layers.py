@@ -62,8 +62,8 @@ engine               <- engine.drawing engine.guessing engine.guided engine.part
                         sampling.kernels state
 models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling sampling.kernels text_search
-conversation         <- fsm fsm.expression engine.drawing engine.guided kv models policies samplers sampling
-                        state streams
+conversation         <- fsm fsm.expression engine.drawing engine.guided kv models policies samplers sampling state
+                        streams
 events               <- engine policies samplers sampling streams
 chats                <- fsm fsm.schema events models.tokenizer state
 generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
@@ -74,8 +74,8 @@ chats.replies        <- chats continuation events generate generation models.tok
 chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
 control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
                         sampling state
-pipelines            <- fsm chat events generate generation models.tokenizer pipelines.prompts
-                        pipelines.reports pipelines.rows pipelines.tables samplers sampling state
+pipelines            <- fsm chat events generate generation models.tokenizer pipelines.prompts pipelines.reports
+                        pipelines.rows pipelines.tables samplers sampling state
 templates            <- fsm engine events generate generation models.tokenizer policies samplers sampling state
 cli                  <- fsm fsm.automaton chat continuation conversation generate generation models outlines_cont
                         pipelines pipelines.prompts pipelines.reports pipelines.rows pipelines.tables samplers
