@@ -240,7 +240,7 @@ def test_a_path_that_can_be_no_file_is_named(tmp_path: Path) -> None:
         state.save(tmp_path / "none" / "s")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(StateFileError, match="no file"):
+        with pytest.raises(StateFileError, match="not a file"):
             state.save(tmp_path / "pipe")
     with pytest.raises(TypeError, match="expected a path"):
         state.save(os.fsencode(tmp_path / "bytes"))  # type: ignore[arg-type]
