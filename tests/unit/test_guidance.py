@@ -36,6 +36,7 @@ from outlines_cont import (
     policies,
     samplers,
 )
+from outlines_cont.engine.guessing.guess_length import StepPrices
 from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
@@ -383,8 +384,9 @@ class Copied:
 
 @pytest.mark.parametrize("constraint", [None, "[a-z]{3,9} is the [a-z]{4,12}"])
 def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
-    constraint: str | None,
+    constraint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(StepPrices, "length", lambda *_: 8)  # else it follows from what forwards take
     model, draw = random_model(), samplers.multinomial(temperature=1.5)
     made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
     prompts, guidance = ["the name", "a"], [GREEN, None]
@@ -401,9 +403,7 @@ def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_gu
     assert meter.recomputed_tokens == 0
     with model.meter() as meter:
         continuous(made)("the name", rng=1, max_tokens=16, guidance=GREEN, draft=draft)
-    assert (
-        meter.forwards * 4 <= plain.forwards * 3
-    )  # how long guesses are follows from what forwards take, so other work is felt
+    assert meter.forwards * 2 <= plain.forwards
 
 
 def test_a_negative_prompt_that_many_rows_have_is_fed_once() -> None:
