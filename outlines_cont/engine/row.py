@@ -158,7 +158,10 @@ class Row(SteeredRow):
             self.tokens.tops[-1] = draw.top
         follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
         if follow is not None and len(follow) > 1:
-            self.append_all(follow[1:], FORCED)
+            if self.policies.tracks and self._room(follow[1:]) == 0:
+                self._owed = follow[1:]  # policies that go back or stop do so before the limit ends the piece
+            else:
+                self.append_all(follow[1:], FORCED)
 
     def _end_on(self, draw: Draw) -> None:
         """End the piece as its end was drawn, unless a policy objects."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.errors import UnsupportedBranch
@@ -47,9 +47,13 @@ def _branches(wish: Wish) -> list[Branch]:
 
 
 def _expected(policies: list[list[Wish]], limit: int) -> tuple[list[int], bytes, bool]:
-    """The tokens that are written, their kinds, and whether the policies contradict each other."""
+    """The tokens that are written, their kinds, and whether the policies contradict each other.
+
+    They are asked behind the last token, too: they may end the piece there, or contradict each other.
+    """
     written, kinds = list[int](), b""
-    while len(written) < limit:
+    while True:
+        written, kinds = written[:limit], kinds[:limit]
         wishes = [wishes[len(written)] for wishes in policies]
         if None in wishes:
             return written, kinds, False
@@ -67,21 +71,36 @@ def _expected(policies: list[list[Wish]], limit: int) -> tuple[list[int], bytes,
                         return written, kinds, True
                     break
                 agreed += 1
+            if len(written) == limit:
+                return written, kinds, False
             new = list(known[leader][1][0][:agreed])
             written, kinds = written + new, kinds + b"f" * len(new)
             continue
         if sum(bool(sequences) for _, sequences in known) > 1:
             return written, kinds, True
+        if len(written) == limit:
+            return written, kinds, False
         allowed = frozenset.intersection(*(mask for mask, _ in known if mask is not None))
         likeliest = min(allowed)
         sequence = next((ids for _, found in known for ids in found if ids[0] == likeliest), (likeliest,))
         written, kinds = written + list(sequence), kinds + b"g" + b"f" * (len(sequence) - 1)
-    return written[:limit], kinds[:limit], False
+
+
+_ALL = _COMMON | {*_LIKELY}
+_FREE: list[Wish] = [(_ALL, ())] * 6
 
 
 # Not shrunk: every try runs the engine.
 @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.lists(_WISHES, min_size=12, max_size=12), min_size=1, max_size=3))
+# They contradict each other behind the last token.
+@example([[*_FREE, (_COMMON, ())], [*_FREE, (None, ((20,),))]])
+@example([[*_FREE, (_ALL, ((20,),))], [*_FREE, (_ALL, ((21,),))]])
+@example([[*_FREE, (_COMMON, ())], [*_FREE[:5], (None, ((26, 27),)), (None, ((20,),))]])
+@example([[*_FREE[:5], (_ALL, ((20, 26),)), (_COMMON, ())], [*_FREE, (None, ((20,),))]])
+# They do not: one ends the piece there, or what is forced is allowed.
+@example([[*_FREE, (_COMMON, ())], [*_FREE, (None, ((20,),))], [*_FREE, None]])
+@example([[*_FREE, (_COMMON, ())], [*_FREE, (None, ((26,),))]])
 def test_what_several_policies_want_becomes_what_the_rule_says(policies: list[list[Wish]]) -> None:
     def planned(wishes: list[Wish]) -> Planned:
         def plan(state: int, row: RowView) -> list[Branch]:

@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from outlines_cont.engine import steered_row as row_module
 from outlines_cont.engine.drawing.drawing import Draw
@@ -239,7 +239,7 @@ class Search:
     drawn: list[bool] = field(default_factory=list)
     places: dict[int, Place] = field(default_factory=dict)
     retries: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
-    passes: set[int] = field(default_factory=set)
+    passes: dict[int, int] = field(default_factory=dict)  # who lets pass, and from which length on
     has_failed: bool = False
 
     def run(self) -> Ids | None:
@@ -286,7 +286,7 @@ class Search:
 
     def _give_up(self, policy: int) -> None:
         if self.policies[policy].lets_pass:
-            self.passes.add(policy)
+            self.passes.setdefault(policy, len(self.ids))
         else:
             self.has_failed = True
         self.places = {at: place for at, place in self.places.items() if at < len(self.ids)}
@@ -298,6 +298,8 @@ class Search:
 
     def _forbid(self, index: int, excluded: frozenset[int], avoided: frozenset[int], policy: int) -> None:
         del self.ids[index:], self.drawn[index:]
+        # A state follows the text: whoever let pass what stood further on refuses again.
+        self.passes = {number: at for number, at in self.passes.items() if at <= index}
         self.places = {at: place for at, place in self.places.items() if at <= index}
         old = self.places.get(index, Place())
         place = Place(old.excluded | excluded, old.avoided | avoided, old.retries + 1, policy)
@@ -351,6 +353,9 @@ POLICIES = st.lists(
 
 @settings(max_examples=100)
 @given(SEEDS, SEEDS, POLICIES, st.booleans(), st.integers(0, 2), st.sampled_from(["once", "twice", "fork"]))
+# One policy lets pass what it may not refuse, and the other has the row go back behind that.
+@example(345, 0, [(0, False, None, None, False), (145, False, 0, None, True)], False, 0, "once")
+@example(345, 2242, [(145, False, 0, None, True), (3987, False, None, None, True)], False, 0, "once")
 def test_a_row_goes_back_as_a_plain_search(
     language_seed: int, seed: int, given_policies: list[Any], forces: bool, at: int, how: str
 ) -> None:

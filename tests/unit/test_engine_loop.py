@@ -142,6 +142,30 @@ def test_a_sampled_token_that_begins_a_sequence_brings_all_of_it() -> None:
     assert -math.log(1 + (VOCAB_SIZE - 1) * math.exp(-8)) == pytest.approx(sum(row.logprobs) / 3, abs=1e-5)
 
 
+@pytest.mark.parametrize("max_tokens", [1, 2, 3])
+def test_a_limit_cuts_a_sequence_after_the_other_policies_were_asked(max_tokens: int) -> None:
+    model = scripted_model(saying("yes", logit=8.0))
+    yes, no = ([model.tokenizer.encode(letter)[0] for letter in word] for word in ("yes", "no"))
+
+    def spell(state: int, row: RowView) -> list[Branch]:
+        return [Branch(sample_mask=TokenSet.all, ff_tokens=[yes, no] if state == 0 else [])]
+
+    def refuse(state: int, row: RowView) -> list[Branch]:
+        if state and row.token_ids[row.piece_start] == yes[0]:
+            return [Branch(backtrack=state, exclude=TokenSet.of(yes[:1]))]
+        return _free(state, row)
+
+    def stop(state: int, row: RowView) -> list[Branch]:
+        return [] if state else _free(state, row)
+
+    (row,) = _write(model, [_ids(">")], [[Planned(spell), Planned(refuse)]], max_tokens=max_tokens)
+    assert row.token_ids[2] != yes[0]
+    assert row.finish_reason == "length"
+    (row,) = _write(model, [_ids(">")], [[Planned(spell), Planned(stop)]], max_tokens=max_tokens)
+    assert yes[:max_tokens] == list(row.token_ids[2:])
+    assert row.finish_reason == "stop"
+
+
 def test_text_without_a_mask_is_appended_in_one_forward_and_scored() -> None:
     model = random_model()
     word = model.tokenizer.encode("false alarm")
