@@ -8,7 +8,7 @@ is. Anything else comes when it is complete. Validators of a whole model or cont
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final
@@ -162,7 +162,7 @@ class PartialType:
 
             return PartialShape(dict, member)
         if kind == "typed-dict":
-            return PartialShape(dict, self._fields(schema, schema.get("config")))
+            return PartialShape(partial(_declared_first, schema["fields"]), self._fields(schema, schema.get("config")))
         if kind == "dataclass":
             fields = _inside(schema["schema"]).get("fields", ())
             by_name = {"fields": {part["name"]: part for part in fields}}
@@ -214,14 +214,22 @@ class PartialType:
 
 
 def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
-    """Return an object of a model that has some fields only: the others, and defaults, are left out. Nothing is validated."""
+    """Return an object of a model that has some fields only, in the order of the model as after validation, whatever that of `fields` is.
+
+    The other fields, and defaults, are left out. Nothing is validated.
+    """
     record, known = cls.__new__(cls), cls.model_fields
     extra = {name: value for name, value in fields.items() if name not in known}
-    object.__setattr__(record, "__dict__", {name: value for name, value in fields.items() if name in known})
+    object.__setattr__(record, "__dict__", {name: fields[name] for name in known if name in fields})
     object.__setattr__(record, "__pydantic_fields_set__", set(fields))
     object.__setattr__(record, "__pydantic_extra__", extra if cls.model_config.get("extra") == "allow" else None)
     object.__setattr__(record, "__pydantic_private__", None)
     return record
+
+
+def _declared_first(names: Iterable[str], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a typed dict in the order of validation: those that the type declares, in its order, then the others."""
+    return {name: fields[name] for name in names if name in fields} | fields
 
 
 def _inside(schema: Any) -> Any:

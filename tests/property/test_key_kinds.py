@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, json_schema
+from fsm import BudgetExceeded, EmptyLanguage, Limits, json_schema
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.key_kinds import KeyKinds
 from fsm.terms import node as nodes
+from fsm.terms.characters import utf8
 from fsm.terms.derivative import Derivatives
 
 LETTER = nodes.byte_range(ord("a"), ord("b"))
@@ -84,3 +86,31 @@ def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_
             accepts = lambda text: False  # noqa: E731
     valid = jsonschema_rs.validator_for(schema).is_valid
     assert [value for value in VALUES if valid(value)] == [value for value in VALUES if accepts(json.dumps(value))]
+
+
+def test_kinds_that_are_searched_one_by_one_have_a_limit() -> None:
+    """The two patterns have too many states together, and divide the keys into four kinds."""
+    patterns = {"a.{10}$": {"type": "integer"}, "b.{5}$": {"type": "string"}}
+    schema = {"type": "object", "patternProperties": patterns}
+    base, *languages = [nodes.repeat(LETTER), *(ecma_search(pattern, utf8) for pattern in patterns)]
+    assert not KeyKinds(base, tuple(languages), Derivatives()).is_complete
+    with pytest.raises(BudgetExceeded, match=r"kinds of keys: 4 are more than the 3 .* \(at '#'\)") as caught:
+        json_schema(schema, limits=Limits(max_key_kinds=3))
+    assert caught.value.limit == "max_key_kinds"
+    expression = json_schema(schema, limits=Limits(max_key_kinds=4), strict=True)
+    assert expression.accepts(json.dumps({"a" * 11: 1, "b" * 6: "x", "c": None}))
+    assert not expression.accepts(json.dumps({"a" * 11: "x"}))
+    assert not expression.accepts(json.dumps({"a" * 6 + "b" + "a" * 5: 1}))
+    assert not expression.accepts(json.dumps({"b" * 6: 1}))
+
+
+def test_many_kinds_that_would_be_searched_one_by_one_are_left_to_a_check() -> None:
+    """Seven patterns divide the keys into 128 kinds, twice what is allowed."""
+    schema = {"type": "object", "patternProperties": {f"a{n}.*x$": {"const": n} for n in range(7)}}
+    expression = json_schema(schema)
+    assert ("#/patternProperties", "checked") in [(line.pointer, line.level) for line in expression.report]
+    with pytest.raises(BudgetExceeded, match="128 are more than the 64") as caught:
+        json_schema(schema, strict=True, limits=Limits(max_work=1_000_000))
+    assert caught.value.limit == "max_key_kinds"
+    assert expression.accepts('{"a3 x": 3}')
+    assert not expression.accepts('{"a3 x": 4}')

@@ -382,3 +382,21 @@ def test_anchors_in_counted_loops_and_many_short_lookbehinds_mean_what_they_mean
     ]
     expression = regex(pattern)
     assert [re.fullmatch(pattern, text) is not None for text in texts] == [expression.accepts(text) for text in texts]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("pattern", [r"(?:a*(?<!b))", r"(?:a*(?<!é))", r"(?:a*(?<![bc]))?", r"(?:a*(?<!b))*"])
+def test_loops_with_lookbehinds_in_a_row_take_a_time_that_does_not_multiply(pattern: str) -> None:
+    """`re`, which would try all ways to divide the letters among the loops, is not asked."""
+    expression = regex(pattern * 20)
+    assert all(expression.accepts("a" * count) for count in (0, 1, 19, 20, 21, 200))
+    assert not any(expression.accepts("a" * count + "b") for count in (0, 1, 19, 20, 21, 200))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("pattern", [r"(?:a*(?<!bb))", r"(?:a*(?!bb))"])
+def test_loops_with_lookarounds_at_several_characters_are_refused_beyond_eight(pattern: str) -> None:
+    assert regex(pattern * 8).accepts("a" * 30)
+    for count in (9, 20, 200):
+        with pytest.raises(UnsupportedRegex, match="more than 8 lookarounds"):
+            regex(pattern * count)

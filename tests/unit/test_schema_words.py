@@ -131,8 +131,31 @@ def test_not_an_unknown_format_is_no_text() -> None:
 
 
 def test_formats_that_are_not_asserted_are_reported_so() -> None:
-    report = fsm.json_schema({"type": "string", "format": "date"}, formats="annotate").report
+    report = fsm.json_schema({"format": "date", "type": "string"}, formats="annotate").report
     assert [(line.pointer, line.level) for line in report] == [("#/type", "exact"), ("#/format", "annotated")]
+
+
+@pytest.mark.parametrize(
+    "schema", [{"format": "email"}, {"format": "email", "$comment": "alone"}, {"allOf": [{"format": "email"}]}]
+)
+def test_a_schema_of_only_a_format_that_annotates_accepts_any_value(schema: dict[str, Any]) -> None:
+    expression = fsm.json_schema(schema, formats="annotate", strict=True)
+    for text in (
+        "null",
+        "true",
+        "-1.5e3",
+        '""',
+        '"no address"',
+        '"a@b.org"',
+        "[]",
+        '[1, {"a": "x"}]',
+        "{}",
+        '{"format": [1]}',
+    ):
+        assert expression.accepts(text)
+    assert not expression.accepts("nothing")
+    assert ("format", "annotated") in [(line.keyword, line.level) for line in expression.report]
+    assert not fsm.json_schema(schema).accepts('"no address"')
 
 
 LATER = [{}, {"$schema": D2020}, {"$schema": D2019}]
