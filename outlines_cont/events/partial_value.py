@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
+
+from pydantic import BaseModel
 
 from outlines_cont.events.open_json import OpenContainer, OpenJSON
 from outlines_cont.events.partial_type import MISSING, PartialShape, PartialType
@@ -21,6 +24,7 @@ class PartialValue:
         self._kind = kind
         self._begin("")
         self._value: Any = MISSING
+        self._was_taken_back = False  # since the value was read last
 
     def push(self, text: str) -> None:
         """Take more text. Cost: its length."""
@@ -30,6 +34,7 @@ class PartialValue:
         """Take the last characters back. Cost: the length of all text, which is read again."""
         if count:
             self._begin(self._json.text[:-count])
+            self._was_taken_back = True
 
     @property
     def is_whole(self) -> bool:
@@ -45,14 +50,20 @@ class PartialValue:
         """
         found = self._read()
         is_refused = found is MISSING and bool(self._json.open[0].members)  # whole, and not valid
-        if not is_refused and not _is_same(found, self._value):
-            self._value = found
+        if not is_refused:
+            self._take(found)
         return self._value
 
     def close(self, value: Any) -> Any:
         """Take the final value, and return it; the last value so far, where that is equal."""
-        self._value = self._value if _is_same(value, self._value) else value
+        self._take(value)
         return self._value
+
+    def _take(self, value: Any) -> None:
+        # What was written in the place of other text may be equal to it, and yet another value: True and 1.
+        if not _is_same(value, self._value) or (self._was_taken_back and not _is_alike(value, self._value)):
+            self._value = value
+        self._was_taken_back = False
 
     def _begin(self, text: str) -> None:
         self._json = OpenJSON(text)
@@ -144,3 +155,27 @@ def _is_same(value: Any, other: Any) -> bool:
         return type(value) is type(other) and bool(shielded(lambda: value == other))
     except Exception:  # a class of the user may have an `__eq__` that needs all fields
         return False
+
+
+def _is_alike(value: Any, other: Any) -> bool:
+    """Return whether two values that are equal also have the same types, signs of zero and orders of keys. Cost: all that is in them."""
+    stack = [(value, other)]
+    while stack:
+        one, two = stack.pop()
+        if one is two:
+            continue
+        if type(one) is not type(two):
+            return False
+        if isinstance(one, BaseModel):
+            stack += [(one.__dict__, two.__dict__), (one.__pydantic_extra__, two.__pydantic_extra__)]
+        elif isinstance(one, dict):
+            if list(one) != list(two):
+                return False
+            stack += [(list(one), list(two)), (list(one.values()), list(two.values()))]
+        elif isinstance(one, list | tuple):
+            if len(one) != len(two):  # a class of the user may have an `__eq__` that leaves fields out
+                return False
+            stack += zip(one, two, strict=True)
+        elif type(one) in (float, Decimal) and str(one) != str(two):
+            return False
+    return True

@@ -235,6 +235,31 @@ def test_taking_back_and_writing_again_changes_nothing(order: Any, written: floa
 
 
 @pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        (dict[str, Any], '{"a": 1,', '{"a": true,'),
+        (dict[str, Any], '{"a": [{"b": 1.0}],', '{"a": [{"b": 1}],'),
+        (list[float], "[0.0,", "[-0.0,"),
+        (list[Decimal], '["1.10"', '["1.1"'),
+        (dict[str, int], '{"a": 1, "b": 2,', '{"b": 2, "a": 1,'),
+        (Order, '{"other": [1],', '{"other": [true],'),
+        (Extra, '{"more": 1,', '{"more": 1.0,'),
+    ],
+)
+def test_another_value_that_is_equal_is_shown_where_text_was_taken_back(kind: Any, before: str, after: str) -> None:
+    partial, straight = PartialValue(PartialType.of(kind)), PartialValue(PartialType.of(kind))
+    partial.push(before)
+    first = partial.value
+    partial.take_back(len(before))
+    partial.push(before)
+    assert partial.value is first
+    partial.take_back(len(before))
+    partial.push(after)
+    straight.push(after)
+    assert repr(straight.value) == repr(partial.value) != repr(first)
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "order"),
     [
         (Extra, '{"more": 1, "NAME": "a", "most": 2}', ["name", "more", "most"]),
