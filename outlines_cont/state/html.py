@@ -1,4 +1,6 @@
-"""A state as HTML for notebooks: tokens coloured by probability, forced and cached ones marked."""
+"""`state_html`: the rows of a state as HTML for notebooks: each generated token on a background by its probability; forced, cached and
+special tokens are marked. At most 16 rows, and the last 600 tokens of each; text is escaped.
+"""
 
 from __future__ import annotations
 
