@@ -1,4 +1,7 @@
-"""Memory of a device or of this process, limits of its container included, and the default size of the prefix cache."""
+"""`default_prefix_cache_bytes`: the default size of the prefix cache, a sixteenth of the memory of the device and at most 4 GiB.
+`memory_bytes` is the memory of a CUDA device, or of the machine within the limit of its container (cgroup); 8 GiB where the system does
+not report it.
+"""
 
 from __future__ import annotations
 

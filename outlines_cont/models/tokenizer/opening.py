@@ -1,4 +1,6 @@
-"""`TokenizerBackend`, the protocol of a tokenizer library, and `open_backend`, which finds the one for a tokenizer object."""
+"""`open_backend`: chooses the backend (`TokenizerBackend`) for a tokenizer object by its attributes: `tokenizers`, SentencePiece,
+tekken, a slow Hugging Face tokenizer around SentencePiece, or what mistral-common wraps. Others raise `TokenizerError`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`SentencePieceBackend`, for SentencePiece models read by the library `sentencepiece`."""
+"""`SentencePieceBackend`: the backend for SentencePiece models read by the library `sentencepiece`. A copy of the model with
+normalisation switched off encodes text within a text; models that mark spaces after words are refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`SlowBackend`, for slow Hugging Face tokenizers around a SentencePiece model."""
+"""`SlowBackend`: the backend for slow Hugging Face tokenizers around a SentencePiece model, which may number its entries anew and add
+tokens. Models that mark spaces after words are refused.
+"""
 
 from __future__ import annotations
 

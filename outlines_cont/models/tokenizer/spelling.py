@@ -1,4 +1,6 @@
-"""`Speller`: spells bytes with the fewest tokens (dynamic programming), where the tokenizer cannot encode them."""
+"""`Speller`: spells bytes with the fewest tokens, by dynamic programming from the end, for text that the tokenizer does not encode
+exactly. `TokenizerError` where no tokens spell it.
+"""
 
 from __future__ import annotations
 

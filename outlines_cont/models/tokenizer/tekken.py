@@ -1,4 +1,6 @@
-"""`TekkenBackend`, for tekken vocabularies (byte-level BPE, like tiktoken) read by mistral-common."""
+"""`TekkenBackend`: the backend for tekken vocabularies (byte-level BPE, like tiktoken) read by mistral-common. No normalisation, no
+prefix space; special tokens in a text are found by our own search.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`TokenStarts`: the tokens sorted by their bytes and searched by prefix, for token healing.
-
-It says how many tokens to remove from the end of a prompt, and which may follow while their text is spelled again.
+"""`TokenStarts`: the tokens sorted by their bytes and found by prefix with binary search, for token healing: how many tokens to remove
+from the end of a prompt, and which may follow while their text is spelled again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`Tokenizer`: a Hugging Face tokenizer with the exact bytes of every token.
+"""`Tokenizer`: a tokenizer of Hugging Face, SentencePiece or mistral-common with the exact bytes of every token. `encode_inside`
+returns ids whose bytes join to exactly the text, if need be the fewest that spell it; `encode` follows the library, which may normalise
+the text. Special tokens in a text are ordinary characters, except for `encode_special`.
 
 Supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral), Unigram with a mark for
 the space, and tekken. WordPiece and others whose tokens do not join to the text are refused with `TokenizerError`.
