@@ -1,6 +1,5 @@
-"""Pictures of a `CompletionTree`: text with box characters, SVG, and HTML.
-
-What a model writes is shown, never obeyed: control characters are replaced, and markup is escaped.
+"""`to_text`, `to_svg`, `to_html`: a `CompletionTree` as text with box characters, as an SVG picture, and as nested HTML lists. What a
+model writes is escaped, and its control characters are replaced.
 """
 
 from __future__ import annotations
