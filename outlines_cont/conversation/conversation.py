@@ -231,7 +231,7 @@ class Conversation:
         the first call names that one again, and it begins where it began.
 
         Args:
-            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a text stands for itself.
+            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a `str` is a literal.
 
         Raises:
             OptionError: it is neither an expression nor a text.

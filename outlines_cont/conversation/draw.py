@@ -62,7 +62,7 @@ def draw_tokens(
     sampler: Sampler,
     scores: torch.Tensor | None,
 ) -> list[Drawn]:
-    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows stay as they are.
+    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows are not changed.
 
     `scores` are (R, V) to draw from instead of their logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
     `DeadEnd` where nothing can be drawn for one of the rows.

@@ -124,7 +124,7 @@ class BatchedExecutor:
             KVBudgetError: one conversation alone needs more than the budget of the model. All are as they were; others can
                 run after that one was closed or rewound.
 
-        Cost: that of steps of the engine of the model (`engine_of`), whose `max_batch_tokens` holds: one forward where the
+        Cost: that of steps of the engine of the model (`engine_of`), limited by its `max_batch_tokens`: one forward where the
         pending parts are equally long and few. A model whose rows cannot run in one batch takes one per conversation.
         """
         with self.lock:
@@ -170,7 +170,7 @@ class BatchedExecutor:
         Raises:
             StateFileError: the file is missing, cut, altered, or something else.
             StateMismatch: it belongs to another model or tokenizer.
-            OptionError: it holds several rows; load those with `SequenceState.load`.
+            OptionError: it has several rows; load those with `SequenceState.load`.
             ClosedError: the executor is closed.
         """
         return Conversation.load(self._pool, path)

@@ -98,7 +98,7 @@ def guide(
     """Return two contexts that are to be continued together.
 
     Args:
-        positive: a conversation, which will be prompted with what is sampled, or a state, which stays as it is.
+        positive: a conversation, which will be prompted with what is sampled, or a state, which is not changed.
         negative: the same, of the same model; two conversations belong to one executor.
         scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what is likely in the negative one.
 

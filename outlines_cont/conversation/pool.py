@@ -22,9 +22,9 @@ class ConversationPool:
     """The state that the conversations of one executor share; its options are those of `BatchedExecutor`.
 
     Attributes:
-        lock: held while a conversation is read or changed; the same thread may take it again.
+        lock: taken while a conversation is read or changed; it is re-entrant.
         numbers: the numbers of conversations to come.
-        conversations: the open conversations by number, held weakly.
+        conversations: the open conversations by number, referenced weakly.
     """
 
     model: LanguageModel

@@ -72,7 +72,7 @@ def _list(nodes: list[TreeNode]) -> str:
 
 
 def _draw(node: TreeNode, level: int, top: int, parts: list[str]) -> tuple[int, int]:
-    """Draw a node and what is below it; return the line that it stands on, and where the next one may begin."""
+    """Draw a node and what is below it; return the vertical position of its centre, and where the next node may begin."""
     lines = textwrap.wrap(shown(node.text), _WRAP, drop_whitespace=False, replace_whitespace=False) or [""]
     needed = len(lines) * _LINE + _GAP
     places, bottom = [], top

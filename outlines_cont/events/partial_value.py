@@ -43,7 +43,7 @@ class PartialValue:
     def value(self) -> Any:
         """The value so far, or `MISSING`; the same object as long as it is equal. An invalid complete value does not change it.
 
-        Cost: the members that have become complete, each validated alone, and again with what it stands in, where that has become complete;
+        Cost: the members that have become complete, each validated alone, and again with its container, where that has become complete;
         a copy of the members of every container that is open; the string that is open.
         """
         found = self._read()

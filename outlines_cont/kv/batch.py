@@ -241,7 +241,7 @@ class KVBatch:
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
         """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
 
-        It is None where every column holds a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
+        It is None where every column has a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
         where a single query sees all of its tail.
         """
         device = self._model.device

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class KVStore:
     """The live buffers of a model, evicted by LRU to stay within a budget.
 
-    It holds them weakly: a buffer is freed with the last state that uses it. With a budget, the buffers that were used
+    They are referenced weakly: a buffer is freed with the last state that uses it. With a budget, the buffers that were used
     least recently are evicted to make room; the states that used them feed those tokens again when they are continued.
 
     Attributes:

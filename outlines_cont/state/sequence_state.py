@@ -224,10 +224,10 @@ class SequenceState(Immutable):
         return self._cut(key, self._text_cut)
 
     def crop(self, key: Any) -> SequenceState:
-        """The same as `state[key]`, but it never loses the cache.
+        """Return `state[key]`, or raise `SlicingError` where that would lose cached keys and values.
 
         Raises:
-            SlicingError: keys and values that a row holds for tokens inside the slice would be lost.
+            SlicingError: cached keys and values of tokens inside the slice would be lost.
             IndexError: as for `state[key]`.
         """
 
@@ -329,7 +329,7 @@ class SequenceState(Immutable):
                 it is that of the beams that ran last, in their order, while the rows are the best that were found.
             UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
 
-        Cost: a copy, and one forward of the last 8 cached tokens of each row, which tells whether the cache is theirs.
+        Cost: a copy, and one forward of the last 8 cached tokens of each row, to check that the cache is theirs.
         """
         rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
         return cls(model, tuple((row,) for row in rows), seed)
@@ -386,11 +386,11 @@ class SequenceState(Immutable):
     def append(self, text: Text | Sequence[Text], *, boundary: str = "as_is") -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
 
-        The text is encoded as it goes on after the row. Special tokens that are written in it are letters, with a warning, but in
-        `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
+        The text is encoded as a continuation of the row. Special tokens that are written in it are ordinary characters, with a warning,
+        except in `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
 
         Args:
-            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids stands for a text, too.
+            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids counts as one text.
             boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
                 one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
 

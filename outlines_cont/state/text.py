@@ -342,7 +342,7 @@ def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
-    """Return a row as it goes on after text: the prefix space, which is not part of its text, is taken out of its first token."""
+    """Return a row as the continuation of another: its prefix space, which is not part of its text, is removed from its first token."""
     parts = written(row.token_ids, tokenizer, row.num_start_tokens)
     if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row
@@ -352,9 +352,9 @@ def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Token
 
 
 def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
-    """Return ids that spell `data` after `before`; bytes that are not text are spelled one by one.
+    """Return ids that spell `data` after `before`; invalid UTF-8 is spelled byte by byte.
 
-    Unless it stands `inside` a text, `data` begins a row and may get a prefix space.
+    Unless it is `inside` a text, `data` begins a row and may get a prefix space.
     """
     token_ids: list[int] = []
     for text, broken in _runs(data):

@@ -28,5 +28,5 @@ class TextDecoder:
         return TextDecoder(data[used:]), text
 
     def flush(self) -> str:
-        """Return the text of the held bytes if nothing follows them: empty, or one U+FFFD."""
+        """Return the text of the incomplete bytes at the end of input: empty, or U+FFFD."""
         return self.held.decode("utf-8", errors="replace")

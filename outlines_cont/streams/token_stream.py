@@ -61,7 +61,7 @@ class TokenStream(Immutable):
             stop_at: The text ends before the first of these.
             stop_token_ids: Tokens that end the text, and add nothing to it. None is the tokenizer's end of text; models may
                 have more (`model.eos_token_ids`).
-            skip_special_tokens: Special tokens have no text; otherwise they are shown as they are written, such as `</s>`, and
+            skip_special_tokens: Special tokens have no text; otherwise their names are part of the text, such as `</s>`, and
                 stop texts may match in that.
             keep_stop: The text keeps the stop text; what comes after it is left out all the same.
             stop_in_prompt: A stop text also counts where it begins in the prompt, not where all of it is in the prompt.

@@ -37,7 +37,7 @@ class TokenizerBackend(Protocol):
         """Encode the start of a text as the tokenizer does where special tokens that are written in it are read as such."""
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is: no normalisation, no prefix space, no special tokens.
+        """Encode text unchanged: no normalisation, no prefix space, no special tokens.
 
         The joined bytes are those of the text where the library can do it; the caller checks.
         """

@@ -130,7 +130,7 @@ def _names_of(tokenizer: Tokenizer) -> tuple[SpecialNames, SpecialNames, Special
 
 
 def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
-    """Return how the special tokens of a tokenizer are written, without markup; made when first asked for."""
+    """Return how the special tokens of a tokenizer are written, without markup; created at the first use."""
     return _names_of(tokenizer)[0]
 
 
