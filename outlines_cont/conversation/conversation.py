@@ -197,7 +197,7 @@ class Conversation:
         """Append text, token ids, or the tokens of a state; nothing is fed before the next `executor.infer()`.
 
         Args:
-            prompt: text (special tokens are put in front of the first one only; in it they are letters, but in
+            prompt: text (special tokens are put in front of the first one only; in it they are characters, but in
                 `Tokens.of(text, special=True)`), ids (one, or any sequence), or a state of one row. An empty conversation takes over
                 the keys, values and logits of a state; tokens that are cached there are not pending. An empty text or list appends nothing.
 
@@ -336,7 +336,7 @@ class Conversation:
         Args:
             n: how many, 1 or more, as a list; None for one that is not in a list.
             same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
-                depends on this one's, its place in it, and how often it was forked before.
+                depends on this one's, its position in it, and how often it was forked before.
 
         Raises:
             OptionError: `n` is not an int, 1 or more.

@@ -15,7 +15,7 @@ from outlines_cont.streams.text_decoder import TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The changes of a row: characters and tokens to take back, then new text, and the indices of new tokens, from `start` to `stop`."""
+    """The changes of a row: characters and tokens to remove, then new text, and the indices of new tokens, from `start` to `stop`."""
 
     text: str
     start: int

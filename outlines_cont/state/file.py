@@ -85,7 +85,7 @@ class _ScoreRecord(_Record):
 
 
 class _ExclusionRecord(_Record):
-    """An `Exclusion` of the last piece."""
+    """An `Exclusion` of the last generated span."""
 
     index: _Count
     excluded: list[_Count]

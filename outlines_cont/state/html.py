@@ -25,7 +25,7 @@ _STYLE = (
 
 
 def state_html(rows: Sequence[Sequence[StateRow]], tokenizer: Tokenizer) -> str:
-    """Return the rows as one piece of HTML with a legend; no more than 16 rows, and the last 600 tokens of each."""
+    """Return the rows as HTML with a legend; no more than 16 rows, and the last 600 tokens of each."""
     flat = [(b, s, row) for b, group in enumerate(rows) for s, row in enumerate(group)]
     parts = [_row(b, s, row, tokenizer, len(flat) > 1) for b, s, row in flat[:_MAX_ROWS]]
     if len(flat) > _MAX_ROWS:

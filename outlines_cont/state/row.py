@@ -30,8 +30,8 @@ class Piece:
 
     Attributes:
         start: index of its first token.
-        owed: forced tokens that a limit cut off; they come first when the piece is resumed.
-        source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
+        owed: forced tokens that a limit cut off; they come first when the span is resumed.
+        source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.

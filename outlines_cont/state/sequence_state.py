@@ -244,7 +244,7 @@ class SequenceState(Immutable):
         Args:
             n: how many of each, 1 or more.
             same: give all forks of a row the row's own random stream, so that equal calls write equal texts. Otherwise each
-                has a stream of its own, which depends on the row's stream, its place in it, and the number of the fork.
+                has a stream of its own, which depends on the row's stream, its position in it, and the number of the fork.
 
         Raises:
             OptionError: `n` is not an int, 1 or more.
@@ -337,7 +337,7 @@ class SequenceState(Immutable):
     def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
 
-        Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
+        Tokens, log-probabilities, random streams and the last generated spans are kept, so that one that was cut can be resumed
         after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text. The
         constraint of a conversation is not part of its state.
 

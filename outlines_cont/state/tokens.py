@@ -49,7 +49,7 @@ class Tokens:
         """Return both texts as one; an empty one fits all.
 
         Raises:
-            OptionError: special tokens are control tokens in one of them, and letters in the other.
+            OptionError: special tokens are control tokens in one of them only.
         """
         return _joined(self, other) if isinstance(other, str | Tokens) else NotImplemented
 

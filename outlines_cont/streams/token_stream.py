@@ -29,7 +29,7 @@ class TokenStream(Immutable):
     """Incremental text of token ids that come one by one. Immutable: every push returns a new stream, and the old one stays valid.
 
     Invariants. The texts that became final with each push and with `flush`, joined, are the bytes of all tokens before the stop,
-    decoded with `errors="replace"`. No text ends inside a character, and none is ever taken back. What cannot begin a stop
+    decoded with `errors="replace"`. No text ends inside a character, and none is ever retracted. What cannot begin a stop
     text, and is not an incomplete character, is final with the push that brings it. Which stop is found depends on the bytes
     alone: the stop text that is complete first, of those that end together the longest; so neither on how the bytes are cut
     into tokens, nor on the order of the stop texts.
@@ -237,7 +237,7 @@ class TokenStream(Immutable):
         return self._place.num_tokens, self._place.num_chars, self._place.finish_reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""
+        """Pickle the options and the tokens; states are linked, and would be pickled by a deep recursion."""
         settings = {field.name: getattr(self._options, field.name) for field in fields(DecodeOptions) if field.init}
         places = reversed([place for place in self._place.back() if place.token_id is not None])
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]

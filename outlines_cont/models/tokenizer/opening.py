@@ -28,7 +28,7 @@ class TokenizerBackend(Protocol):
         """Special ids that the tokenizer puts before a text; empty if it adds none."""
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text, without special tokens; those that are written in it, and markup, are letters.
+        """Encode the start of a text, without special tokens; those in it, and markup, are ordinary characters.
 
         The tokenizer may normalise the text and add a space in front.
         """

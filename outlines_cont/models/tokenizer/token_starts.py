@@ -44,7 +44,7 @@ class TokenStarts:
     def spelling(self, text: bytes) -> NDArray[np.int64]:
         """Return the ids, ascending, that may come where `text` is to be spelled: they are a prefix of it, or it is one of them.
 
-        A token that begins it is among them where tokens can spell what is left. Cost: two look-ups per pair of places in `text`.
+        A token that begins it is among them where tokens can spell what is left. Cost: two look-ups per pair of positions in `text`.
         """
         ends = self._spelled_from(text)
         found = [self._ids[self._beginning_with(text)]]
@@ -69,7 +69,7 @@ class TokenStarts:
         return at < len(self._texts) and self._texts[at].startswith(text)
 
     def _spelled_from(self, text: bytes) -> list[bool]:
-        """Return for every place of `text` whether tokens can spell it from there on, or beyond its end."""
+        """Return for every position of `text` whether tokens can spell it from there on, or beyond its end."""
         spelled = [False] * len(text) + [True]
         for start in range(len(text) - 1, -1, -1):
             spelled[start] = len(self._ids[self._beginning_with(text[start:])]) > 0 or any(
