@@ -1,6 +1,7 @@
-"""`ConversationConstraint`: the token FSM of a conversation and its state, from some token on, until an end of text is sampled.
-
-`UnknownConstraint` stands for one that a file does not hold: only where it began is known.
+"""`ConversationConstraint`: the constraint on a conversation from some token on: a DFA simulation of its token FSM, up to an end of
+text, after which anything is allowed. Only new tokens are read; after a rewind or another change of earlier ones, all are read again.
+`UnknownConstraint` is that of a loaded file: its first token is known, and sampling raises `ConstraintRequired` until it is named
+again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from outlines_cont.policies.constraint import Constraint
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConversationConstraint:
-    """A constraint on the tokens from `start` on. Immutable, so that forks and marks keep theirs.
+    """A constraint on the tokens from `start` on, with the state of its token FSM. Immutable, so that forks and marks share it.
 
     Attributes:
         read: the tokens that were read so far.
@@ -40,18 +41,18 @@ class ConversationConstraint:
 
     @property
     def mask(self) -> TokenSet:
-        """What may be sampled next, ends of text among it where the text is whole."""
+        """The token ids that may be sampled next, with ends of text where the text may end; all after an end of text."""
         if self.state is None:
             return TokenSet.all
         return TokenSet.of_bitmask(self.constraint.token_fsm.bitmask(self.state))
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text so far is one of the language."""
+        """Whether the text since `start` is in the language, or an end of text was read."""
         return self.state is None or self.constraint.token_fsm.is_accepting(self.state)
 
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> ConversationConstraint:
-        """Return the constraint after `token_ids`, all tokens of the conversation, of which it holds those from `start` on.
+        """Return the constraint after `token_ids`, all tokens of the conversation; those from `start` on are constrained.
 
         Raises `fsm.TokenNotAllowed` where a token breaks it.
 
@@ -72,7 +73,7 @@ class ConversationConstraint:
 class UnknownConstraint:
     """A constraint of which only `start`, the index of its first token, is known: nothing may be sampled, anything may be prompted.
 
-    `is_over` is False, because only constraints that still hold are saved.
+    `is_over` is False, because only constraints that have not ended are saved.
     """
 
     start: int

@@ -1,6 +1,8 @@
-"""`Conversation`: one sequence that the user prompts, samples, forks and rewinds step by step, on the engine of its model.
+"""`Conversation`: one sequence that is prompted, sampled, forked, rewound and edited (`drop`) by hand, on the engine of its model.
+Forks and marks share the KV cache; recent logits are kept up to a byte limit, so that going back often costs no forward. A saved file
+keeps of its constraint only where it began.
 
-It has no pieces and no values, which generators make; a file of it does not hold its constraint, only where that began.
+It has no generated spans with values, which generators make.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, 
 
 
 class Mark:
-    """A place in a conversation, after `length` tokens, made by `conversation.mark()`. Forks that are made later know it, too."""
+    """A position in a conversation, after `length` tokens, made by `conversation.mark()`; forks that are made later can use it, too."""
 
     __slots__ = ("__weakref__", "length")
 
@@ -62,7 +64,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """Where a conversation stands; forks and marks share it.
+    """The immutable state of a conversation, which forks and marks share.
 
     Attributes:
         num_pending: how many of the last tokens of `row` were not fed.
@@ -80,8 +82,8 @@ class Conversation:
     """One sequence of a `BatchedExecutor`, made by `executor.create()`.
 
     The order of calls is prompt (any number of times), `executor.infer()`, then sample, fork, rewind, mark, drop, save in
-    any order and any number of times. Logits stay until the conversation itself is prompted, whatever others do. After
-    `rewind`, `rewind_to` and `drop` sampling works at once: what is not known any more is computed on the spot.
+    any order and any number of times. Logits stay until the conversation itself is prompted, whatever other conversations do. After
+    `rewind`, `rewind_to` and `drop` sampling works at once: what is no longer known is computed when needed.
 
     Sampling does not append: `sample` returns an id, and `prompt(id)` appends it; `step` does both.
     """
@@ -152,13 +154,13 @@ class Conversation:
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text obeys the constraint as it stands; True without one. Raises `ConstraintRequired` as `allowed` does."""
+        """Whether the text so far is in the language of the constraint; True without one. Raises `ConstraintRequired` as `allowed` does."""
         constraint = self._open().constraint
         return constraint is None or constraint.is_accepting
 
     @property
     def allowed(self) -> TokenSet:
-        """What the constraint lets follow; all tokens without one.
+        """The token ids that the constraint allows next; all without one.
 
         Raises:
             ConstraintRequired: the conversation was loaded, and its constraint was not named again; see `constrain`.
@@ -170,8 +172,8 @@ class Conversation:
     def state(self) -> SequenceState:
         """The conversation as a value of one row for any generator; keys and values are shared, and it never changes.
 
-        What is only approximate is left out of it, and computed exactly when the state is continued. So is the constraint: one that
-        `executor.create(state)` makes has none until `constrain` is called.
+        Approximate keys and values are left out of it, and computed exactly when the state is continued. The constraint is left out, too:
+        a conversation that `executor.create(state)` makes has none until `constrain` is called.
         """
         with self._pool.lock:
             place = self._open()
@@ -195,9 +197,9 @@ class Conversation:
         """Append text, token ids, or the tokens of a state; nothing is fed before the next `executor.infer()`.
 
         Args:
-            prompt: text (special tokens are put in front of the first one only; in it they are letters, but in
+            prompt: text (special tokens are put in front of the first one only; in it they are characters, but in
                 `Tokens.of(text, special=True)`), ids (one, or any sequence), or a state of one row. An empty conversation takes over
-                the keys, values and logits of a state; what the state has fed is not pending. An empty text or list appends nothing.
+                the keys, values and logits of a state; tokens that are cached there are not pending. An empty text or list appends nothing.
 
         Raises:
             ClosedError: the conversation is closed.
@@ -222,14 +224,14 @@ class Conversation:
                 self._grow(replace(longer, num_start_tokens=start))
 
     def constrain(self, expression: Expression | str | None) -> None:
-        """Let only tokens follow that keep what comes after this place in a language, until an end of text; None lifts it.
+        """Constrain the text after this position to a language, until an end of text is sampled; None lifts the constraint.
 
-        `sample` and `step` obey, `prompt` refuses what breaks it. Forks keep the constraint and their place in it, a rewind
-        goes back in it; one to before its beginning lets it begin there. In a conversation that was loaded while a constraint
-        held, the first call names that one again, and it begins where it began.
+        `sample` and `step` obey, `prompt` refuses what breaks it. Forks keep the constraint and its state, a rewind rewinds it;
+        one to before its beginning makes it begin there. In a conversation that was saved under a constraint,
+        the first call names that one again, and it begins where it began.
 
         Args:
-            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a text stands for itself.
+            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a `str` is a literal.
 
         Raises:
             OptionError: it is neither an expression nor a text.
@@ -261,11 +263,11 @@ class Conversation:
 
         Raises:
             PromptRequired: there is no token.
-            InferenceRequired: a token that is meant was not fed yet.
+            InferenceRequired: one of these tokens was not fed yet.
             IndexError: there is no such token.
 
         Cost: nothing for the last token after `infer`, and for the others that are kept (`kept_logits_bytes` of the executor), each
-        for the time that the text up to it stays; else one forward over the tokens that are meant.
+        as long as the text up to it stays; else one forward over the tokens that are needed.
         """
         with self._pool.lock:
             length = self._checked_length()
@@ -300,7 +302,7 @@ class Conversation:
         Args:
             sampler: `samplers.greedy()` for None, or `samplers.multinomial(...)`.
             mask: the ids that may be drawn; None for all. A constraint is obeyed, too.
-            scores: (V,) to draw from in the place of the logits, for a law of your own.
+            scores: (V,) to draw from instead of the logits, for a distribution of your own.
 
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
@@ -327,15 +329,14 @@ class Conversation:
     def fork(self, n: int, *, same: bool = False) -> list[Conversation]: ...
 
     def fork(self, n: int | None = None, *, same: bool = False) -> Conversation | list[Conversation]:
-        """Return a second conversation that goes on from here, or a list of `n`; all share what was fed, and each may change.
+        """Return a second conversation with the same content, or a list of `n`; all share the KV cache, and each may change by itself.
 
-        Pending tokens, the constraint, the marks and what was only approximate are those of this one. This one stays as it is
-        and goes on beside its forks.
+        Pending tokens, the constraint, the marks and approximate keys and values are those of this one, which is not changed.
 
         Args:
             n: how many, 1 or more, as a list; None for one that is not in a list.
             same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
-                depends on this one's, its place in it, and how often it was forked before.
+                depends on this one's, its position in it, and how often it was forked before.
 
         Raises:
             OptionError: `n` is not an int, 1 or more.
@@ -346,7 +347,7 @@ class Conversation:
         return forks[0] if n is None else forks
 
     def rewind(self, n: int) -> None:
-        """Take back the last `n` tokens, pending ones first. Random numbers go on where they are.
+        """Remove the last `n` tokens, pending ones first. Random numbers are not rewound.
 
         Raises:
             OptionError: `n` is not an int from 0 to the number of tokens. Nothing has changed.
@@ -364,16 +365,16 @@ class Conversation:
                 self._move(place, replace(left, logits=known), max(place.num_pending - count, 0))
 
     def mark(self) -> Mark:
-        """Return a mark of this place, with which `rewind_to` comes back; what was fed here is kept as long as the mark."""
+        """Return a mark of this position for `rewind_to`; its keys, values and logits are kept as long as the mark is."""
         with self._pool.lock:
             mark = Mark(len(self))
             self._marks[mark] = self._open()
             return mark
 
     def rewind_to(self, mark: Mark) -> None:
-        """Return to a mark, whatever has happened since; tokens, keys, values, logits and constraint are those of then.
+        """Restore the tokens, keys, values, logits and constraint of a mark.
 
-        Random numbers go on where they are, so that what is sampled now is not what was sampled then.
+        Random numbers are not rewound, so that what is sampled now may differ from what was sampled then.
 
         Raises:
             OptionError: the mark was made elsewhere.
@@ -388,17 +389,17 @@ class Conversation:
             self._kept.forget_after(num_common(row.token_ids, place.row.token_ids))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
-        """Take out the tokens from index `start` up to `stop`; what follows them moves up.
+        """Remove the tokens from index `start` up to `stop`; those after them move to earlier positions.
 
         Args:
             start, stop: 0 <= start <= stop <= number of tokens.
-            mode: `recompute` feeds what follows once more, and is exact. `shift` turns the keys of what follows to their new
-                positions and feeds nothing but the last token: its deeper layers still remember what was dropped, and
-                `is_approximate` says so.
+            mode: `recompute` feeds what follows once more, and is exact. `shift` rotates the keys of what follows to their new
+                positions (RoPE) and feeds the last token only: an approximation, because deeper layers were computed with what
+                was dropped; `is_approximate` is True then.
 
         Raises:
             OptionError: other indices, or another mode. Nothing has changed.
-            UnsupportedModel: `shift`, and the keys of the model do not turn with their position in the plain way.
+            UnsupportedModel: `shift`, and the model has no plain rotary position embedding.
             fsm.TokenNotAllowed: what is left breaks the constraint.
 
         Cost: nothing now but a copy for `shift`; the next sample or `infer` feeds what is needed.
@@ -428,8 +429,8 @@ class Conversation:
     def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
         """Write the conversation to one file that `executor.load` and `SequenceState.load` read; see `SequenceState.save`.
 
-        Its tokens and its place in the random numbers are kept, with `kv` also keys, values and logits. Marks are not. Of a
-        constraint that still holds only the place where it began is kept: what `executor.load` returns samples nothing until
+        Its tokens and its position in the random numbers are kept, with `kv` also keys, values and logits. Marks are not. Of a
+        constraint that has not ended only the index where it began is kept: what `executor.load` returns samples nothing until
         `constrain` is called once more.
 
         Raises:
@@ -443,7 +444,7 @@ class Conversation:
         save_state(path, state.model, state.rows, state.seed, kv=kv, constrained_from=start)
 
     def close(self) -> None:
-        """Let everything go that no other conversation, mark or state needs. Closing again does nothing."""
+        """Release everything that no other conversation, mark or state needs. Closing again does nothing."""
         with self._pool.lock:
             self._place = None
             self._marks.clear()
@@ -459,7 +460,7 @@ class Conversation:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _open(self) -> _Place:
-        """Return where an open conversation stands."""
+        """Return the state of an open conversation; `ClosedError` for a closed one."""
         if self._place is None:
             raise ClosedError(
                 "expected an open conversation, got one after `close()`. Make one with `executor.create()`."
@@ -478,7 +479,7 @@ class Conversation:
         return fork
 
     def _keep(self, index: int, logits: torch.Tensor) -> None:
-        """Keep the logits before token `index`, where they are exact."""
+        """Keep the logits before token `index`, if they are exact."""
         first = self._open().approximate_from
         if first is None or index <= first:
             self._kept.put(index, logits)
@@ -569,7 +570,7 @@ class Conversation:
         return token_ids
 
     def _grow(self, row: StateRow) -> None:
-        """Take a row that is this one and more at its end; a change of its last tokens counts as new, too."""
+        """Replace the row by a longer one; `ContextLengthError` where it exceeds the context."""
         place, limit = self._open(), self._pool.model.context_length
         if limit is not None and len(row.token_ids) > limit:
             raise ContextLengthError(
@@ -582,7 +583,7 @@ class Conversation:
             self._move(place, row, place.num_pending + len(row.token_ids) - len(place.row.token_ids))
 
     def _move(self, place: _Place, row: StateRow, num_pending: int, dropped: tuple[int, int] = (0, 0)) -> None:
-        """Take another row, if the constraint of `place` allows it; the tokens between the indices `dropped` are not in it any more."""
+        """Replace the row, if the constraint of `place` allows it; the tokens between the indices `dropped` were removed from it."""
         constraint, first = place.constraint, place.approximate_from
         if constraint is not None:
             start = constraint.start - max(min(constraint.start, dropped[1]) - dropped[0], 0)
@@ -594,7 +595,7 @@ class Conversation:
 
 
 def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
-    """Feed what is lacking, so that the logits after the last token of each conversation are known; see `engine.prefill.prefilled`."""
+    """Feed what is missing, so that the logits after the last token of each conversation are known; see `engine.prefill.prefilled`."""
     lacking = [conversation for conversation in conversations if is_lacking(conversation._open().row)]
     rows = pool.model.prefilled([conversation._open().row for conversation in lacking], meter)
     for conversation, row in zip(lacking, rows, strict=True):
@@ -662,7 +663,7 @@ def only_row(state: SequenceState) -> StateRow:
 
 
 def _without(row: StateRow, start: int, stop: int) -> StateRow:
-    """Return the row without some tokens, with the keys and values of those before them; those after them are given text."""
+    """Return the row without some tokens, with the keys and values of those before them; those after them become appended tokens."""
     head, rest = kept_tokens(row, start), tail_tokens(row, stop, len(row.token_ids))
     return replace(
         head,

@@ -1,4 +1,7 @@
-"""`draw_tokens`: draws one token for each of several rows, from the logits after them or from scores that are given in their place."""
+"""`draw_tokens`: draws one token per row from its logits, or from given scores, under its mask, as one batch with the random stream of
+each row. Log-probabilities by the model and as drawn are returned with it. Where one row cannot be drawn, nothing is: `DeadEnd` (no
+allowed token has a probability) or `InvalidLogits`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _SCORES = torch.float32, torch.float64
 class Drawn:
     """A token that was drawn for a row: its log-probability by the model and that with which it was drawn.
 
-    `stream` says where the random numbers of the row go on, `mirostat` whether that warper took part.
+    `stream` is the random stream of the row after the draw, `mirostat` whether that warper took part.
     """
 
     token_id: int
@@ -59,9 +62,9 @@ def draw_tokens(
     sampler: Sampler,
     scores: torch.Tensor | None,
 ) -> list[Drawn]:
-    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows stay as they are.
+    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows are not changed.
 
-    `scores` are (R, V) to draw from in the place of their logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
+    `scores` are (R, V) to draw from instead of their logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
     `DeadEnd` where nothing can be drawn for one of the rows.
     """
     logits = torch.stack([row.logits for row in rows if row.logits is not None])

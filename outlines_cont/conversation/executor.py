@@ -1,6 +1,6 @@
-"""`BatchedExecutor`: many conversations on one model, whose pending tokens run together, after the class of that name in LLamaSharp.
-
-Embeddings and images as prompts are left out.
+"""`BatchedExecutor`: many conversations on one model: `infer` feeds the pending tokens of all of them in common batches, `sample` and
+`step` draw for several at once. Modelled on LLamaSharp's class of that name, without embeddings and images as prompts. A model that
+does not support left-padded batches takes a forward per conversation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 
 class BatchedExecutor:
-    """Conversations that run together on one model.
+    """Conversations that run together on one model, with the random seed and the lock that they share.
 
-    `create` a conversation, `prompt` it, `infer` for all, `sample`. A conversation lives as long as somebody holds it; closed
-    or dropped, its keys and values are freed unless another one shares them. Threads may use one executor: calls wait for
+    `create` a conversation, `prompt` it, `infer` for all, `sample`. Conversations are referenced weakly; when one is
+    closed or dropped, its keys and values are freed unless another one shares them. Threads may use one executor: calls wait for
     each other.
     """
 
@@ -41,7 +41,7 @@ class BatchedExecutor:
             model: what `models.transformers` or `models.from_transformers` has made.
             seed: of the random numbers of all conversations that name none; None draws one.
             kept_logits_bytes: how many bytes of logits of earlier tokens each conversation keeps, so that `rewind` and `logits` of these
-                cost no forward; the oldest go first. 32 MiB by default: 64 places of a vocabulary of 131,072 tokens.
+                cost no forward; the oldest go first. 32 MiB by default: 64 positions with a vocabulary of 131,072 tokens.
 
         Raises:
             OptionError: `seed` is not a seed, `kept_logits_bytes` is not an int, 0 or more, or `model` is not of `outlines_cont.models`.
@@ -62,7 +62,7 @@ class BatchedExecutor:
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held during every call; hold it to make several calls as one."""
+        """A re-entrant lock, taken by every call; take it to make several calls as one."""
         return self._pool.lock
 
     @property
@@ -78,7 +78,7 @@ class BatchedExecutor:
 
     @property
     def num_pending(self) -> int:
-        """How many tokens the next `infer` has to feed, those aside that must be computed again."""
+        """How many tokens the next `infer` has to feed, without those that must be computed again."""
         return sum(conversation.num_pending for conversation in self.conversations)
 
     @property
@@ -100,8 +100,8 @@ class BatchedExecutor:
         """Return a new conversation.
 
         Args:
-            prompt: what it begins with, as `conversation.prompt` takes it; None for nothing. A state holds no constraint, not
-                even that of a conversation that it was taken from: call `constrain` for what is to follow.
+            prompt: what it begins with, as `conversation.prompt` takes it; None for nothing. A state has no constraint, not
+                even that of a conversation that it was taken from: call `constrain` for the text that follows.
             seed: of its random numbers. None takes a stream of the executor's seed that no other conversation has, which is
                 the same in every run that makes conversations in the same order.
 
@@ -124,7 +124,7 @@ class BatchedExecutor:
             KVBudgetError: one conversation alone needs more than the budget of the model. All are as they were; others can
                 run after that one was closed or rewound.
 
-        Cost: that of steps of the engine of the model (`engine_of`), whose `max_batch_tokens` holds: one forward where the
+        Cost: that of steps of the engine of the model (`engine_of`), limited by its `max_batch_tokens`: one forward where the
         pending parts are equally long and few. A model whose rows cannot run in one batch takes one per conversation.
         """
         with self.lock:
@@ -141,9 +141,9 @@ class BatchedExecutor:
         mask: TokenSet | None = None,
         scores: torch.Tensor | None = None,
     ) -> list[int]:
-        """Draw a token for each conversation, all at once; see `Conversation.sample`. Where one cannot, none is drawn.
+        """Draw a token for each conversation, all at once; see `Conversation.sample`. If one cannot be drawn, none is.
 
-        `mask` is for all of them; `scores` are (R, V), one line per conversation.
+        `mask` is for all of them; `scores` are (R, V), one row per conversation.
         """
         return draw_each(self._pool, conversations, sampler, mask, scores, append=False)
 
@@ -161,16 +161,16 @@ class BatchedExecutor:
             return draw_each(self._pool, chosen, sampler, mask, scores, append=True)
 
     def load(self, path: str | os.PathLike[str]) -> Conversation:
-        """Return a new conversation that goes on where the one that was saved stood, random numbers included.
+        """Return a new conversation that continues a saved one, random numbers included.
 
-        No file can hold an expression. If a constraint held when it was saved, `sample`, `step`, `allowed` and `is_accepting`
+        Expressions are not saved. If the conversation was saved under a constraint, `sample`, `step`, `allowed` and `is_accepting`
         raise `ConstraintRequired` until `constrain(expression)` names it again, which then reads the text from where it
         began, or `constrain(None)` lifts it.
 
         Raises:
             StateFileError: the file is missing, cut, altered, or something else.
             StateMismatch: it belongs to another model or tokenizer.
-            OptionError: it holds several rows; load those with `SequenceState.load`.
+            OptionError: it has several rows; load those with `SequenceState.load`.
             ClosedError: the executor is closed.
         """
         return Conversation.load(self._pool, path)

@@ -1,7 +1,6 @@
-"""`guide`: classifier-free guidance over two conversations or states, step by step; a call of a generator takes `Guidance` instead.
-
-The next token is drawn from `guided_logits`: with a scale of 1 the positive context alone counts, with a larger one the negative
-context is avoided. Both contexts get the token.
+"""`guide`: classifier-free guidance step by step over two conversations or states: the next token is drawn from log p(negative) + scale
+* (log p(positive) - log p(negative)), and appended to both. Scale 1 is the positive context alone, a larger one avoids the negative. In
+a call of a generator, `Guidance` does the same.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from outlines_cont.state.sequence_state import SequenceState
 
 
 class GuidedConversation:
-    """Two conversations that advance together. Make one with `guide`.
+    """Two conversations that get the same tokens, drawn by classifier-free guidance. Make one with `guide`.
 
     Attributes:
-        positive: what is written, and whose random numbers and constraint count.
-        negative: what is avoided.
-        scale: how much.
+        positive: the context to follow; its random numbers and its constraint are used.
+        negative: the context to avoid, or to weaken.
+        scale: the weight of their difference; 0 is the negative context alone, 1 the positive.
     """
 
     def __init__(self, positive: Conversation, negative: Conversation, scale: float) -> None:
@@ -44,7 +43,7 @@ class GuidedConversation:
             feed(self._pool, [self.positive, self.negative])
 
     def scores(self) -> torch.Tensor:
-        """Return (V,) what the next token is drawn from; its softmax is the guided distribution.
+        """Return the (V,) logits from which the next token is drawn; their softmax is the guided distribution.
 
         Minus infinity where the positive context has it. Where only the negative one has it the log-probability is the
         positive's.
@@ -99,9 +98,9 @@ def guide(
     """Return two contexts that are to be continued together.
 
     Args:
-        positive: a conversation, which will be prompted with what is sampled, or a state, which stays as it is.
+        positive: a conversation, which will be prompted with what is sampled, or a state, which is not changed.
         negative: the same, of the same model; two conversations belong to one executor.
-        scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what the negative one would say.
+        scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what is likely in the negative one.
 
     Raises:
         OptionError: `scale` is not a finite number, both are the same conversation, or their executors differ.

@@ -1,4 +1,6 @@
-"""`ConversationPool`: what the conversations of one executor have in common: the model, a lock, and which of them are open."""
+"""`ConversationPool`: the state that the conversations of one executor share: model, seed, options, a re-entrant lock, and the open
+conversations by number, referenced weakly.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from outlines_cont.interfaces import LanguageModel
 
 @dataclass(slots=True, eq=False)
 class ConversationPool:
-    """What the conversations of one executor have in common; its options are those of `BatchedExecutor`.
+    """The state that the conversations of one executor share; its options are those of `BatchedExecutor`.
 
     Attributes:
-        lock: held while a conversation is read or changed; the same thread may take it again.
+        lock: taken while a conversation is read or changed; it is re-entrant.
         numbers: the numbers of conversations to come.
-        conversations: the open conversations by number, held weakly.
+        conversations: the open conversations by number, referenced weakly.
     """
 
     model: LanguageModel

@@ -1,7 +1,9 @@
-"""`Rotary`: rotary position embedding of keys, by which tokens move to other positions without being fed again.
+"""`Rotary`: moves cached tokens to other positions without feeding them again, by rotating their keys (RoPE); for `drop(mode="shift")`,
+where it is an approximation: values, and what deeper layers computed from removed tokens, stay. Other position embeddings raise
+`UnsupportedModel`.
 
-Only plain rotary embeddings (Su et al. 2021, arXiv:2104.09864, in the form that turns the two halves of a head) are taken, and a
-probe must find that the keys of every layer turn so. A rotation per layer type, rotations that change with the length of the text,
+Only plain rotary embeddings (Su et al. 2021, arXiv:2104.09864, in the form that rotates the two halves of a head) are accepted, and a
+probe must find that the keys of every layer rotate so. A rotation per layer type, rotations that change with the length of the text,
 interleaved or partial ones, and compressed keys are refused.
 """
 
@@ -25,13 +27,13 @@ _ADVICE = 'Use `mode="recompute"`, which is exact for every model.'
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotary:
-    """The rotation of one model: by how much each pair of a key turns per position, in radians; (D / 2,) float64 on the CPU."""
+    """The rotation of one model: the angle of each pair of a key per position, in radians; (D / 2,) float64 on the CPU."""
 
     frequencies: torch.Tensor
 
     @classmethod
     def of_model(cls, model: LanguageModel) -> Rotary:
-        """Return the rotation of `model`, found by a probe that runs once; `UnsupportedModel` where its keys do not turn so."""
+        """Return the rotation of `model`, verified by a probe that runs once; `UnsupportedModel` where its keys do not rotate so."""
         if "rotary" not in model.memo:
             found = _find(model)
             if isinstance(found, Rotary):
@@ -50,7 +52,7 @@ class Rotary:
         return keys * cos + torch.cat((-second, first), dim=-1) * sin
 
     def closed_up(self, kv: RowKV, start: int, stop: int, model: LanguageModel) -> RowKV:
-        """Return the keys and values without the tokens from `start` to `stop`: what follows moves up, its values as they are.
+        """Return the keys and values without the tokens from `start` to `stop`: what follows moves up, its values unchanged.
 
         Cost: a copy of the keys and values from `stop` on; what is before `start` is shared.
         """
@@ -62,7 +64,7 @@ class Rotary:
 
 
 def _find(model: LanguageModel) -> Rotary | str:
-    """Return the one rotation that the model names, or what is in the way."""
+    """Return the one rotation in the model's modules, or why there is none that can be used."""
     network: Any = getattr(model, "hugging_face", None)
     if network is None or model.is_recurrent:
         return f"the cache of {model!r} is not one of keys and values"
@@ -76,7 +78,7 @@ def _find(model: LanguageModel) -> Rotary | str:
 
 
 def _probed(model: LanguageModel, rotary: Rotary) -> Rotary | str:
-    """Return `rotary` if the same tokens at other positions have the same keys turned by it, or what is in the way."""
+    """Return `rotary` if the keys of tokens at other positions are the same, rotated by it; else why it cannot be used."""
     ids = torch.randint(model.vocab_size, (1, _PROBE_TOKENS), generator=torch.Generator().manual_seed(0))
     pairs = zip(_keys(model, ids, 0), _keys(model, ids, _PROBE_SHIFT), strict=True)
     for index, (here, there) in enumerate(pairs):

@@ -1,7 +1,8 @@
-"""`CompletionTree`: a binary tree of completions of one prompt, which part at even distances; all leaves run as one batch.
+"""`CompletionTree`: a binary tree of completions of one prompt: after each `every` tokens every leaf is replaced by two forks of
+itself. All leaves run as one batch, and share the KV cache of common prefixes. At most 1,024 leaves; ends of text are not sampled, so
+all leaves have the same number of tokens.
 
-It is the tree of LLamaSharp's fork example: every leaf becomes two forks of itself after each `every` tokens. A parent and its
-forks hold what they have in common once. Ends of text are not sampled, so all leaves have the same number of tokens.
+It is the tree of LLamaSharp's fork example.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _MAX_LEAVES = 1024
 
 @dataclass(slots=True, eq=False)
 class TreeNode:
-    """A stretch of text between two forks.
+    """A node of the tree: the run of tokens between two forks, and its text.
 
     Attributes:
-        path: which fork was taken at each parting, 0 or 1; empty at the root.
-        text: what the ids spell; a character that a parting cuts belongs to the nodes after it.
+        path: which fork was taken at each branching, 0 or 1; empty at the root.
+        text: what the ids spell; a character that a branching cuts belongs to the nodes after it.
         children: two, or none for a leaf.
     """
 
@@ -46,11 +47,11 @@ class _Leaf:
 
 
 class CompletionTree:
-    """A tree that grows one token per leaf and step.
+    """A binary tree of completions that grows by one token per leaf and step.
 
     Attributes:
         prompt: the text at the root.
-        root: the first stretch after it.
+        root: the first node after it.
         num_sampled: tokens that were sampled so far, over all leaves.
     """
 
@@ -68,13 +69,13 @@ class CompletionTree:
         """Plan a tree; nothing runs before `grow`.
 
         Args:
-            model: what writes.
-            prompt: where all completions begin.
+            model: the language model.
+            prompt: the text with which all completions begin.
             depth: tokens of each completion.
-            every: tokens between two partings.
+            every: tokens between two branchings.
             seed: of the random numbers. Each leaf draws those of its path alone, so it is the text of a run of its own.
             sampler: `multinomial()` for None.
-            distinct: let twins begin with different tokens.
+            distinct: make the two forks of a leaf begin with different tokens.
 
         Raises:
             OptionError: `depth` or `every` is not an int, 1 or more, or there would be more than 1,024 leaves.
@@ -102,7 +103,7 @@ class CompletionTree:
 
     @property
     def leaves(self) -> list[TreeNode]:
-        """The ends of the tree as it stands, in order."""
+        """The present leaves of the tree, in order."""
         found, below = [], [self.root]
         while below:
             node = below.pop()
@@ -165,7 +166,7 @@ class CompletionTree:
 
 
 def _twins(leaf: _Leaf) -> list[_Leaf]:
-    """Return two forks of a leaf, which ends."""
+    """Return two forks of a leaf, whose conversation is closed."""
     leaf.node.children = [TreeNode((*leaf.node.path, turn)) for turn in range(2)]
     twins = [_Leaf(leaf.conversation.fork(), node, leaf.decoder) for node in leaf.node.children]
     leaf.conversation.close()

@@ -1,6 +1,5 @@
-"""Pictures of a `CompletionTree`: text with box characters, SVG, and HTML.
-
-What a model writes is shown, never obeyed: control characters are replaced, and markup is escaped.
+"""`to_text`, `to_svg`, `to_html`: a `CompletionTree` as text with box characters, as an SVG picture, and as nested HTML lists. What a
+model writes is escaped, and its control characters are replaced.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _list(nodes: list[TreeNode]) -> str:
 
 
 def _draw(node: TreeNode, level: int, top: int, parts: list[str]) -> tuple[int, int]:
-    """Draw a node and what is below it; return the line that it stands on, and where the next one may begin."""
+    """Draw a node and what is below it; return the vertical position of its centre, and where the next node may begin."""
     lines = textwrap.wrap(shown(node.text), _WRAP, drop_whitespace=False, replace_whitespace=False) or [""]
     needed = len(lines) * _LINE + _GAP
     places, bottom = [], top

@@ -1,4 +1,6 @@
-"""`Closing`: base class of streams, a context manager that ends their work, synchronous and asynchronous."""
+"""`Closing`: base class of streams: a context manager, synchronous and asynchronous, that calls `close` when its block ends. The
+asynchronous form closes in another thread, so that the event loop is not blocked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`StreamEvent`: the difference of one row to the event before: text, tokens, log-probabilities, finish reason; `OpenCall`: a tool call."""
+"""`StreamEvent`: the changes of one row since its last event: text, tokens with log-probabilities, retractions, finish reason, error,
+value, counters of drafts. `OpenCall`: a tool call of a chat that is being written, with the new text of its arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ Alternatives = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call, from its name on.
+    """A tool call that is being written, from the moment when its name is complete.
 
     Attributes:
         index: its number among those of the reply, from 0.
-        id: that which `ToolCall.id` will be.
+        id: the later `ToolCall.id`.
         name: of the tool.
-        text: what is new of its arguments, as JSON; all texts of a call, joined, are its arguments.
-        arguments: the arguments so far, by name; with the types of the tool, as far as they are whole, and strings as far as they go.
-        is_whole: whether the arguments have come to their end.
+        text: the new text of its arguments, as JSON; all texts of a call, joined, are its arguments.
+        arguments: the arguments so far, by name, with the types of the tool: complete ones, and strings that are still being written.
+        is_whole: whether the arguments are complete.
     """
 
     index: int
@@ -32,28 +34,28 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
-    """What is new in one row.
+    """The changes of one row since its last event.
 
-    First take back what `retract` and `retract_tokens` say, then append. All texts of a row, joined like that, are the text of its
-    piece, and all ids its tokens. Without `retract=True` nothing is ever taken back: text and ids come when they are certain.
+    First remove `retract` characters and `retract_tokens` tokens from the end, then append. Applied in order, the events of a row give the
+    text and the tokens of its generated span. Without `retract=True` nothing is ever removed: text and ids come when they are final.
 
     Attributes:
         batch, sample: the row.
         text: new text, whole characters; it may come before the token that it ends in.
         token_ids: new tokens; each comes once. An end-of-text token is not among them.
         logprobs: theirs, natural logarithms by the model itself (no mask, temperature 1).
-        top: for each of them the most probable tokens at its place, as many as were asked for; empty for forced tokens, and where
-            none were asked for.
-        retract: how many characters at the end of what was shown are taken back.
-        retract_tokens: how many tokens are.
-        finish_reason: at the end of the piece why it has ended, see `SequenceState.finish_reasons`; empty before.
-        stop: the stop text or the stop token that has ended it; None where none has.
+        top: for each of them the most probable tokens at its position, as many as were requested; empty for forced tokens, and where
+            none were requested.
+        retract: how many characters at the end of the text so far are removed.
+        retract_tokens: how many tokens at the end are removed.
+        finish_reason: at the end of the generated span why it ended, see `SequenceState.finish_reasons`; empty before.
+        stop: the stop text or the stop token that ended it; None where neither did.
         error: what the row has failed with.
         value: with `partial=True` the value so far, at the end the final one; the same object as before where it is equal. None where
             there is none yet.
-        call: in a conversation with tools, what is new in a tool call; its text is not part of `text`. See `Chat.stream`.
-        proposed_tokens, accepted_tokens, saved_forwards: what the draft of the row has guessed since the event before, how much of that
-            was right, and how many forwards the row has not needed for it; see `Meter`. 0 without a draft.
+        call: in a chat with tools, the change of a tool call; its text is not part of `text`. See `Chat.stream`.
+        proposed_tokens, accepted_tokens, saved_forwards: how many tokens the draft of the row has guessed since the last event, how
+            many of these were right, and how many forwards that has saved the row; see `Meter`. 0 without a draft.
     """
 
     batch: int

@@ -1,4 +1,7 @@
-"""Incremental detokenization of a row of the engine: `CertainFeed` yields what is final, `EarlyFeed` all text at once, with retractions."""
+"""`CertainFeed`, `EarlyFeed`: incremental detokenization of a running row of the engine. The first returns text and tokens when they
+are final; the second all text at once, and retractions where the row was rewound. Both return whole characters only; invalid UTF-8
+becomes U+FFFD.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from outlines_cont.streams.text_decoder import TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The changes of a row: characters and tokens to take back, then new text, and the indices of new tokens, from `start` to `stop`."""
+    """The changes of a row: characters and tokens to remove, then new text, and the indices of new tokens, from `start` to `stop`."""
 
     text: str
     start: int
@@ -25,16 +28,16 @@ class News:
 
 
 class Feed(Protocol):
-    """Gives the changes of a row between two steps."""
+    """Returns the changes of a row between two steps."""
 
     def pull(self, row: Row) -> News:
         """Return the changes since the last call."""
 
 
 class CertainFeed:
-    """Whole characters that will not be taken back; joined, the texts are the piece.
+    """Whole characters that are final; joined, they are the text of the generated span.
 
-    It is made at the beginning of a piece, whose row holds its text from then on; see `Row.hold`.
+    Make it when generation begins; from then on the row reports what is final, see `Row.hold`.
     """
 
     def __init__(self, row: Row) -> None:
@@ -62,7 +65,7 @@ class CertainFeed:
 
 
 class EarlyFeed:
-    """Whole characters as soon as they are written; what turns out to be wrong is taken back later."""
+    """Whole characters as soon as they are written; what a rewind removes is retracted later."""
 
     def __init__(self, row: Row) -> None:
         self._start = row.text.begin
@@ -75,7 +78,7 @@ class EarlyFeed:
         row.tokens.low_water = row.piece_start
 
     def pull(self, row: Row) -> News:
-        """Return the changes. Cost: the tokens that are new or were taken back."""
+        """Return the changes. Cost: the tokens that are new or were removed."""
         if self._is_over:
             return News("", 0, 0)
         low = max(row.tokens.low_water - row.piece_start, 0)

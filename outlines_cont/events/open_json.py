@@ -1,4 +1,7 @@
-"""`OpenJSON`: an incremental JSON scanner that knows which values are complete and which objects, arrays and strings are open."""
+"""`OpenJSON`: an incremental JSON scanner: one pass over text that grows, with a stack of the objects and arrays that are open, and for
+each the extents of its complete members. It does not check that the text is well-formed; a number is complete only when something
+follows it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class OpenContainer:
     """An object or an array (`opening` is `{` or `[`) that is still being written.
 
     Attributes:
-        members: what is complete in it: the key (None in an array), and where the text of its value begins and ends.
+        members: the complete members: the key (None in an array), and where the text of the value begins and ends.
         key: in an object, the key of the member that is being written; None before the key is complete.
     """
 
@@ -32,13 +35,13 @@ class OpenContainer:
         return self.opening == "{" and self.key is None
 
     def close_member(self, start: int, stop: int) -> None:
-        """Take the end of a member's value."""
+        """Record a member whose value is complete."""
         self.members.append((self.key, start, stop))
         self.key = None
 
 
 class OpenJSON:
-    """A JSON text that grows at its end. Whether it is well-formed is not checked.
+    """A scanner of JSON text that grows at its end. Whether it is well-formed is not checked.
 
     A number is complete when something follows it, since `12` may yet become `128`.
 
@@ -55,7 +58,7 @@ class OpenJSON:
         self.push(text)
 
     def push(self, text: str) -> None:
-        """Take more text. Cost: its length."""
+        """Scan more text. Cost: its length."""
         self.text += text
         while self._at < len(self.text):
             if self._start is not None and self._is_string:

@@ -1,8 +1,10 @@
-"""`PartialType`: validates the complete parts of unfinished JSON against a pydantic type, by walking its core schema.
+"""`PartialType`: what of unfinished JSON can be shown as a value of a pydantic type, by walking the type's core schema. Complete parts
+are validated by pydantic, each by itself; those that fail are `MISSING`. Validators of a whole model or container run when it is
+complete.
 
-While they are open, models, typed dicts, dicts, lists, tuples and sets show what is complete in them, and strings of text fields what
-was written so far. Of a union that is shown which only one of its types can be. Dataclasses show once every field that must be there
-is. Anything else comes when it is complete. Validators of a whole model or container run when it is complete.
+While they are open, models, typed dicts, dicts, lists, tuples and sets show their complete members, and strings of text fields what was
+written so far. An open value of a union is shown once only one of its types is possible. Dataclasses are shown once every required
+field is there. Any other value is shown when it is complete.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ class PartialShape:
 
 @dataclass(eq=False)
 class _Source:
-    """Where a core schema stands: what it may refer to, and the types that were made of its parts."""
+    """The context of a core schema: the definitions that it may refer to, and a cache of the types made of its parts."""
 
     definitions: Mapping[str, Any]
     types: dict[tuple[int, int], PartialType] = field(default_factory=dict)
 
 
 class PartialType:
-    """A type, or a part of one; `shown` maps a value, complete or not, to what is shown of it."""
+    """A pydantic type, or a part of one, for values that are incomplete; `shown` maps a value to what is shown of it."""
 
     def __init__(self, schema: Any, source: _Source, config: Any = None) -> None:
         self._schema, self._source, self._config = schema, source, config
@@ -66,7 +68,7 @@ class PartialType:
 
     @staticmethod
     def of(kind: Any, shown: Callable[[Any], Any] | None = None) -> PartialType:
-        """Return a type of pydantic, or `Any` for all JSON, as one that can be asked. Cost: that of a `TypeAdapter`."""
+        """Return a type of pydantic, or `Any` for all JSON, as a `PartialType`. Cost: that of a `TypeAdapter`."""
         schema: Any = TypeAdapter(kind).core_schema
         definitions: dict[str, Any] = {}
         if schema["type"] == "definitions":
@@ -84,7 +86,7 @@ class PartialType:
             return MISSING
 
     def open_text(self, text: str) -> Any:
-        """Return the value of a string that is being written; MISSING unless the type takes text, and this text."""
+        """Return the value of a string that is being written; MISSING unless the type accepts strings, and this one."""
         for part in self._texts:
             value = part.closed(json.dumps(text))
             if value is not MISSING:
@@ -92,7 +94,7 @@ class PartialType:
         return MISSING
 
     def shapes(self, opening: str) -> list[PartialShape]:
-        """Return the readings of an object (`{`) or an array (`[`) that is being written."""
+        """Return the possible interpretations of an object (`{`) or an array (`[`) that is being written."""
         return self._shapes[opening]
 
     @cached_property
@@ -233,7 +235,7 @@ def _declared_first(names: Iterable[str], fields: dict[str, Any]) -> dict[str, A
 
 
 def _inside(schema: Any) -> Any:
-    """Return a schema without what stands around it."""
+    """Return a schema without defaults, nullability and validator functions around it."""
     while schema["type"] in _AROUND:
         schema = schema["schema"]
     return schema

@@ -1,4 +1,7 @@
-"""`PartialValue`: partial JSON parsing: the value so far of unfinished JSON, such as a model with the fields that are complete."""
+"""`PartialValue`: partial JSON parsing: the value so far of JSON that is being written, as a type of pydantic (such as a model with the
+fields that are complete), by `OpenJSON` and `PartialType`. Parts that fail validation are left out; after text was taken back, all of
+it is scanned again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class PartialValue:
     """The value so far of one row, of type `kind`.
 
     Invariants: a complete part is validated by itself, once, and appears in every later value. A part that fails is left out. A
-    string of a text field grows; a number appears when something follows it.
+    string of a text field grows; a number appears once something follows it.
     """
 
     def __init__(self, kind: PartialType) -> None:
@@ -27,25 +30,25 @@ class PartialValue:
         self._was_taken_back = False  # since the value was read last
 
     def push(self, text: str) -> None:
-        """Take more text. Cost: its length."""
+        """Add text at the end. Cost: its length."""
         self._json.push(text)
 
     def take_back(self, count: int) -> None:
-        """Take the last characters back. Cost: the length of all text, which is read again."""
+        """Remove the last `count` characters. Cost: the length of all text, which is scanned again."""
         if count:
             self._begin(self._json.text[:-count])
             self._was_taken_back = True
 
     @property
     def is_whole(self) -> bool:
-        """Whether the text has come to the end of the value; a number has not before something follows it."""
+        """Whether the value is complete; a number is once something follows it."""
         return bool(self._json.open[0].members)
 
     @property
     def value(self) -> Any:
-        """The value so far, or `MISSING`; the same object as long as it is equal. Where the whole is not valid, it stays what it was.
+        """The value so far, or `MISSING`; the same object as long as it is equal. An invalid complete value does not change it.
 
-        Cost: the members that have become complete, each validated alone, and again with what it stands in, where that has become complete;
+        Cost: the members that have become complete, each validated alone, and again with its container, where that has become complete;
         a copy of the members of every container that is open; the string that is open.
         """
         found = self._read()
@@ -55,7 +58,7 @@ class PartialValue:
         return self._value
 
     def close(self, value: Any) -> Any:
-        """Take the final value, and return it; the last value so far, where that is equal."""
+        """Set the final value and return it; where the last value so far is equal, that object is returned."""
         self._take(value)
         return self._value
 
@@ -71,7 +74,7 @@ class PartialValue:
         self._readings = [_Readings(self._json.open[0], [_Reading(whole)])]
 
     def _read(self) -> Any:
-        """Return the value so far: down to what is open, and up again with the values."""
+        """Return the value so far: go down the open containers, then build the values from the innermost outwards."""
         path: list[tuple[_Reading, OpenContainer]] = []
         kind: PartialType | None = self._kind
         del self._readings[len(self._json.open) :]
@@ -140,7 +143,7 @@ class _Readings:
     num_read: int = 0
 
     def read(self, text: str) -> _Reading | None:
-        """Read the members that are new; return what the container is, None as long as it can be several things, or nothing."""
+        """Read the new members; return the interpretation of the container, None while several are possible, or none is."""
         for number, (key, start, stop) in enumerate(self.container.members[self.num_read :], self.num_read):
             for reading in self.readings:
                 reading.take(number if self.container.opening == "[" else key, text[start:stop])

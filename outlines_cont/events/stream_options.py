@@ -1,4 +1,6 @@
-"""`StreamOptions`: the checked options of a stream: events, top log-probabilities, retraction, partial values."""
+"""`StreamOptions`: the checked options of a stream: events, top log-probabilities (1,000 at most), retractions, partial values.
+`check_streamed` refuses samplers whose text is known only at the end: beam search and best-of-n.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ class StreamOptions:
     """The options of a stream.
 
     Attributes:
-        events: as events, instead of texts.
-        top: how many of the most probable tokens an event has for each token.
-        retract: show text that may yet be taken back, and take it back.
-        partial: show the value so far.
+        events: yield events instead of texts.
+        top: how many of the most probable tokens an event reports for each token.
+        retract: yield text before it is final, and retractions.
+        partial: report the value so far.
     """
 
     events: bool = False
@@ -31,7 +33,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, events: bool, top: int, retract: bool, partial: bool = False) -> Self:
-        """Check what was given.
+        """Return the options, checked.
 
         Raises:
             OptionError: a value is out of its range, or needs events.
@@ -46,7 +48,7 @@ class StreamOptions:
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:
-    """Raise `OptionError` for a search, whose text is only known at its end."""
+    """Raise `OptionError` for beam search and best-of-n, whose text is known only at the end."""
     if isinstance(sampler, BeamSearch | BestOf):
         raise OptionError(
             "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "

@@ -1,4 +1,6 @@
-"""KV cache: buffers that rows share copy-on-write, the ragged batch that grows during a run, prefix sharing, and the prefix cache."""
+"""KV cache: contiguous growing buffers that rows share copy-on-write, the ragged decode batch, attention over shared prefixes, the
+prefix cache (a radix tree), and snapshots for recurrent models.
+"""
 
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.dynamic_cache import from_dynamic_cache, to_dynamic_cache

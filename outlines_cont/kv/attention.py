@@ -1,12 +1,14 @@
-"""Attention over prefixes that rows share: each part is attended to by itself, and merged by the logarithm of its sum of exponentials.
+"""`prefix_attention`: attention over prefixes that rows share (Hydragen, cascade attention), as an attention function of transformers:
+each shared segment is read by one call with the queries of all its rows, and the parts are merged exactly by their log-sum-exp. Without
+shared segments it is "sdpa"; kernels of PyTorch are used where they fit (CPU; CUDA except float64 and grouped heads), else matrix
+products.
 
-A row attends to some shared segments and to its own tail. For every segment the queries of all rows that share it are
-folded into one call, so that its keys and values are read once; the softmax over everything is then put together from the
-parts (as in Juravsky et al. 2024, "Hydragen"; the merge is that of Milakov and Gimelshein 2018, "Online normalizer
-calculation for softmax").
+A row attends to some shared segments and to its own tail. For every segment the queries of all rows that share it are folded into one
+call, so that its keys and values are read once; the softmax over everything is then put together from the parts (as in Juravsky et al.
+2024, "Hydragen"; the merge is that of Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
 
-The cache hands the segments over as an attribute of the key tensor. What a model does with that tensor before it calls its
-attention function cannot be known, so every call is counted, and the batch checks the count after the forward.
+The cache passes the segments as an attribute of the key tensor. A model may change that tensor before it calls its attention function,
+so every call is counted, and the batch checks the count after the forward.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ class Queries:
     """Which rows of the batch attend to which rows of a segment.
 
     Attributes:
-        gather: (b * s,) int64, the batch rows by segment row, padded by repeating; None where batch row i belongs to segment row i // s.
+        gather: (b * s,) int64, the batch rows of each segment row, padded by repeats; None: batch row i belongs to segment row i // s.
         rows: (n,) int64, the batch rows that attend to the segment; None for all, in order.
-        places: (n,) int64, their places in `gather`.
+        places: (n,) int64, their indices in `gather`.
     """
 
     gather: torch.Tensor | None = None
@@ -103,7 +105,7 @@ def attend(
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return 0 where `visible` (B, 1, Q, K) bool is true and minus infinity elsewhere.
 
-    Its lines begin where the kernels of GPUs want them, at multiples of 16 bytes.
+    Its rows are aligned for GPU kernels, to 8 elements.
     """
     columns = visible.shape[-1]
     padded = torch.zeros((*visible.shape[:-1], -(-columns // _ALIGNED) * _ALIGNED), dtype=dtype, device=visible.device)
@@ -139,7 +141,7 @@ def _cuda_attend(
 def plain_attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same as `attend`, by matrix products. A query that sees no key has zeros, and minus infinity."""
+    """The same as `attend`, by matrix products on any device. A query that sees no key gets zeros and minus infinity."""
     groups = query.shape[1] // keys.shape[1]
     folded = query.reshape(query.shape[0], keys.shape[1], groups, *query.shape[2:])
     scores = torch.einsum("bhgqd,bhkd->bhgqk", folded, keys)
@@ -213,7 +215,7 @@ def _segment(query: torch.Tensor, layer: PrefixLayer, scale: float) -> tuple[tor
 def _merge(
     out: torch.Tensor, norm: torch.Tensor, more: torch.Tensor, more_norm: torch.Tensor, rows: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return attention and norm over what `out` and `more` have seen together; `more` is that of `rows` only."""
+    """Return attention and log-sum-exp over the union of the keys of `out` and `more`; `more` is for `rows` only."""
     if rows is not None:
         some, some_norm = _merge(out.index_select(0, rows), norm.index_select(0, rows), more, more_norm, None)
         return out.index_copy(0, rows, some), norm.index_copy(0, rows, some_norm)
@@ -232,7 +234,7 @@ _open: dict[int, tuple[int, str]] = {}
 def prefix_attention_of(config: Any) -> Iterator[None]:
     """Let a model with this config attend by `prefix_attention` inside the block, and restore its attention function after it.
 
-    Where nothing is shared the two do the same, so other threads may run the model meanwhile.
+    Where nothing is shared the two functions are equal, so other threads may run the model meanwhile.
     """
     key = id(config)
     with _lock:

@@ -1,8 +1,9 @@
-"""`KVBatch`: the ragged KV cache of the rows that run together: shared prefixes, read where they lie, and a tail per row.
+"""`KVBatch`: the ragged KV cache of rows that run together: prefixes that rows share are read in place, and each row has a tail in one
+left-padded, growing cache. A rewind within the tail only masks columns; tails with many unused columns are copied to a new buffer. For
+models that count columns instead of positions (sliding windows, ALiBi) rows are copied flush right after every ragged step, and nothing
+is shared.
 
-The tails lie in one left-padded cache: row r has a token in column c of it where `mask[r, c]`, and other columns are masked.
-A model that counts columns instead of positions (sliding windows, ALiBi) needs masked columns to be on the left of a row; for it the
-rows are packed to the right again after every ragged step, and nothing is shared.
+Row r has a token in column c of the tails where `mask[r, c]`; other columns are masked.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ class KVBatch:
 
     Attributes:
         mask: (R, C) bool, where a column of the tails is a token of the row.
-        heads: for each row, the parts before its tail, which it may share with others.
+        heads: for each row, the parts before its tail, which it may share with other rows.
     """
 
     def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None], *, sharing: Sharing | None = None) -> None:
-        """Take the keys and values that are held of R rows; None for a row of which nothing is.
+        """Take the cached keys and values of R rows; None for a row without any.
 
-        `sharing` says when tokens are read where they lie; None for the default, or never where the model cannot branch.
+        `sharing` gives the thresholds for reading tokens in place; None for those of the device, or never where the model cannot branch.
 
-        Cost: only parts that are short and lie where the batch may not append are copied; for a model that cannot branch, everything
-        that does not lie as it is needed.
+        Cost: a copy of the short parts in buffers to which the batch may not append; for a model that cannot branch, of everything that is
+        not laid out as the batch needs it.
         """
         self._model = model
         self._store = model.kv_store
@@ -67,9 +68,9 @@ class KVBatch:
 
         Args:
             chunks: R lists of ids, at least one of them not empty.
-            wanted: R lists of indices into the row's chunk, after which the logits are wanted; none, for parts of prompts.
+            wanted: R lists of indices into the row's chunk, after which logits are returned; empty for parts of prompts.
 
-        Raises `KVBudgetError` where there is no room for the new keys and values; the batch is of no use any more.
+        Raises `KVBudgetError` where there is no room for the new keys and values; the batch cannot be used afterwards.
 
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
@@ -96,7 +97,7 @@ class KVBatch:
         return Fed(logits, places)
 
     def rewind(self, row: int, length: int) -> None:
-        """Forget the tokens of `row` from index `length` on; no tensor is written."""
+        """Remove the tokens of `row` from index `length` on: they are masked, or the batch is set up anew where `length` is in the head."""
         tail = length - self._head_lengths[row]
         if tail < 0:
             shares = self.release_all()
@@ -110,7 +111,7 @@ class KVBatch:
         self._tidy()
 
     def release(self, row: int) -> RowKV | None:
-        """Return one row's keys and values, for a row that leaves before the others. A short tail is copied."""
+        """Return the keys and values of a row that ends before the others. A short tail is copied."""
         tail = self._tail_of(row)
         if tail and len(tail[0]) < SHARING.min_view and self.num_rows > 1:
             buffer, columns = _gather(self._store, [tail])
@@ -119,15 +120,15 @@ class KVBatch:
         return RowKV(parts) if parts else None
 
     def release_all(self) -> list[RowKV | None]:
-        """Return the shares of all rows without a copy; the batch is over."""
+        """Return the keys and values of all rows without a copy; the batch cannot be used afterwards."""
         found = [(*self.heads[row], *self._tail_of(row)) for row in range(self.num_rows)]
         self._close()
         return [RowKV(parts) if parts else None for parts in found]
 
     def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
-        """Return what is held of some rows, without the memory of the others; the batch is over. Cost: a copy of their tails.
+        """Return the keys and values of some rows alone; the batch cannot be used afterwards. Cost: a copy of their tails.
 
-        Raises `KVBudgetError` where there is no room for the copy; the batch is as it was.
+        Raises `KVBudgetError` where there is no room for the copy; the batch is unchanged.
         """
         buffer, columns = _gather(self._store, [self._tail_of(row) for row in rows])
         copies = [(KVPart(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
@@ -136,7 +137,7 @@ class KVBatch:
         return [RowKV(parts) if parts else None for parts in shares]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with `rows`, in this order; one that stands there several times is forked. Cost: as that of a new batch."""
+        """Continue with `rows` only, in this order; a row that is named several times is forked. Cost: that of a new batch."""
         shares = self.release_all()
         self._open([shares[row] for row in rows])
 
@@ -240,7 +241,7 @@ class KVBatch:
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
         """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
 
-        It is None where every column holds a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
+        It is None where every column has a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
         where a single query sees all of its tail.
         """
         device = self._model.device
@@ -273,7 +274,7 @@ class KVBatch:
             self._pack()
 
     def _trim(self) -> None:
-        """Give back the last columns that hold no token, as far as this batch has written them."""
+        """Free the last columns without a token, as far as this batch has written them."""
         used = np.flatnonzero(self.mask.any(axis=0))
         stop = max(int(used[-1]) + 1 if len(used) else 0, self._floor)
         if stop < self.mask.shape[1]:
@@ -328,7 +329,7 @@ def _clear(buffer: Buffer, row: int, stop: int) -> None:
 
 
 def _shares_of(heads: Sequence[Sequence[KVPart]]) -> list[Share]:
-    """Return the shares that the rows of a batch had when they ran together before: rows that share hold the same part."""
+    """Return the shares of rows that ran together before: rows that share a prefix have the same part object."""
     rows: dict[int, list[int]] = {}
     parts = {id(part): part for head in heads for part in head}
     for row, head in enumerate(heads):

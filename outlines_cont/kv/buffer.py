@@ -1,4 +1,7 @@
-"""`Buffer`: storage for the keys and values of several rows, which grows in place and never overwrites a column in use."""
+"""`Buffer`: contiguous storage for the keys and values of several rows, a pair of tensors per layer that grows by an eighth (amortised
+linear appends). It is append-only: one batch at a time may claim the end, and columns that others may read are never overwritten. A
+buffer may be evicted, after which its tokens are fed again; its epoch marks keys and values of earlier weights.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,15 @@ class LayerLayout:
 class Buffer:
     """Keys and values of R rows: one pair of (R, H, capacity, D) tensors per layer.
 
-    Columns below `used` belong to whoever wrote them and are never written again. Only the batch that has claimed the
-    buffer appends. The tensors are replaced when the capacity grows, so they are to be asked for, not kept.
+    Columns below `used` are never written again. Only the batch that has claimed the buffer appends. The tensors are replaced when the
+    capacity grows, so read them by `layer` each time.
 
     Attributes:
         num_rows: R.
         used: columns that were ever written.
         nbytes: bytes of all tensors, spare columns included.
-        users: the batches that read it now; it is not evicted as long as there is one.
-        epoch: that of the store when it was made, or `FOREIGN`. A copy has the earliest of what it is a copy of.
+        users: the batches that read it now; while there is one it is not evicted.
+        epoch: that of the store when it was made, or `FOREIGN`; of a copy, the earliest of its sources.
         is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
     """
 
@@ -69,7 +72,7 @@ class Buffer:
 
     @classmethod
     def full(cls, store: BufferStore, layers: Sequence[Layer | None]) -> Buffer:
-        """Return a buffer of one row that takes (H, T, D) keys and values per layer as they are, which is never appended to."""
+        """Return a buffer of one row that takes (H, T, D) keys and values per layer without a copy, which is never appended to."""
         buffer = cls(store, 1)
         buffer._layers = [(layer[0][None], layer[1][None]) if layer is not None else None for layer in layers]
         buffer.used = next(layer[0].shape[1] for layer in layers if layer is not None)
@@ -79,12 +82,12 @@ class Buffer:
 
     @property
     def is_live(self) -> bool:
-        """Whether the keys and values are still here."""
+        """Whether the keys and values were not evicted."""
         return not self._is_evicted
 
     @property
     def is_fresh(self) -> bool:
-        """Whether they are here, and are what the model as it is now would make of their tokens."""
+        """Whether they were not evicted, and were computed by the model with its present weights."""
         return not self._is_evicted and self.epoch == self._store.epoch
 
     @property
@@ -107,7 +110,7 @@ class Buffer:
         return self._layers[index] if index < len(self._layers) else None
 
     def claim(self, owner: object, stop: int) -> bool:
-        """Return whether `owner` may append from column `stop` on: nothing was written there, and no other batch may."""
+        """Claim the columns from `stop` on for `owner`; return False where something was written there, or another batch has the claim."""
         with _lock:
             if self._is_evicted or self.used != stop or len(self._owner):
                 return False
@@ -119,7 +122,7 @@ class Buffer:
         self._owner.discard(owner)
 
     def trim(self, owner: object, stop: int) -> None:
-        """Forget the columns from `stop` on, which `owner` has written and no other batch has seen."""
+        """Free the columns from `stop` on, which `owner` has written and no other batch has read."""
         if owner in self._owner:
             self.used = stop
 
@@ -136,7 +139,7 @@ class Buffer:
         return layer[0][:, :, :stop], layer[1][:, :, :stop]
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
-        """Make room for `num_columns` columns with the layers of `like`; they hold anything until they are written."""
+        """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""
         for index in range(like.num_layers):
             layer = like.layer(index)
             if layer is not None:
@@ -145,7 +148,7 @@ class Buffer:
         self.used = num_columns
 
     def evict(self) -> None:
-        """Let the tensors go; every row that has its keys and values here will feed its tokens again."""
+        """Free the tensors; rows with keys and values here feed those tokens again."""
         self._is_evicted = True
         self._layers, self.nbytes = [], 0
 

@@ -1,4 +1,7 @@
-"""Conversion of rows to and from a plain `DynamicCache` of transformers; everything is copied."""
+"""`to_dynamic_cache`, `from_dynamic_cache`: convert the keys and values of rows to a plain `DynamicCache` of transformers, left-padded
+with zeros, and back, as rows of one shared `Buffer` in which masked columns are skipped. Everything is copied. On the way back only
+plain layers are accepted: sliding windows and recurrent states raise `UnsupportedModel`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from outlines_cont.kv.row import KVPart, RowKV
 
 
 def to_dynamic_cache(rows: Sequence[RowKV | None], width: int) -> DynamicCache:
-    """Return a cache of `width` columns, each row flush right with zeros on its left; None is a row of padding only.
+    """Return a cache of `width` columns, each row left-padded with zeros; None is a row of padding only.
 
     At least one row has tokens, none more than `width`.
     """
@@ -44,10 +47,10 @@ def _padded(rows: Sequence[torch.Tensor | None], like: torch.Tensor, width: int)
 
 
 def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
-    """Return what is held of each row of `cache`, which has R rows and C columns; `mask` (R, C) is True for its tokens.
+    """Return the keys and values of each row of `cache` (R rows, C columns) where `mask` (R, C) is True; None for a row without tokens.
 
     Raises:
-        UnsupportedModel: a layer is of another kind, such as one with a sliding window, which has forgotten tokens.
+        UnsupportedModel: a layer is of another kind, such as one with a sliding window, which drops old tokens.
         ValueError: the cache has another number of rows or columns than the mask.
     """
     # Exact types: layers with a recurrent state derive from DynamicLayer.

@@ -1,4 +1,7 @@
-"""`GrowingCache`: a cache of transformers whose layers append to a `Buffer` in place, and hand shared segments to the attention."""
+"""`GrowingCache`: the `DynamicCache` that a model gets for a forward: its layers append to a `Buffer` in place, and return key tensors
+to which shared prefix segments are attached for `kv.attention`. To the model it is as long as the tails; afterwards `Tails.were_read`
+checks that the attention has read every segment.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Tails:
 
 
 class GrowingCache(DynamicCache):
-    """The tails of a batch, before them some shared segments. To a model it is as long as the tails.
+    """The cache of a batch for one model: the tails of its rows, and shared segments before them that the model does not see.
 
     The layers refer to the tails and not to the cache, so there is no cycle and memory is freed at once.
     """
@@ -61,7 +64,7 @@ class GrowingCache(DynamicCache):
 
 
 class GrowingLayer(DynamicLayer):
-    """One layer of a `GrowingCache`."""
+    """One layer of a `GrowingCache`; it writes to the buffer of the tails."""
 
     def __init__(self, tails: Tails, index: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,6 @@
-"""`kv_layout`: what the keys and values of one token of a model look like, layer by layer."""
+"""`kv_layout`: number of heads, head sizes and dtype of the keys and values in each layer of a model, read from the cache after one
+forward of one token, once per model. None for a layer without keys and values of its own; an empty list for a recurrent model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`PrefixCache`: automatic prefix caching: the keys and values of recent prompts and texts, for prompts that begin like them."""
+"""`PrefixCache`: automatic prefix caching: the keys and values of recent prompts and texts in a radix tree (`PrefixTree`), reused for
+prompts that begin alike, from 32 common tokens on. Limited to `max_bytes` by LRU eviction; emptied when the weights change, as far as
+that can be seen (not through `parameter.data`). Thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ MIN_TOKENS = 32
 
 
 class PrefixCache:
-    """The keys and values of prompts and texts that ran lately; `model.prefix_cache` is the one of a model.
+    """LRU cache of the keys and values of recent prompts and texts, by their token ids; each model has one, `model.prefix_cache`.
 
-    What was used least recently goes first. It never takes more than `max_bytes`, and nothing of what belongs to states.
+    What was used least recently is evicted first. It never takes more than `max_bytes`, besides the keys and values of states.
     Methods may be called by any thread.
 
     Args:
@@ -28,7 +31,7 @@ class PrefixCache:
 
     Attributes:
         max_bytes: as given.
-        min_tokens: how many tokens must be the same before they are reused or waited for; as many that are new are held.
+        min_tokens: how many tokens must be the same before they are reused or waited for, and how many must be new to be stored.
         hits: how many rows have begun with keys and values of other rows.
         reused_tokens: how many tokens were not fed because of it.
     """
@@ -55,7 +58,7 @@ class PrefixCache:
 
     @property
     def max_bytes(self) -> int:
-        """The most bytes at every moment. Where it is set, what is held goes; 0 turns the reuse of prefixes off."""
+        """The most bytes at every moment. Setting it empties the cache; 0 turns the reuse of prefixes off."""
         return self._max_bytes
 
     @max_bytes.setter
@@ -72,12 +75,12 @@ class PrefixCache:
 
     @property
     def entries(self) -> int:
-        """How many stretches of tokens are held, each with its own keys and values."""
+        """The number of nodes of the tree: runs of tokens, each with its own keys and values."""
         return len(self._live_nodes())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all keys and values that are held."""
+        """Bytes of all keys and values in the cache."""
         return sum(node.nbytes for node in self._live_nodes())
 
     @property
@@ -90,10 +93,10 @@ class PrefixCache:
             return [node for node in self._tree.nodes if node.is_live]
 
     def clear(self) -> None:
-        """Let everything go, and keep nothing of what runs now. To be called after weights were changed in a way that cannot be seen.
+        """Empty the cache, and store nothing of what runs now. Call it after weights were changed in a way that cannot be detected.
 
-        Seen is what an optimizer, `load_state_dict` or the assignment of a parameter does; not seen is what is written through
-        `parameter.data`. States keep their keys and values, whatever happens to the weights.
+        Detected is what an optimizer, `load_state_dict` or the assignment of a parameter does; not detected is what is written
+        through `parameter.data`. States keep their keys and values, whatever happens to the weights.
         """
         with self._lock:
             self._store.begin_epoch()
@@ -109,23 +112,23 @@ class PrefixCache:
                 self._last_mark = mark
 
     def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return how many of the first tokens of a sequence are held."""
+        """Return how many of the first tokens of a sequence are in the cache."""
         with self._changing():
             return self._tree.num_held(token_ids)
 
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
-        """Return the keys and values of the first tokens of a sequence, as many as are held, where they lie; None for none.
+        """Return the keys and values of the first tokens of a sequence, as many as are in the cache, without a copy; None for none.
 
-        They are those of a run of just these tokens, and never change.
+        They were computed from exactly these tokens, and never change.
         """
         with self._changing():
             return self._tree.find(token_ids)
 
     def keep(self, token_ids: tuple[int, ...], kv: RowKV, least: int | None = None) -> None:
-        """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room.
+        """Store a copy of the keys and values of a sequence that are new, if at least `least` tokens are, and there is room.
 
-        What the model as it is now would not make of these tokens is left out: what was fed before its weights changed, what came from
-        a file or from the user, what was moved. Call `refresh` before.
+        Left out are keys and values that the present weights did not compute: those fed before the weights changed, those from a file or
+        the user, those that were moved. Call `refresh` before.
         """
         least = self.min_tokens if least is None else least
         if len(token_ids) >= least:
@@ -133,7 +136,7 @@ class PrefixCache:
                 self._tree.add(token_ids[: kv.num_fresh], kv, least)
 
     def note(self, num_tokens: int) -> None:
-        """Count a row that has begun with so many tokens of others."""
+        """Count a hit: a row that reused `num_tokens` tokens of others."""
         with self._lock:
             self.hits += 1
             self.reused_tokens += num_tokens

@@ -1,9 +1,10 @@
-"""`PrefixTree`: a radix tree over token ids, whose nodes hold the keys and values of their tokens, evicted least recently used first.
+"""`PrefixTree`: a radix tree over token ids whose nodes have copies of the keys and values of their tokens. Least recently used leaves
+are dropped before the nodes take more than `max_bytes`, or the store more than its budget; what is larger is not stored.
 
-The path from the root to a node spells the beginning of some sequence; sequences that begin alike share the nodes of what they have
-in common. Every node has a buffer of its own, with nothing but the columns of its tokens, so that what the tree holds is the sum
-over its nodes, and a node that is dropped frees its bytes. (After a split a node may keep a buffer of which it needs 3 columns of 4.)
-A use of a node is one of all nodes above it, so that the least recently used node is a leaf.
+The path from the root to a node spells a prefix of some sequence; sequences that begin alike share the nodes of their common prefix.
+Every node has a buffer of its own, with nothing but the columns of its tokens, so that the memory of the tree is the sum over its
+nodes, and a node that is dropped frees its bytes. (After a split a node may keep a buffer of which it needs 3 columns of 4.) A use of a
+node is one of all nodes above it, so that the least recently used node is a leaf.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _JOIN_FROM = 0.25
 
 
 class PrefixNode:
-    """The `token_ids` that follow what the nodes above spell, and the part that holds their keys and values; the root has neither.
+    """A run of token ids (`token_ids`) that follows those of the nodes above, with its keys and values (`part`); the root has neither.
 
-    `nbytes` is what the buffer of the part takes; `children` are what follows, by first token.
+    `nbytes` is the size of the buffer of the part; `children` are the nodes below, by first token.
     """
 
     __slots__ = ("__weakref__", "_parent", "children", "nbytes", "part", "token_ids")
@@ -52,7 +53,7 @@ class PrefixNode:
 
 
 class PrefixTree:
-    """The keys and values of texts that ran lately, in buffers of `store`, at most `max_bytes` at every moment; `nbytes` is their sum."""
+    """A radix tree of keys and values in buffers of `store`, at most `max_bytes` at every moment; `nbytes` is their sum."""
 
     def __init__(self, store: BufferStore, max_bytes: int) -> None:
         self.nbytes = 0
@@ -67,20 +68,20 @@ class PrefixTree:
         return [*self._by_use]
 
     def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return how many of the first tokens of a sequence are held; this does not count as a use. Cost: 0.02 us for each."""
+        """Return how many of the first tokens of a sequence are in the tree; this does not count as a use. Cost: 0.02 us for each."""
         return sum(count for _, count in self._walk(token_ids))
 
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
-        """Return the keys and values of the first tokens of a sequence, as many as are held; None for none. Nothing is copied."""
+        """Return the keys and values of the first tokens of a sequence, as many as are in the tree; None for none. Nothing is copied."""
         steps = self._walk(token_ids)
         self._use([node for node, _ in steps])
         parts = [node.part if count == len(node.part) else node.part[:count] for node, count in steps if node.part]
         return RowKV(tuple(parts)) if parts else None
 
     def add(self, token_ids: tuple[int, ...], kv: RowKV, min_tokens: int = 1) -> None:
-        """Hold a copy of the keys and values of a sequence as far as it is not held yet, at least `min_tokens` are new, and there is room.
+        """Store a copy of the keys and values of a sequence that are not in the tree, if at least `min_tokens` are new, and there is room.
 
-        Cost: a copy of what was not held.
+        Cost: a copy of what is new, and sometimes of the leaf before it, with which it is joined.
         """
         steps = self._walk(token_ids)
         self._use([node for node, _ in steps])
@@ -126,7 +127,7 @@ class PrefixTree:
                 self._store.touch(node.part.buffer)
 
     def _put(self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, last: PrefixNode) -> None:
-        """Add a node with a copy of `kv` below `last`, or in the place of `old`, which is that leaf."""
+        """Add a node with a copy of `kv` below `last`, or as a replacement of `old`, which is that leaf."""
         above = last if old is None else old.parent
         if above is None or not self._make_room(kv.num_token_bytes, last):
             return
@@ -197,7 +198,7 @@ class PrefixTree:
         node.part = None  # freed now, whoever holds the node
 
     def _drop(self, node: PrefixNode) -> None:
-        """Let a node go, and all below it."""
+        """Remove a node and all below it."""
         above = node.parent
         if above is not None and above.children.get(node.token_ids[0]) is node:
             del above.children[node.token_ids[0]]

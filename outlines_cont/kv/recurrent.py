@@ -1,4 +1,7 @@
-"""`RecurrentBatch`: caches of recurrent and hybrid models, which cannot be cropped: kept whole as snapshots, and replayed from one."""
+"""`RecurrentBatch`: the cache of one row of a recurrent or hybrid model, whose state cannot be cropped: it is kept whole, as snapshots
+(two at most per row), and copied to continue. A rewind restores the last snapshot that is early enough, and the tokens after it are fed
+again. Rows run one at a time.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from outlines_cont.kv.row import RowKV
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A cache of one row as it was after `length` tokens. It is never fed; copies of it are."""
+    """The whole cache of one row after `length` tokens. It is never fed itself, only copies of it."""
 
     cache: DynamicCache
     length: int
@@ -29,7 +32,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class RecurrentKV(RowKV):
-    """What is held of one sequence: the snapshots after the beginning of its last piece and after its last token."""
+    """The snapshots of one sequence, two at most: where its last run began (or was rewound to), and after its last token."""
 
     snapshots: tuple[Snapshot, ...] = ()
 
@@ -37,7 +40,7 @@ class RecurrentKV(RowKV):
         return self.snapshots[-1].length if self.snapshots else 0
 
     def __getitem__(self, key: slice) -> RecurrentKV:
-        """Return what is held of the tokens before `key.stop`: it may be fewer, since a snapshot cannot be cut."""
+        """Return the snapshots of at most `key.stop` tokens; the last may have fewer, since a snapshot cannot be cropped."""
         stop = range(len(self))[key].stop
         return RecurrentKV((), tuple(snapshot for snapshot in self.snapshots if snapshot.length <= stop))
 
@@ -52,10 +55,10 @@ class RecurrentKV(RowKV):
 
 
 class RecurrentBatch:
-    """The cache of one row that runs alone, with the interface of `KVBatch`."""
+    """The cache of one recurrent row, fed alone, with the interface of `KVBatch`."""
 
     def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None]) -> None:
-        """Take the share of one row, None for nothing. Cost: a copy of its last snapshot."""
+        """Take the snapshots of one row, None for none. Cost: a copy of its last snapshot."""
         (share,) = shares
         self._model = model
         self._snapshots = share.snapshots if isinstance(share, RecurrentKV) else ()
@@ -84,12 +87,12 @@ class RecurrentBatch:
         return Fed(logits, [{column: place for place, column in enumerate(sorted(columns))}])
 
     def rewind(self, row: int, length: int) -> None:
-        """Go back to the last snapshot of at most `length` tokens; `lengths` tells what is left, the rest is to be fed again."""
+        """Go back to the last snapshot of at most `length` tokens; `lengths` is what is left, and the caller feeds the rest again."""
         self._snapshots = tuple(snapshot for snapshot in self._snapshots if snapshot.length <= length)
         self._restore()
 
     def release(self, row: int) -> RowKV | None:
-        """Return what is held of the row; the batch is over."""
+        """Return the snapshots of the row; the batch cannot be used afterwards."""
         last = Snapshot(self._cache, self._length)
         before = [snapshot for snapshot in self._snapshots[-1:] if snapshot.length < self._length]
         return RecurrentKV((), (*before, last)) if self._length else None

@@ -1,4 +1,7 @@
-"""`RowKV`: the keys and values of the first tokens of one sequence, as parts of buffers that any number of rows share."""
+"""`RowKV`: the keys and values of the first tokens of one sequence, as a list of parts (`KVPart`), each some columns of one row of a
+`Buffer`; any number of rows share buffers. Prefixes are taken without a copy. Where the buffer of a part was evicted, its tokens and
+all after them count as not cached.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 class KVPart:
     """Some tokens of one sequence: token i of the part lies in row `row`, column `columns[i]` of `buffer`.
 
-    `columns` is int64, 1-D, ascending, not empty.
+    `columns` is int64, 1-D, strictly ascending, not empty.
     """
 
     buffer: Buffer
@@ -46,12 +49,12 @@ class KVPart:
 
 @dataclass(frozen=True, eq=False)
 class RowKV:
-    """The keys and values of the first tokens of one sequence, as `parts` in their order. Immutable, except that buffers may be evicted."""
+    """The keys and values of the first tokens of one sequence, as `parts` in their order. Immutable, but buffers may be evicted."""
 
     parts: tuple[KVPart, ...]
 
     def __len__(self) -> int:
-        """Return how many tokens are held: those before the first part that was evicted."""
+        """Return how many tokens are cached: those before the first part that was evicted."""
         length = 0
         for part in self.parts:
             if not part.buffer.is_live:
@@ -60,7 +63,7 @@ class RowKV:
         return length
 
     def __getitem__(self, key: slice) -> RowKV:
-        """Return the share of the tokens before `key.stop`, without a copy; `key` has no start and no step."""
+        """Return the keys and values of the tokens before `key.stop`, without a copy; `key` has no start and no step."""
         if key.start or key.step not in (None, 1):
             raise ValueError(f"expected a slice from the beginning, such as `kv[:n]`, got {key}")
         return self.between(0, range(sum(map(len, self.parts)))[key].stop)
@@ -76,14 +79,14 @@ class RowKV:
         return RowKV(tuple(parts))
 
     def beginning_with(self, base: RowKV, count: int) -> RowKV:
-        """Return the same with the first `count` tokens, or as many as there are, where `base` has them."""
+        """Return these keys and values, with those of the first `count` tokens (or all, if fewer) taken from `base`."""
         total = sum(map(len, self.parts))
         start = min(count, total)
         return RowKV((*base[:start].parts, *self.between(start, total).parts))
 
     @property
     def num_token_bytes(self) -> int:
-        """The bytes of the tokens alone, of parts that are held."""
+        """The bytes of the tokens alone, without spare columns, over parts that were not evicted."""
         return sum(len(part) * part.buffer.token_bytes for part in self.parts)
 
     @property
@@ -98,12 +101,12 @@ class RowKV:
 
     @property
     def buffers(self) -> list[Buffer]:
-        """The buffers of the parts that are held."""
+        """The buffers of the parts that were not evicted."""
         return [part.buffer for part in self.parts if part.buffer.is_live]
 
     @property
     def storage(self) -> dict[int, int]:
-        """The bytes of what the share keeps alive, by identity, so that what is shared can be counted once."""
+        """The bytes of each buffer that is kept alive, by identity, so that shared ones can be counted once."""
         return {id(buffer): buffer.nbytes for buffer in self.buffers}
 
     def layers(self) -> list[Layer | None]:
@@ -114,7 +117,7 @@ class RowKV:
         return [_joined(parts, index) for index in range(parts[0].buffer.num_layers)]
 
     def to(self, device: torch.device, store: BufferStore) -> RowKV:
-        """Return the share on another device, copied there; itself where it is there already or nothing is held."""
+        """Return the share on another device, copied; itself where it is there already or nothing is cached."""
         if all(buffer.device == device for buffer in self.buffers):
             return self
         moved = [(pair[0].to(device), pair[1].to(device)) if pair else None for pair in self.layers()]

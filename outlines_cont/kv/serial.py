@@ -1,4 +1,6 @@
-"""`SerialBatch`: for models whose rows cannot run in one batch: several sequences, each of which is fed in a forward of its own."""
+"""`open_batch`: chooses the batch that fits a model: `KVBatch`, `RecurrentBatch`, or a `SerialBatch`, in which each row is fed in a
+forward of its own. The last is for several rows of a model that does not support left-padded batches, recurrent models among them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from outlines_cont.kv.row import RowKV
 
 
 class SerialBatch:
-    """Batches of one sequence each, with the interface of `KVBatch`."""
+    """A batch whose sequences are fed one by one, each in its own `KVBatch` or `RecurrentBatch`; the interface is that of `KVBatch`."""
 
     def __init__(self, batches: Sequence[KVBatch | RecurrentBatch]) -> None:
         """Take the batches, of one sequence each."""
@@ -35,20 +37,20 @@ class SerialBatch:
         return Fed(logits, [one.places[0] if one is not None else {} for one in fed], num_forwards=len(found))
 
     def rewind(self, row: int, length: int) -> None:
-        """Forget the tokens of one sequence from index `length` on."""
+        """Remove the tokens of one sequence from index `length` on; see the batches for what must be fed again."""
         self._batches[row].rewind(0, length)
 
     def release(self, row: int) -> RowKV | None:
-        """Return what is held of one sequence."""
+        """Return the keys and values, or snapshots, of one sequence."""
         return self._batches[row].release(0)
 
     def release_all(self) -> list[RowKV | None]:
-        """Return what is held of all sequences; the batch is over."""
+        """Return those of all sequences; the batch cannot be used afterwards."""
         return [share for batch in self._batches for share in batch.release_all()]
 
 
 def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> KVBatch | RecurrentBatch | SerialBatch:
-    """Return the batch that fits the model."""
+    """Return a batch of the kind that fits the model; None is a row without anything cached."""
     kind = RecurrentBatch if model.is_recurrent else KVBatch
     if len(shares) > 1 and not model.can_stack:
         return SerialBatch([kind(model, [share]) for share in shares])

@@ -1,4 +1,7 @@
-"""`KVStore`: all buffers of one model, and the budget that they share."""
+"""`KVStore`: weak references to all buffers of one model, and an optional byte budget for them: when it is short, the least recently
+used buffers that no batch reads are evicted, those of the prefix cache first. Raises `KVBudgetError` where that does not suffice. Also
+the lock of the model, and the epoch of its weights.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class KVStore:
-    """The buffers of a model that are alive.
+    """The live buffers of a model, evicted by LRU to stay within a budget.
 
-    It holds them weakly: a buffer is freed with the last state that uses it. With a budget, the buffers that were used
+    They are referenced weakly: a buffer is freed with the last state that uses it. With a budget, the buffers that were used
     least recently are evicted to make room; the states that used them feed those tokens again when they are continued.
 
     Attributes:
         budget_bytes: the most bytes of all buffers together, None for no limit.
-        lock: held while the model feeds tokens; whoever else feeds any, or reads rows that run, holds it meanwhile.
-        epoch: a number that grows when keys and values that were made before are no longer those of the model.
+        lock: held while the model feeds tokens; take it to feed any elsewhere, or to read rows that run.
+        epoch: a number that grows when the weights have changed, so that earlier keys and values are out of date.
     """
 
     def __init__(self, budget_bytes: int | None = None) -> None:
@@ -43,7 +46,7 @@ class KVStore:
         return max((buffer.token_bytes for buffer in list(self._last_use)), default=0)
 
     def add(self, buffer: Buffer) -> None:
-        """Take note of a new buffer."""
+        """Register a new buffer."""
         self.touch(buffer)
 
     def touch(self, buffer: Buffer) -> None:
@@ -53,7 +56,7 @@ class KVStore:
             self._last_use[buffer] = self._clock
 
     def begin_epoch(self) -> None:
-        """Note that what was made so far is no longer what the model makes of the same tokens."""
+        """Mark all keys and values so far as out of date, because the weights have changed."""
         self.epoch += 1
 
     def has_room(self, nbytes: int) -> bool:
@@ -61,7 +64,7 @@ class KVStore:
         return self.budget_bytes is None or self.nbytes + nbytes <= self.budget_bytes
 
     def reserve(self, buffer: Buffer, nbytes: int) -> None:
-        """Make room for `nbytes` more in `buffer`, by evicting what is not being read: first what only the prefix cache needs.
+        """Make room for `nbytes` more in `buffer`, by evicting buffers that no batch reads: those of the prefix cache first, by LRU.
 
         Raises `KVBudgetError` where what is being read and `nbytes` are more than the budget.
         """

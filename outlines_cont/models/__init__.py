@@ -1,6 +1,7 @@
-"""Language models for the engine: loaded by hub id or path, wrapped, made from a function, or the small one that is bundled.
+"""Language models for the engine: those of transformers, loaded by hub id or path or wrapped, functions from token ids to logits, and
+the small one that is bundled; with the probes of what their KV caches support.
 
-Each has the methods of `interfaces.LanguageModel`, knows what its KV cache supports, and runs its rows on an engine of its own. Imports
+Each has the methods of `interfaces.LanguageModel`, and runs its rows on an engine of its own. Imports
 `engine`, `kv` and `models.tokenizer`; names are loaded when first used, as the tokenizers in this folder need none of them.
 """
 
@@ -26,7 +27,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for."""
+    """Import a public name when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"outlines_cont.{_HOMES.get(name, 'models.hugging_face')}"), name)

@@ -1,4 +1,6 @@
-"""`tiny`: the small model that is shipped with the package; it reads short messages and writes JSON records."""
+"""`tiny`: loads the small model that is shipped with the package, without a network, in float32 on the CPU by default. It is trained to
+read short messages and write JSON records.
+"""
 
 from __future__ import annotations
 

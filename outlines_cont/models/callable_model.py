@@ -1,7 +1,9 @@
-"""`CallableModel`: a model that is a function from token ids to logits, for inference engines other than torch.
+"""`CallableModel`: a language model that is a function from token ids to logits, for inference engines other than PyTorch; made by
+`from_callable`. There is no KV cache: each call receives a whole sequence, so that a step costs its length, unless the function caches
+something itself. Equal sequences of a batch are computed once.
 
-The function holds its own keys and values, if it has any: each call receives a whole sequence. The engine stores the ids of each row
-in the place of keys and values, 4 bytes per token, so batches, forks, slices and rewinding work as with any other model.
+The engine stores the ids of each row instead of keys and values, 4 bytes per token, so batches, forks, slices and rewinding work as
+with any other model.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ Logits = Callable[[NDArray[np.int64]], ArrayLike]
 
 
 class HasLogits(Protocol):
-    """An object that computes logits."""
+    """An object with a method that computes logits."""
 
     def logits(self, token_ids: NDArray[np.int64]) -> ArrayLike:
         """Return (V,) logits after (T,) token ids, or (T, V) after each of them."""
@@ -43,7 +45,7 @@ _CAPABILITIES = Capabilities(_IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO
 
 
 class CallableModel(EngineModel):
-    """A model that is a function, ready for the generators. Make one with `models.from_callable`.
+    """A language model that is a function from token ids to logits. Make one with `models.from_callable`.
 
     Attributes:
         tokenizer: the tokenizer, exact in bytes.
@@ -51,7 +53,7 @@ class CallableModel(EngineModel):
         context_length: the largest number of tokens of a sequence, None for no limit.
         eos_token_ids: every id that ends a text.
         dtype: float64 where the function returned that when it was first called, else float32.
-        prefix_cache: turned off; it would hold keys and values.
+        prefix_cache: turned off, because there are no keys and values.
     """
 
     is_recurrent = False
@@ -129,7 +131,7 @@ class CallableModel(EngineModel):
     def _after(
         self, token_ids: NDArray[np.int64], lengths: Sequence[int], known: dict[bytes, torch.Tensor]
     ) -> torch.Tensor:
-        """Return (V,) logits after (T,) ids; where the function returns those of all positions, `known` has those after `lengths`, too."""
+        """Return (V,) logits after (T,) ids, from `known` or the function; what it returns for `lengths` is added to `known`."""
         key = token_ids.tobytes()
         if key not in known:
             values = called(self._logits, token_ids, self.vocab_size)
@@ -212,7 +214,7 @@ def from_callable(
     the same logits. It is called once for each sequence and step, in the thread that takes the step. Return (T, V) if that costs nothing:
     it saves calls where several tokens come at once, such as forced text and drafts.
 
-    Everything runs on it: every generator and sampler, states, forks, slices, checks, policies, drafts. What needs keys and values does
+    Every generator and sampler, states, forks, slices, checks, policies and drafts work with it. What needs keys and values does
     not: `state.kv_cache` and `SequenceState.from_cache` raise `UnsupportedModel`, and the prefix cache is off. So the cost of a step grows
     with the length of the text, unless the function caches something itself.
 

@@ -1,6 +1,8 @@
-"""`Capabilities`: what the KV cache of a model supports (cropping, left-padded batches, shared prefixes), by config and numerical probe.
+"""`Capabilities`: which operations on the KV cache leave the logits of a model unchanged: cropping, left-padded batches, masked gaps,
+shared prefixes, reuse of prefixes. Decided by the config, or by comparing the logits of a few short forwards within a tolerance
+(`probe`). Encoder-decoders are refused, and recurrent models whose copied cache does not continue exactly.
 
-Encoder-decoders are refused. Layers that drop old tokens (sliding windows) get a cache that keeps all.
+Layers that drop old tokens (sliding windows) get a cache that keeps all.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Operations on the KV cache of a model that leave its logits unchanged. Without them tokens are recomputed or copied.
+    """Which operations on the KV cache of a model leave its logits unchanged. Without one, tokens are recomputed or copied.
 
     Attributes:
         crop: the end of a row may be cut off; else rows are replayed from snapshots.
         stack: rows of different lengths may be left-padded into one batch; else they run one by one.
         skip: masked columns may lie between the tokens of a row; else ragged rows are packed after each step.
         branch: rows may attend to a shared prefix in place; else each has a copy.
-        reuse: prompts may begin with keys and values of other prompts and texts; see `model.prefix_cache`.
+        reuse: keys and values of one text may be used for another with the same beginning; see `model.prefix_cache`.
     """
 
     crop: Finding
@@ -64,7 +66,7 @@ class Capabilities:
 
 
 def is_recurrent(model: PreTrainedModel) -> bool:
-    """Return whether some layer of `model` keeps other state than keys and values.
+    """Return whether some layer of `model` has other state than keys and values.
 
     Raises `UnsupportedModel` where it is not a decoder, or has its own kind of cache.
     """
@@ -81,7 +83,7 @@ def is_recurrent(model: PreTrainedModel) -> bool:
 
 
 def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callable[[], DynamicCache]) -> None:
-    """Raise `UnsupportedModel` unless chunks on top of a copied cache have the logits of one whole run.
+    """Raise `UnsupportedModel` unless feeding chunks on top of a copied cache gives the logits of one forward of all tokens.
 
     Cost: 4 forwards of at most 13 random ids.
     """
@@ -118,7 +120,7 @@ _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "Dum
 
 
 def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], float]) -> Capabilities:
-    """Return what `model` supports, measured by a few forwards of at most 15 random ids. `forward` runs it.
+    """Return what `model` supports, by its config and by a few forwards of at most 13 random ids. `forward` runs it.
 
     `branch_error` measures the error of attending to a shared prefix in place. Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """

@@ -1,7 +1,10 @@
-"""`HuggingFaceModel`: a causal language model of transformers behind the engine's protocol, and the functions that load or wrap one.
+"""`HuggingFaceModel`: a causal language model of transformers with the interface of the engine (`LanguageModel`); `transformers` loads
+one by hub id or path, `from_transformers` wraps a loaded one. What its KV cache supports is probed when first needed; encoder-decoders
+are refused. Pickled, a loaded model is the call that opened it, a wrapped one cannot be pickled.
 
-Nothing is fetched but what the given id asks transformers for, and no code of a repository is run unless the caller passes
-`trust_remote_code=True`. The model and the tokenizer of the caller are never changed.
+Only the files of the given id are fetched, by transformers, and no code of a repository is run unless the caller passes
+`trust_remote_code=True`. Weights and tokenizer of the caller are never changed; the model is put in evaluation mode, and its attention
+function is replaced during forwards over shared prefixes.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ class HuggingFaceModel(EngineModel):
     """A causal language model with its tokenizer, ready for the generators. Make one with `models.transformers`.
 
     Attributes:
-        hugging_face: the `transformers` model, in evaluation mode, not changed.
+        hugging_face: the `transformers` model, in evaluation mode.
         tokenizer: the tokenizer, exact in bytes.
         vocab_size: V, the width of the logits.
         context_length: the largest number of tokens of a sequence, None where the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
-        opening: how it was opened, by which it is pickled; None for one that was wrapped.
+        opening: the call that opened it, by which it is pickled; None for one that was wrapped.
         prefix_cache: keys and values of recent prompts and texts; see `PrefixCache`.
     """
 
@@ -115,7 +118,7 @@ class HuggingFaceModel(EngineModel):
 
     @property
     def device(self) -> torch.device:
-        """Where the input ids go."""
+        """The device of the first weight, to which the input ids are sent."""
         module, name = self._first_weight
         weight: torch.Tensor = getattr(module, name)
         return weight.device
@@ -127,7 +130,7 @@ class HuggingFaceModel(EngineModel):
 
     @property
     def can_stack(self) -> bool:
-        """Whether rows of different lengths may run in one batch; asking runs a short probe, once."""
+        """Whether rows of different lengths may run in one batch; the first read runs a short probe."""
         return bool(self.capabilities.stack)
 
     @property
@@ -154,12 +157,12 @@ class HuggingFaceModel(EngineModel):
 
     @property
     def can_branch(self) -> bool:
-        """Whether rows may attend to a shared prefix in place, without copying it; asking runs a short probe, once."""
+        """Whether rows may attend to a shared prefix in place, without copying it; the first read runs a short probe."""
         return bool(self.capabilities.branch)
 
     @property
     def can_reuse(self) -> bool:
-        """Whether rows may begin with keys and values that other rows have fed; asking runs a short probe, once."""
+        """Whether rows may begin with keys and values that other rows have fed; the first read runs a short probe."""
         return bool(self.capabilities.reuse)
 
     @cached_property
@@ -171,7 +174,7 @@ class HuggingFaceModel(EngineModel):
         return _CAPABILITIES[key]
 
     def new_cache(self) -> DynamicCache:
-        """Return an empty cache of one row, with the layers that the config asks for."""
+        """Return an empty cache of one row, with the layers that the config names."""
         return DynamicCache(config=self.hugging_face.config)
 
     def forward(

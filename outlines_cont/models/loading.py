@@ -1,4 +1,6 @@
-"""`load_network`: `AutoModelForCausalLM.from_pretrained` that refuses unknown options, which transformers would ignore."""
+"""`load_network`: `AutoModelForCausalLM.from_pretrained` that raises `UnknownOption` for an option that resembles a known one (edit
+similarity, `difflib`), or that transformers does not accept. Attributes of the config may be set; other names are passed on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Memory of a device or of this process, limits of its container included, and the default size of the prefix cache."""
+"""`default_prefix_cache_bytes`: the default size of the prefix cache, a sixteenth of the memory of the device and at most 4 GiB.
+`memory_bytes` is the memory of a CUDA device, or of the machine within the limit of its container (cgroup); 8 GiB where the system does
+not report it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ _MOST = 4 * 2**30
 def default_prefix_cache_bytes(device: torch.device) -> int:
     """Return the default size of a prefix cache: a sixteenth of the memory, and no more than 4 GiB.
 
-    A sixteenth can be spared beside any model that runs well, and holds many prompts: on a machine of 32 GB 2 GB, which are 16,000 tokens
-    of a model of 8 billion parameters with grouped keys (128 KiB a token).
+    A sixteenth can be spared beside any model that runs well, and suffices for many prompts: on a machine of 32 GB 2 GB, which are
+    16,000 tokens of a model of 8 billion parameters with grouped keys (128 KiB a token).
     """
     return min(memory_bytes(device) // _SHARE, _MOST)
 

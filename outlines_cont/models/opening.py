@@ -1,4 +1,7 @@
-"""`Opening`: the call that opened a model. A model is pickled as this call; unpickling repeats it, once per process."""
+"""`Opening`: the call that opened a model (function and options), by which it is pickled instead of its weights. Unpickling returns the
+model that this process opened by an equal call, or repeats the call once and compares the fingerprint of config and weights
+(`ModelMismatch`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _OPEN: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
 class Opening:
     """A call of a public function of `models` with options by name that opened a model.
 
-    `name` is equal for equal calls; `number` says how many models had been opened by an equal call before.
+    `name` is equal for equal calls; `number` distinguishes the models of equal calls that are open, from 0.
     """
 
     function: Callable[..., Any]
@@ -29,7 +32,7 @@ class Opening:
 
     @classmethod
     def of(cls, model: object, function: Callable[..., Any], options: Mapping[str, Any]) -> Opening:
-        """Return the opening of a newly opened model."""
+        """Return the opening of a newly opened model, and register the model in this process (weakly)."""
         name = f"{function.__name__}({', '.join(f'{key}={options[key]!r}' for key in sorted(options))})"
         with _LOCK:
             number = next(n for n in range(len(_OPEN) + 1) if (name, n) not in _OPEN)
@@ -40,7 +43,7 @@ class Opening:
 def reopened(opening: Opening, fingerprint: str) -> Any:
     """Return the model of an opening: the one that is open in this process, or else a new one.
 
-    Raises `ModelMismatch` where its config or weights are not those of `fingerprint`, and whatever opening raises.
+    Raises `ModelMismatch` where its config or weights are not those of `fingerprint`, and what opening the model raises.
     """
     place = opening.name, opening.number
     with _LOCK:

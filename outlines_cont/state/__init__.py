@@ -1,6 +1,7 @@
-"""`SequenceState` and what it is made of: rows of tokens, their text, spans and slices, prompts as rows, files, HTML.
+"""`SequenceState`, the immutable result of a generator, and its parts: rows of tokens with log-probabilities and KV cache, slices and
+concatenation by characters, spans, prompts as rows, files, HTML, and the cache of transformers.
 
-All of it is immutable. Imports `kv`, `sampling`, the tokenizer and protocols; it knows the engine as a protocol only.
+Imports `kv`, `sampling`, the tokenizer and protocols; the engine is known by its protocol only.
 """
 
 from outlines_cont.moved import moved_names

@@ -1,7 +1,8 @@
-"""`Exclusions`: the tokens that are not drawn again at places that a row has gone back to (rejection sampling without replacement).
+"""`Exclusions`: for rejection sampling without replacement, the token ids that are not drawn again at positions to which a row was
+rewound. Ids are excluded strictly, or avoided: drawn only where no other id is allowed.
 
-The engine keeps them, not the policies. An exclusion holds as long as the text before its place stays: where a row goes back further,
-it is forgotten. So nothing that was refused after one text is ever refused after another.
+The engine keeps them, not the policies. An entry is valid for the tokens before its position only: a rewind to an earlier position
+removes it, so that nothing that was refused after one prefix is refused after another.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """What may not be drawn at one place.
+    """The token ids that may not be drawn at one position of a row.
 
     Attributes:
-        index: the index of the token that is drawn there.
-        excluded: ids that are not drawn there, because whatever follows them is refused.
-        avoided: ids that are drawn there only where there are no others, because what followed them was refused.
-        policy: the index, among those of the piece, of the policy that asked for it last.
-        retries: how often the row has gone back to this place.
+        index: the position, as the index of the token that is drawn there.
+        excluded: ids that are never drawn there, because every continuation of them is refused.
+        avoided: ids that are drawn there only where no others are allowed, because one continuation of them was refused.
+        policy: the index, among the policies of the generated span, of the one that refused last.
+        retries: how often the row was rewound to this position.
     """
 
     index: int
@@ -31,7 +32,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """Exclusions by their place, ascending. A value: every method returns a new one."""
+    """Exclusions by position, ascending. Immutable: the methods that change it return a new one."""
 
     places: tuple[Exclusion, ...] = field(default=())
 
@@ -39,14 +40,14 @@ class Exclusions:
         return iter(self.places)
 
     def at(self, index: int) -> Exclusion | None:
-        """Return what may not be drawn as token `index`; None where nothing is excluded. Cost: the number of places behind it."""
+        """Return what may not be drawn as token `index`; None where nothing is excluded. Cost: the number of entries after it."""
         for place in reversed(self.places):
             if place.index <= index:
                 return place if place.index == index else None
         return None
 
     def adding(self, index: int, excluded: frozenset[int], avoided: frozenset[int], policy: int) -> Exclusions:
-        """Return these with more ids excluded, or avoided, as token `index`, the last place, to which the row has gone back once more."""
+        """Return these with more ids excluded, or avoided, as token `index`; entries after it are dropped, a retry is counted."""
         before = self.at(index) or Exclusion(index)
         excluded, avoided = before.excluded | excluded, before.avoided | avoided
         together = Exclusion(index, excluded, avoided, policy, before.retries + 1)

@@ -1,9 +1,11 @@
-"""State files: rows and their keys and values as one safetensors file; what is not a tensor is JSON in its metadata.
+"""State files: rows with their tokens, keys, values and logits as one safetensors file, written and read; all else is JSON in its
+metadata. Reading runs no code; it raises `StateFileError` for a damaged or inconsistent file, `StateMismatch` for another model or
+tokenizer. A value that JSON cannot represent is not kept, an error only as text.
 
-Loading executes nothing, and trusts nothing, whether the digest is right or not: the JSON is validated by pydantic, and every number,
-name, shape, type and value of a tensor is compared with the others and with the model before anything is built from it. So a file
-takes memory and time in proportion to its length. It names the model and the tokenizer that it belongs to. What rows share is
-written once.
+A right SHA-256 digest is not trusted either: the JSON is validated by pydantic, and every number, name, shape, type and value of a
+tensor is compared with the others and with the model before anything is built from it. So a file takes memory and time in proportion to
+its length. What rows share is written once, and a file is replaced atomically. The files of conversations (where a constraint began)
+and of chats (messages) are written and read here, too.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class _ScoreRecord(_Record):
 
 
 class _ExclusionRecord(_Record):
-    """An `Exclusion` of the last piece."""
+    """An `Exclusion` of the last generated span."""
 
     index: _Count
     excluded: list[_Count]
@@ -215,7 +217,7 @@ def _loaded(
 
 
 class _Writer:
-    """Rows as records and tensors; keys, values and logits that rows share are written once."""
+    """Makes records and tensors of rows; keys, values and logits that rows share are written once."""
 
     def __init__(self, with_kv: bool, model: LanguageModel) -> None:
         self.num_layers = 0
@@ -309,7 +311,7 @@ def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: by
 
 
 class _Reader:
-    """Rows from their descriptions; everything is checked against everything else."""
+    """Makes rows of records and tensors; `ValueError` where these do not fit each other or the model."""
 
     def __init__(self, record: _StateRecord, tensors: Mapping[str, torch.Tensor], model: LanguageModel) -> None:
         self._record = record
@@ -519,7 +521,7 @@ def _path(path: str | os.PathLike[str]) -> Path:
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write a file beside its place and move it there. A link stays one: the file that it names is written."""
+    """Write a file beside the target, then rename it (atomic). A symbolic link stays one: the file that it names is replaced."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise StateFileError(
@@ -559,7 +561,7 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
-    """Return the same of a file that is open."""
+    """Return the tensors and the description of a file that is open, from its position to its end; its digest is right."""
     data = _opened(file, "read").read()
     if not data:
         raise _broken(file, "there is nothing to read from where it stands; after writing, `seek(0)`")

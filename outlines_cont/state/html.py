@@ -1,4 +1,6 @@
-"""A state as HTML for notebooks: tokens coloured by probability, forced and cached ones marked."""
+"""`state_html`: the rows of a state as HTML for notebooks: each generated token on a background by its probability; forced, cached and
+special tokens are marked. At most 16 rows, and the last 600 tokens of each; text is escaped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _STYLE = (
 
 
 def state_html(rows: Sequence[Sequence[StateRow]], tokenizer: Tokenizer) -> str:
-    """Return the rows as one piece of HTML with a legend; no more than 16 rows, and the last 600 tokens of each."""
+    """Return the rows as HTML with a legend; no more than 16 rows, and the last 600 tokens of each."""
     flat = [(b, s, row) for b, group in enumerate(rows) for s, row in enumerate(group)]
     parts = [_row(b, s, row, tokenizer, len(flat) > 1) for b, s, row in flat[:_MAX_ROWS]]
     if len(flat) > _MAX_ROWS:

@@ -1,4 +1,7 @@
-"""Keys in square brackets: `[batch, sample, ids]`, or fewer parts where an axis has size 1, as indices and slices of the three axes."""
+"""`parse_key`: reads the key of `state[batch, sample, ids]` as indices of the batch and sample axes and an int or slice for each row;
+`cut` applies the latter to a row. Axes of size 1 may be left out, `...` stands for all that are not named; ints keep their axis and
+must be in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
+"""
 
 from __future__ import annotations
 

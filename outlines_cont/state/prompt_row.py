@@ -1,4 +1,7 @@
-"""Prompts as rows: rows of which nothing was fed yet, and the checks that a batch of prompts passes."""
+"""`prompt_row`: makes a `StateRow` of the token ids of a prompt, with an empty KV cache; start tokens (BOS) are left out of its text,
+and its `prompt_length` counts characters. `failed_prompt` makes the empty row that stands for a prompt that failed. Also the checks
+that a prompt is shorter than the context, and that not every prompt of a batch has failed.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from outlines_cont.state.tokens import num_start_tokens, start_ids
 def prompt_row(
     token_ids: Sequence[int], model: LanguageModel, stream: RandomStream, num_start: int | None = None
 ) -> StateRow:
-    """Return a row of which nothing was fed yet, and all of which is the prompt.
+    """Return a row whose tokens are all of the prompt, and none in the KV cache; its `prompt_length` is the length of their text.
 
-    `num_start` of the first ids are not part of the text; None for those with which the tokenizer begins every text, where they are there.
+    The first `num_start` ids (BOS) are not part of the text; None: the tokenizer's start tokens, if `token_ids` begins with them.
     """
     if num_start is None:
         num_start = num_start_tokens(token_ids, start_ids(model))
@@ -27,12 +30,12 @@ def prompt_row(
 
 
 def failed_prompt(error: Exception, stream: RandomStream) -> StateRow:
-    """Return a row without tokens, in the place of a prompt that cannot be fed."""
+    """Return a row without tokens that carries `error`, for a prompt of a batch that cannot be fed."""
     return replace(StateRow.of_prompt([], stream), error=error, finish_reason="error")
 
 
 def check_length(model: LanguageModel, token_ids: Sequence[int], name: str = "prompt") -> None:
-    """Raise `ContextLengthError` for a prompt behind which the context of the model has no room."""
+    """Raise `ContextLengthError` unless the prompt has fewer tokens than the context of the model, so that one more fits."""
     limit = model.context_length
     if limit is not None and len(token_ids) >= limit:
         raise ContextLengthError(
@@ -44,6 +47,6 @@ def check_length(model: LanguageModel, token_ids: Sequence[int], name: str = "pr
 
 
 def check_some_run(errors: Sequence[Exception | None]) -> None:
-    """Raise the first of the errors of all entries of a batch, where every entry has one."""
+    """Raise the first error if every entry of a batch has failed; a batch of which some entries run goes ahead."""
     if errors and all(errors) and errors[0] is not None:
         raise located(errors[0], 0) if len(errors) > 1 else errors[0]

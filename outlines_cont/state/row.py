@@ -1,4 +1,7 @@
-"""`StateRow`: one sequence of a state: its tokens with kinds and log-probabilities, its KV cache, and its random stream."""
+"""`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced,
+healed) and two log-probabilities; its KV cache, last logits, random stream and result. `Piece` describes the span that was generated
+last, so that it can be resumed. Weight (sum of log-probabilities) and score are computed here.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ SCORED = WRITTEN + HEALED
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What was generated last on a row.
+    """The span that was generated last on a row, and what is needed to resume it.
 
     Attributes:
         start: index of its first token.
-        owed: forced tokens that a limit cut off; they come first when the piece is resumed.
-        source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
-        retries: how often it went back because a policy, such as a check, refused what it had written.
-        exclusions: what may not be drawn again at its places.
-        stop: the stop text or stop token that has ended it; None where none has.
+        owed: forced tokens that a limit cut off; they come first when the span is resumed.
+        source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
+        retries: how often it was rewound because a policy, such as a check, refused what was generated.
+        exclusions: the token ids that may not be drawn again, by position.
+        stop: the stop text or stop token that ended it; None where neither did.
         unscored: indices of forced tokens whose log-probabilities will be known when they are fed.
-        healed: how many bytes at its beginning are text that stood there before, and was spelled anew; see `healing`.
+        healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
     """
 
     start: int
@@ -48,25 +51,25 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateRow:
-    """One sequence: its tokens and what is known of each.
+    """One sequence of T tokens, with a value for each in parallel tuples, and its KV cache.
 
     Attributes:
         token_ids: T ids.
-        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced, `h` healed: written by a generator, but
-            of text that stood there before.
+        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced, `h` healed: generated, but
+            of text that the row had before (token healing).
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
-        sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
+        sampling_logprobs: T, those of the distribution that was sampled from (masked, warped); 0 for forced tokens, too.
         weight_start: index of the first token that counts in `weight`.
         mirostat_start: index of the first token that counts in the bound of `Mirostat`; None where what was drawn last was not drawn
             with it.
-        ends: what else counts in it: log-probabilities of the ends of sequence that were sampled since then, and the weight
+        ends: what else counts in `weight`: log-probabilities of the ends of sequence that were sampled since then, and the weight
             of a state that this one was added to.
-        kv: keys and values of the first tokens; None where nothing is held.
+        kv: keys and values of the first tokens; None where none are cached.
         logits: (V,) logits after the last token, where it was fed and they are known.
-        stream: where the row's random numbers go on.
-        piece: the last piece; None where none was generated, or text was appended since.
-        finish_reason: why the last piece ended; empty where none was generated.
-        value: what the last generator made of its piece, None where it was cut or failed.
+        stream: the position in the row's random numbers.
+        piece: the last generated span; None where there is none, or text was appended since.
+        finish_reason: why the last generated span ended; empty where there is none.
+        value: the result of the last generator, None where the text was cut or failed.
         error: what the last generator failed with on this row.
         search: what counts in `score`; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
@@ -112,12 +115,12 @@ class StateRow:
 
     @property
     def cached(self) -> int:
-        """The number of tokens whose keys and values are held."""
+        """The number of first tokens whose keys and values are cached."""
         return len(self.kv) if self.kv is not None else 0
 
     @property
     def pending(self) -> int:
-        """How many tokens are to be fed before what follows is known; none where the logits are, whatever else was evicted."""
+        """How many tokens must be fed before the next can be sampled; 0 where the logits are known, even if keys are not."""
         return 0 if self.logits is not None else len(self.token_ids) - self.cached
 
     @property
@@ -127,13 +130,13 @@ class StateRow:
 
     @property
     def score(self) -> float:
-        """What samples are ranked by: what counts since a search began, whatever text was added since; else the weight."""
+        """What samples are ranked by: the `SearchScore` of a row that a beam search wrote, else the weight."""
         if self.search is None:
             return self.weight
         return self.search.ranked(self.search.total(self.logprobs), num_written(self.kinds, self.search.start))
 
     def searched(self, length_penalty: float = 0.0) -> StateRow:
-        """Return the row as one that a search goes on from; where none did before, its score begins with its weight."""
+        """Return the row as the start of a beam search; the first one begins its score with the weight."""
         begun = self._scored()
         return replace(self, search=replace(begun, length_penalty=length_penalty))
 

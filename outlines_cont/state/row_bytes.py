@@ -1,7 +1,8 @@
-"""The bytes that each token of a row contributes to its text, and the text that they join to.
+"""`written`, `row_text`: the bytes that each token of a row contributes to its text, and the text, decoded with U+FFFD for invalid
+UTF-8 and without the prefix space that a tokenizer adds.
 
-A token of text contributes its bytes, a special token how it is written, such as `<|im_end|>`. Special tokens that the tokenizer
-has put in front of the text, such as BOS, contribute nothing, nor does an id without a name.
+An ordinary token contributes its bytes, a special token its name, such as `<|im_end|>`. Special tokens that the tokenizer has put in
+front of the text, such as BOS, contribute nothing, nor does an id without a name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`SearchScore`: what a beam search ranks a row by. Unlike the weight it is not reset where text is added between two pieces."""
+"""`SearchScore`: the score that ranks rows after a beam search: the sum of log-probabilities since the search began, divided by a power
+of the number of generated tokens (length penalty). Unlike the weight of a row, it is not reset when text is added between two generated
+spans.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ class SearchScore:
 
     Attributes:
         start: index of the first token that counts.
-        others: (number of tokens before it, log-probability) of what is not a token: ends of text that were sampled, what the row
-            had when the search began, what stood in a row that this one was joined to.
+        others: (number of tokens before it, log-probability) of what is not a token: ends of text that were sampled, the
+            weight when the search began, the total of a row that this one was joined to.
         length_penalty: of the last search; the score is divided by the number of written tokens to this power.
     """
 

@@ -1,4 +1,7 @@
-"""`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined and forked."""
+"""`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined, forked,
+ranked, saved, and continued by any generator. Slices are by characters, with `state.tokens` by tokens; forks, slices from the start and
+appended text share the keys and values, other slices lose them. Logits that are not known are computed when they are read.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ Rows = tuple[tuple[StateRow, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class SequenceState(Immutable):
-    """Batch x sample sequences that a generator has made and any generator can continue. Immutable.
+    """Batch x sample token sequences with their KV cache, immutable; the result of a generator, and the prompt of another.
 
     Shapes: B batch entries, S samples, T ids of the longest row. Tensors are made on demand, left-padded with id 0; padding
     is never part of a text.
@@ -108,36 +111,36 @@ class SequenceState(Immutable):
 
     @property
     def cached(self) -> torch.Tensor:
-        """(B, S) int64: how many tokens of each row have their keys and values held."""
+        """(B, S) int64: how many tokens of each row have their keys and values cached."""
         return self._numbers(lambda row: row.cached, torch.int64)
 
     @property
     def retries(self) -> torch.Tensor:
-        """(B, S) int64: how often the last piece of each row went back because a policy, such as a check, refused it."""
+        """(B, S) int64: how often the last generated span of each row was rewound because a policy, such as a check, refused it."""
         return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
 
     @property
     def stops(self) -> list[list[str | int | None]]:
-        """B lists of S: the stop text, or the id of the stop token, that has ended the last piece of each row; None where none has."""
+        """B lists of S: the stop text, or the id of the stop token, that ended the last generated span of each row; else None."""
         return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
 
     @property
     def generated(self) -> str | list[list[str]]:
         """What came after the prompt, text that was added included: one text for a state of one row, else B lists of S texts.
 
-        `str(state) == prompt + state.generated`, where the tokenizer keeps the text of the prompt as it is.
+        `str(state) == prompt + state.generated`, unless the tokenizer changes the text of the prompt.
         """
         texts = self._grid(lambda row: row_text(row, self.tokenizer)[row.prompt_length :])
         return texts[0][0] if len(self._flat) == 1 else texts
 
     @property
     def finished(self) -> torch.Tensor:
-        """(B, S) bool: the last piece came to its end; False where it was cut or failed."""
+        """(B, S) bool: whether the last generated span came to its end; False where it was cut or failed."""
         return self._numbers(lambda row: row.finish_reason in ("stop", "constraint"), torch.bool)
 
     @property
     def finish_reasons(self) -> list[list[str]]:
-        """B lists of S: `stop`, `constraint` (nothing may follow), `length` (cut) or `error`; empty before any piece."""
+        """B lists of S: `stop`, `constraint` (nothing may follow), `length` (cut) or `error`; empty before anything was generated."""
         return self._grid(lambda row: row.finish_reason)
 
     @property
@@ -157,7 +160,7 @@ class SequenceState(Immutable):
 
     @property
     def spans(self) -> list[list[list[Span]]]:
-        """B lists of S lists: the neighbouring tokens of each row that came about in one way."""
+        """B lists of S lists: the tokens of each row as runs of one provenance; see `Span`."""
         return self._grid(lambda row: spans_of(row, self.tokenizer))
 
     @property
@@ -185,7 +188,7 @@ class SequenceState(Immutable):
     def logits(self) -> torch.Tensor:
         """(B, S, V) float32 or float64, the logits of the next token; NaN for a row that failed or has no token.
 
-        Cost: nothing where they are known (a generator has just ended, or they were asked for before); else one forward,
+        Cost: nothing where they are known (a generator has just ended, or they were read before); else one forward,
         whose keys and values the state keeps.
         """
         rows = self.model.prefilled(self._flat)
@@ -201,7 +204,7 @@ class SequenceState(Immutable):
 
     @property
     def tokens(self) -> TokenView:
-        """The same indexing by token instead of by character: `state.tokens[:5]` has the first five tokens of each row."""
+        """Indexing by tokens instead of characters: `state.tokens[:5]` has the first five tokens of each row."""
         return TokenView(self)
 
     def __getitem__(self, key: Any) -> SequenceState:
@@ -221,10 +224,10 @@ class SequenceState(Immutable):
         return self._cut(key, self._text_cut)
 
     def crop(self, key: Any) -> SequenceState:
-        """The same as `state[key]`, but it never loses the cache.
+        """Return `state[key]`, or raise `SlicingError` where that would lose cached keys and values.
 
         Raises:
-            SlicingError: keys and values that a row holds for tokens inside the slice would be lost.
+            SlicingError: cached keys and values of tokens inside the slice would be lost.
             IndexError: as for `state[key]`.
         """
 
@@ -241,7 +244,7 @@ class SequenceState(Immutable):
         Args:
             n: how many of each, 1 or more.
             same: give all forks of a row the row's own random stream, so that equal calls write equal texts. Otherwise each
-                has a stream of its own, which depends on the row's stream, its place in it, and the number of the fork.
+                has a stream of its own, which depends on the row's stream, its position in it, and the number of the fork.
 
         Raises:
             OptionError: `n` is not an int, 1 or more.
@@ -257,7 +260,7 @@ class SequenceState(Immutable):
     def take(self, rows: Sequence[tuple[int, int]]) -> SequenceState:
         """Return the rows at the given (batch, sample) indices, in this order, as a state of one sample per batch entry.
 
-        A row that is named twice comes twice, with one random stream; `fork` gives different ones.
+        A row that is named twice is there twice, with the same random stream; `fork` gives different ones.
 
         Raises:
             IndexError: there is no such row, or an index is not a pair of ints.
@@ -326,7 +329,7 @@ class SequenceState(Immutable):
                 it is that of the beams that ran last, in their order, while the rows are the best that were found.
             UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
 
-        Cost: a copy, and one forward of the last 8 cached tokens of each row, which tells whether the cache is theirs.
+        Cost: a copy, and one forward of the last 8 cached tokens of each row, to check that the cache is theirs.
         """
         rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
         return cls(model, tuple((row,) for row in rows), seed)
@@ -334,7 +337,7 @@ class SequenceState(Immutable):
     def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
 
-        Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
+        Tokens, log-probabilities, random streams and the last generated spans are kept, so that one that was cut can be resumed
         after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text. The
         constraint of a conversation is not part of its state.
 
@@ -383,11 +386,11 @@ class SequenceState(Immutable):
     def append(self, text: Text | Sequence[Text], *, boundary: str = "as_is") -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
 
-        The text is encoded as it goes on after the row. Special tokens that are written in it are letters, with a warning, but in
-        `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
+        The text is encoded as a continuation of the row. Special tokens that are written in it are ordinary characters, with a warning,
+        except in `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
 
         Args:
-            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids stands for a text, too.
+            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids counts as one text.
             boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
                 one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
 
@@ -543,7 +546,7 @@ class SequenceState(Immutable):
         return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
 
     def _padded(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """Return (B, S, T): what is known of each token, left-padded with zeros."""
+        """Return (B, S, T): an attribute of each token, left-padded with zeros."""
         out = torch.zeros(self.shape, dtype=dtype)
         for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
             line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
@@ -552,7 +555,7 @@ class SequenceState(Immutable):
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """A state to be indexed by tokens."""
+    """Indexing of a state by tokens: `state.tokens[key]`."""
 
     state: SequenceState
 

@@ -1,4 +1,6 @@
-"""`Span`: the provenance of neighbouring tokens of a row: prompt, appended, generated, forced or healed."""
+"""`spans_of`: divides the tokens of a row into runs (`Span`) of one provenance: prompt, appended, generated, forced or healed. A run
+also ends where the last generated span begins, and where its healed text ends.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Neighbouring tokens of one kind.
+    """A run of neighbouring tokens of one provenance, and their text.
 
     Attributes:
         kind: `prompt`, `appended` (given, or encoded anew), `generated` (sampled), `forced` (without a choice) or `healed` (sampled
-            or without a choice, and its text stood there before).
+            or forced, of text that the row had before).
         tokens: their indices in the row, a range.
         text: what they contribute to the text of the row, decoded with `errors="replace"`; a character that ends in the next span
             is cut.
-        is_piece: whether they belong to the last piece.
-        num_healed: how many bytes at the beginning of `text` stood there before the last piece; such a token is a span of its own.
+        is_piece: whether they belong to the last generated span.
+        num_healed: how many bytes at the beginning of `text` the row had before token healing; such tokens are a span of their own.
     """
 
     kind: str

@@ -1,7 +1,9 @@
-"""Slices and concatenation of rows, by characters or by tokens, that keep the keys and values of the longest common prefix.
+"""Slices and concatenation of rows, by characters or by tokens: byte offsets (prefix sums, binary search) map characters to tokens, and
+a token that is cut is encoded anew. Slices from the start and appended text keep the keys and values of all tokens before the first
+that changes; other slices and text in front lose them. `healed` appends text encoded together with the last token (token healing).
 
-A special token stands in the text as it is written, and those that have no text (`row_bytes`) belong to position 0 at the beginning
-of a row, elsewhere to the character that follows. A special token that is cut becomes letters.
+A special token is in the text as its name, and those that have no text (`row_bytes`) belong to position 0 at the beginning of a row,
+elsewhere to the character that follows. A special token that is cut becomes ordinary characters.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
 
 
 class RowText:
-    """The characters of a row, as `list(state)` shows them in `text`, aligned with the tokens that spell them."""
+    """The text of a row (`text`, as `list(state)` returns it), aligned with the tokens that spell its characters."""
 
     def __init__(self, row: StateRow, tokenizer: Tokenizer) -> None:
         """Cost: one pass over the bytes of the row."""
@@ -49,8 +51,8 @@ class RowText:
     def cut(self, part: slice) -> StateRow:
         """Return the row of the characters that `part` takes, a slice as `indexing.cut` makes it.
 
-        From the start on, tokens that lie inside keep their keys and values; other slices have none. The characters of a token that is cut
-        are encoded anew.
+        A slice from the start keeps the keys and values of the tokens inside it; other slices have none. The characters of a token that is
+        cut are encoded anew.
         """
         start, stop = part.start, max(part.start, part.stop)
         if part.step == 1 and start == 0 and stop == len(self.text):
@@ -63,7 +65,7 @@ class RowText:
         return replace(row, prompt_length=_num_below(chosen, self._row.prompt_length))
 
     def num_tokens_inside(self, stop: int) -> int:
-        """Return how many tokens lie whole inside the first `stop` characters, those at the beginning included that have none."""
+        """Return how many tokens are whole within the first `stop` characters, those without text at the beginning included."""
         if stop >= len(self.text):
             return len(self._row.token_ids)
         # A space that is hidden, but is not a prefix space, belongs to the first character.
@@ -149,7 +151,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
 
 
 def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
-    """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; from the start on with its cache."""
+    """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; a slice from the start keeps its cache."""
     chosen = _chosen(part)
     if part.step == 1 and part.start == 0:
         return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
@@ -170,7 +172,7 @@ def _with_prompt(row: StateRow, length: int, tokenizer: Tokenizer) -> StateRow:
 
 
 def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
-    """Return the row of the tokens from `first` up to `last`, 0 < first, as given text: what they were written after is gone."""
+    """Return the row of the tokens from `first` up to `last`, 0 < first, as appended tokens: without keys and log-probabilities."""
     zeros = (0.0,) * (last - first)
     return replace(
         kept_tokens(row, 0),
@@ -229,7 +231,7 @@ def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, i
 
 
 def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with text or ids after it; text is encoded so that the text of the row is just longer by it."""
+    """Return the row with text or ids after it; text is encoded so that the row's text is followed by exactly this text."""
     if isinstance(given, tuple):
         return row.append(given, reset=False)
     text, special = split_special(given, tokenizer)
@@ -252,7 +254,7 @@ def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
 
 
 def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with text after it, encoded together with the row's last token where both have text; ids are taken as they are.
+    """Return the row with text after it, encoded together with the row's last token where both have text; ids are appended unchanged.
 
     What the row and the new tokens have in common keeps its keys and values.
     """
@@ -326,7 +328,7 @@ def _joined_mirostat(left: StateRow, right: StateRow, opening: int) -> int | Non
 
 
 def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with text or ids in front, what the tokenizer begins a text with staying there; without keys and values."""
+    """Return the row with text or ids in front, after the tokenizer's start tokens (BOS); without keys and values."""
     leading = 0 if row.starts_inside else row.num_start_tokens
     start = kept_tokens(row, 0).append(row.token_ids[:leading], reset=True)
     front = extended(replace(start, num_start_tokens=leading, starts_inside=False), given, tokenizer)
@@ -340,7 +342,7 @@ def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
-    """Return a row as it goes on after text: the prefix space, which is not part of its text, is taken out of its first token."""
+    """Return a row as the continuation of another: its prefix space, which is not part of its text, is removed from its first token."""
     parts = written(row.token_ids, tokenizer, row.num_start_tokens)
     if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row
@@ -350,9 +352,9 @@ def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Token
 
 
 def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
-    """Return ids that spell `data` after `before`; bytes that are not text are spelled one by one.
+    """Return ids that spell `data` after `before`; invalid UTF-8 is spelled byte by byte.
 
-    Unless it stands `inside` a text, `data` begins a row and may get a prefix space.
+    Unless it is `inside` a text, `data` begins a row and may get a prefix space.
     """
     token_ids: list[int] = []
     for text, broken in _runs(data):

@@ -1,4 +1,7 @@
-"""What is accepted where text is given: a `str`, `Tokens` (text that says whether its special tokens are control tokens), or token ids."""
+"""`Tokens`: a text that says whether special tokens written in it are control tokens or ordinary characters; where text is given, `str`
+(ordinary characters, with a warning) and token ids are accepted, too. Also here: the ids of a prompt with the tokenizer's start tokens
+(BOS), and one text, or one per batch entry, repeated for all rows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from outlines_cont.models.tokenizer.special_names import control_names_of
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A text, and whether the special tokens that are written in it are control tokens or letters.
+    """A text, and whether special tokens that are written in it are control tokens or ordinary characters.
 
     It is accepted wherever a text is: as a prompt, by `+` and by `state.append`. A plain `str` is read as `Tokens.of(text)`, and
     causes a warning where a special token is written in it.
@@ -31,12 +34,12 @@ class Tokens:
 
     @classmethod
     def of(cls, text: str, *, special: bool = False) -> Self:
-        """Return a text with what its special tokens are to be.
+        """Return a text whose special tokens are control tokens if `special`, else ordinary characters.
 
             prompt = Tokens.of(tokenizer.apply_chat_template(messages, tokenize=False), special=True)
 
         Raises:
-            OptionError: `text` is not a `str`. Token ids are given as they are, in a list.
+            OptionError: `text` is not a `str`. Token ids are given as a list, without `Tokens`.
         """
         if not isinstance(text, str):
             raise OptionError(f"expected a text, got {type(text).__name__}. Token ids are given as a list.", "text")
@@ -46,12 +49,12 @@ class Tokens:
         """Return both texts as one; an empty one fits all.
 
         Raises:
-            OptionError: special tokens are control tokens in one of them, and letters in the other.
+            OptionError: special tokens are control tokens in one of them only.
         """
         return _joined(self, other) if isinstance(other, str | Tokens) else NotImplemented
 
     def __radd__(self, other: object) -> Tokens:
-        """Do the same with a text in front."""
+        """Return both texts as one, with `other` in front; see `__add__`."""
         return _joined(other, self) if isinstance(other, str) else NotImplemented
 
 
@@ -70,7 +73,7 @@ Given = str | Tokens | tuple[int, ...]
 
 
 def as_given(item: object) -> Given | None:
-    """Return what stands for one text; ids as a tuple, also those of a tensor. None for anything else, and for an empty list."""
+    """Return an item that is one text: `str`, `Tokens`, or ids as a tuple (a tensor's, too); None for anything else, and an empty list."""
     if isinstance(item, str | Tokens):
         return item
     if isinstance(item, bytes | bytearray):
@@ -107,7 +110,7 @@ def start_ids(model: LanguageModel) -> list[int]:
 def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
     """Return the ids of a prompt, and how many of the first ones the tokenizer has put there, which are not part of the text.
 
-    Ids are taken as they are. A text that writes the tokens with which the tokenizer begins every text gets them once. Raises
+    Ids are not changed. A `Tokens` that already writes the tokenizer's start tokens gets them once. Raises
     `TokenizerError` where the text cannot be encoded.
     """
     start = start_ids(model)

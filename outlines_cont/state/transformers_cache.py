@@ -1,4 +1,7 @@
-"""Rows of a state as a `DynamicCache` of transformers, and rows out of one."""
+"""`cache_of_rows`, `rows_of_cache`: the rows of a state as a left-padded `DynamicCache` of transformers, and rows from one, by copy. A
+cache is taken only if the last 8 cached tokens of each row, fed again, get the same keys and values up to rounding (a beam search
+returns another one); models whose keys depend on the length of the text are not checked.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Incremental detokenization: text, stop strings and draws for token ids from any source, without a model.
 
-Everything that the room exports is an immutable value: a push returns a new one. Imports `text_search` and the tokenizer, and torch only
+Everything that is exported is an immutable value: a push returns a new one. Imports `text_search` and the tokenizer, and torch only
 where logits are pushed.
 """
 

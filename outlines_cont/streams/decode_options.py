@@ -1,4 +1,6 @@
-"""`DecodeOptions`: the checked options of a token stream, and what each token adds to its text."""
+"""`DecodeOptions`: the checked options of a `TokenStream`, with the matcher of its stop texts (Aho-Corasick) and the bytes that each
+token adds to the text: none for special tokens, unless these are shown.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class DecodeOptions:
     """The options of a token stream, checked; see `TokenStream`.
 
     Attributes:
-        prompt: The ids before the first one, None where nothing is known of them.
-        matcher: Looks for the stop texts, from the end of the prompt on.
+        prompt: The ids before the first one; None where they are not known.
+        matcher: Finds the stop texts; with `stop_in_prompt` it has read the prompt.
     """
 
     tokenizer: Tokenizer
@@ -52,7 +54,7 @@ class DecodeOptions:
         prompt: str | Sequence[int] | None,
         **flags: bool,
     ) -> Self:
-        """Return the options of what `TokenStream` is given."""
+        """Return the options from the arguments of `TokenStream`; `OptionError` where one is invalid."""
         if not hasattr(tokenizer, "token_bytes"):
             # Only here, since the models load torch.
             from outlines_cont.models.tokenizer.tokenizer import Tokenizer as OwnTokenizer
@@ -66,7 +68,7 @@ class DecodeOptions:
 
     @property
     def begins_text(self) -> bool:
-        """Whether the first token begins a text: a prompt is known, and has no text."""
+        """Whether the first token begins a text: the prompt is known, and has no text."""
         return self.prompt is not None and not self.tokenizer.text_bytes(self.prompt)
 
     def bytes_of(self, token_id: int) -> bytes:

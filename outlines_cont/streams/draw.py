@@ -1,4 +1,7 @@
-"""`drawn_token`: draws one token from given logits, exactly as the engine does."""
+"""`drawn_token`: draws one token from logits by the code of the engine: mask, logits warpers, then sampling with one uniform random
+number; `uniform_of` draws that number, from a seed, a torch generator or the operating system. `DeadEnd` where no allowed token has a
+probability, `InvalidLogits` for NaN or plus infinity.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`StreamPlace`: incremental detokenization after one token: state of the stop-string matcher and of the UTF-8 decoder.
-
-Places are immutable and linked to the one before (a persistent list), so that rewinding n tokens is following n links.
+"""`StreamPlace`: the state of a token stream after one token: stop-text matcher (Aho-Corasick), UTF-8 decoder, and the text that has
+become final; `Stop` is what ended the text. States are immutable and linked to the one before (a persistent list), so that rewinding n
+tokens follows n links, and forks share what they have in common.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Stop:
     Attributes:
         text: The stop text, None for a stop token.
         token_id: The stop token, None for a stop text.
-        position: Characters of the text before it. Negative where a stop text begins so many characters before the end of the prompt.
+        position: Characters of the text before it. Negative where a stop text begins in the prompt, counted from its end.
     """
 
     text: str | None
@@ -32,20 +32,20 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StreamPlace:
-    """One place of a stream. Places share all that came before, so that a push costs what its token costs.
+    """The state of a stream after one token. It refers to the one before, so that a push costs the bytes of its token only.
 
     Attributes:
-        matcher: Has seen the bytes of all tokens.
-        decoder: Has seen those that are certain.
-        is_start: A prefix space, which is not part of the text, may still come.
-        before: The place before the last token, or before what came at the end without one; None at the beginning.
+        matcher: The stop-text matcher, after the bytes of all tokens.
+        decoder: The UTF-8 decoder, after the bytes that are final.
+        is_start: Whether a prefix space, which is not part of the text, may still come.
+        before: The state before the last token or flush; None at the beginning.
         token_id: The last token; None at the beginning, after a flush, and after what was pushed after the end.
-        num_chars: How many characters are certain.
-        new_text: Those of them that the last push or flush has made certain.
-        stop: What ended the text, None while nothing has, and after a flush.
+        num_chars: How many characters are final.
+        new_text: Those that the last push or flush made final.
+        stop: What ended the text; None before the end, and after a flush.
         finish_reason: Why no more is taken; empty while more may come.
         logprob: The log-probability with which the last token was drawn, None where it was not drawn here.
-        num_drawn: How many random numbers of a seed were taken.
+        num_drawn: How many random numbers were drawn from a seed.
     """
 
     matcher: StopText
@@ -62,7 +62,7 @@ class StreamPlace:
     num_drawn: int = 0
 
     def push(self, token_id: int, options: DecodeOptions, logprob: float | None, num_drawn: int) -> StreamPlace:
-        """Return the place after one more token. This one is not at an end."""
+        """Return the state after one more token. This one is not at an end."""
         data, is_start = options.bytes_of(token_id), self.is_start
         if token_id in options.stop_token_ids:
             text = self._rest()
@@ -98,7 +98,7 @@ class StreamPlace:
         return StreamPlace(*place)
 
     def flush(self, finish_reason: str) -> StreamPlace:
-        """Return the place where all is certain, because nothing follows. This one is not at an end."""
+        """Return the state at the end of the text, in which all of it is final. This one is not at an end."""
         text = self._rest()
         return replace(
             self,
@@ -111,7 +111,7 @@ class StreamPlace:
         )
 
     def back(self) -> Iterator[StreamPlace]:
-        """Yield this place and all that came before, the last first."""
+        """Yield this state and all before it, the last first."""
         place: StreamPlace | None = self
         while place is not None:
             yield place
@@ -119,17 +119,17 @@ class StreamPlace:
 
     @property
     def held(self) -> bytes:
-        """The bytes that are not certain yet."""
+        """The bytes that are not final yet."""
         return b"" if self.finish_reason else self.decoder.held + self.matcher.held
 
     def _rest(self) -> str:
-        """Return the text of what is held, if nothing follows it."""
+        """Return the text of the bytes that are not final, if nothing follows them."""
         decoder, text = self.decoder.push(self.matcher.held)
         return text + decoder.flush()
 
 
 def _found(match: StopMatch, num_chars: int) -> tuple[Stop, str]:
-    """Return which stop text was found, after so many characters of text, and how much of it follows the prompt."""
+    """Return the stop of a match before which there are `num_chars` characters, and the part of it after the prompt."""
     data, border = match.text.encode(), max(-match.start, 0)
     in_prompt, after = data[:border].decode(errors="replace"), data[border:].decode(errors="replace")
     return Stop(match.text, None, num_chars - len(in_prompt)), after

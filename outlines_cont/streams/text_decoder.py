@@ -1,4 +1,6 @@
-"""`TextDecoder`: an incremental UTF-8 decoder as an immutable value; it gives out whole characters only."""
+"""`TextDecoder`: an incremental UTF-8 decoder as an immutable value: it returns whole characters only, keeps at most 3 bytes of an
+incomplete one, and replaces invalid bytes by U+FFFD.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TextDecoder:
-    """Decodes UTF-8 that comes in pieces; `held` are the bytes, at most 3, of a character that is not complete.
+    """Decodes UTF-8 that comes in chunks; `held` are the bytes, at most 3, of a character that is not complete.
 
     Invariant: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined,
     however they were cut.
@@ -26,5 +28,5 @@ class TextDecoder:
         return TextDecoder(data[used:]), text
 
     def flush(self) -> str:
-        """Return the text of the held bytes if nothing follows them: empty, or one U+FFFD."""
+        """Return the text of the incomplete bytes at the end of input: empty, or U+FFFD."""
         return self.held.decode("utf-8", errors="replace")

@@ -1,4 +1,7 @@
-"""`TokenStream`: incremental detokenization: text, stop strings and stop tokens from token ids that come one by one, from any source."""
+"""`TokenStream`: incremental detokenization as an immutable value: token ids from any source become text, up to the first stop text
+(Aho-Corasick) or stop token. Text is returned when it is final: not an incomplete character, nor a possible beginning of a stop text.
+`push_logits` draws the next token; forks and rewinds copy nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class TokenStream(Immutable):
-    """Text out of token ids that come one by one. A value: every push returns a new stream, and the old one stays valid.
+    """Incremental text of token ids that come one by one. Immutable: every push returns a new stream, and the old one stays valid.
 
-    Invariants. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
-    decoded with `errors="replace"`. No text ends inside a character, and none is ever taken back. What cannot begin a stop
-    text, and is not an incomplete character, is certain with the push that brings it. Which stop is found depends on the bytes
+    Invariants. The texts that became final with each push and with `flush`, joined, are the bytes of all tokens before the stop,
+    decoded with `errors="replace"`. No text ends inside a character, and none is ever retracted. What cannot begin a stop
+    text, and is not an incomplete character, is final with the push that brings it. Which stop is found depends on the bytes
     alone: the stop text that is complete first, of those that end together the longest; so neither on how the bytes are cut
     into tokens, nor on the order of the stop texts.
 
@@ -58,11 +61,11 @@ class TokenStream(Immutable):
             stop_at: The text ends before the first of these.
             stop_token_ids: Tokens that end the text, and add nothing to it. None is the tokenizer's end of text; models may
                 have more (`model.eos_token_ids`).
-            skip_special_tokens: Special tokens have no text; otherwise they are shown as they are written, such as `</s>`, and
-                stop texts may stand in that.
+            skip_special_tokens: Special tokens have no text; otherwise their names are part of the text, such as `</s>`, and
+                stop texts may match in that.
             keep_stop: The text keeps the stop text; what comes after it is left out all the same.
-            stop_in_prompt: A stop text also counts where it begins in the prompt, not where it lies in it as a whole.
-            prompt: What stands before the first token, text or ids: for `stop_in_prompt`, and for penalties, which count it.
+            stop_in_prompt: A stop text also counts where it begins in the prompt, not where all of it is in the prompt.
+            prompt: What comes before the first token, text or ids: for `stop_in_prompt`, and for penalties, which count it.
                 If it has no text, the first token begins one, and the space that some tokenizers put there is left out.
                 None: unknown, and the first token continues a text.
 
@@ -110,7 +113,7 @@ class TokenStream(Immutable):
             mask: The tokens that may be drawn; None for all. It comes before everything that the sampler does.
             uniform: The random number to draw with, in [0, 1).
             rng: Where to take it from instead: a seed, whose numbers follow each other from draw to draw, the same as those of
-                `generator(prompt, rng=seed)`; a `torch.Generator`, which moves on; None takes one that cannot be repeated.
+                `generator(prompt, rng=seed)`; a `torch.Generator`, which is advanced; None takes one that cannot be repeated.
 
         Raises:
             InvalidLogits, DeadEnd: No token can be drawn.
@@ -118,7 +121,7 @@ class TokenStream(Immutable):
             TypeError, ValueError: The logits or the mask are something else.
             TokenizerError: The token that was drawn is not a token of the tokenizer.
 
-        Cost: what the sampler costs. With penalties, a stream that is pushed on from two places in turn counts its tokens again
+        Cost: what the sampler costs. With penalties, a stream that is continued in two ways in turn counts its tokens again
             each time; give each its own `fork`.
         """
         if self.finished:
@@ -147,7 +150,7 @@ class TokenStream(Immutable):
         return self._pushed(token_id, logprob, num_drawn)
 
     def flush(self, finish_reason: str = "length") -> TokenStream:
-        """Return the stream at its end, because nothing follows: all text is certain. After the end it changes nothing.
+        """Return the stream at its end, with all text final. After the end it changes nothing.
 
         `finish_reason` says why nothing follows; `OptionError` where it is empty, or not a string.
         """
@@ -157,11 +160,11 @@ class TokenStream(Immutable):
         return self._past_end() if self.finished else self._at(self._place.flush(finish_reason))
 
     def fork(self) -> TokenStream:
-        """Return an equal stream to go on from in another way. Cost: none."""
+        """Return an equal stream that can be continued in another way. Cost: none."""
         return _stream(self._options, self._place, None)
 
     def rewind(self, n: int) -> TokenStream:
-        """Return the stream as it was `n` tokens earlier, exactly; one that was finished goes on. Cost: n steps.
+        """Return the stream exactly as it was `n` tokens earlier, also from after its end. Cost: n steps.
 
         Raises:
             OptionError: `n` is not an int from 0 to `num_tokens`.
@@ -172,18 +175,18 @@ class TokenStream(Immutable):
 
     @property
     def text(self) -> str:
-        """All text that is certain. Cost: its length, so collect `new_text` in a long loop."""
+        """All text that is final. Cost: its length, so collect `new_text` in a long loop."""
         parts = [place.new_text for place in self._place.back()]
         return "".join(reversed(parts))
 
     @property
     def new_text(self) -> str:
-        """The text that became certain with the last push or flush; may be empty, and is so for those after the end."""
+        """The text that became final with the last push or flush; it may be empty, and is after the end."""
         return self._place.new_text
 
     @property
     def held(self) -> bytes:
-        """The bytes that are not certain yet: they may begin a stop text, or are a character to be completed."""
+        """The bytes that are not final yet: they may begin a stop text, or are an incomplete character."""
         return self._place.held
 
     @property
@@ -204,7 +207,7 @@ class TokenStream(Immutable):
 
     @property
     def stop(self) -> Stop | None:
-        """Which stop text or stop token has ended the text, and where; None where none has."""
+        """Which stop text or stop token ended the text, and where; None where neither did."""
         return self._place.stop
 
     @property
@@ -234,7 +237,7 @@ class TokenStream(Immutable):
         return self._place.num_tokens, self._place.num_chars, self._place.finish_reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""
+        """Pickle the options and the tokens; states are linked, and would be pickled by a deep recursion."""
         settings = {field.name: getattr(self._options, field.name) for field in fields(DecodeOptions) if field.init}
         places = reversed([place for place in self._place.back() if place.token_id is not None])
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
@@ -264,7 +267,7 @@ class TokenStream(Immutable):
         return self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
 
     def _own_tally(self) -> TokenTally:
-        """Return the counts that this stream shares with those that come of it; made when first asked for."""
+        """Return the token counts that this stream shares with those made from it, except by `fork`; created at the first use."""
         if self._tally is None:
             from outlines_cont.streams.token_tally import TokenTally
 
@@ -274,7 +277,7 @@ class TokenStream(Immutable):
 
 
 def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> TokenStream:
-    """Return a stream at a place."""
+    """Return a stream with a state."""
     stream = TokenStream.__new__(TokenStream)
     stream._set(options, place, tally)
     return stream

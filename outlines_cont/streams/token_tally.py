@@ -1,4 +1,6 @@
-"""`TokenTally`: the token counts that penalties need, cached for the last place of a stream that was asked for."""
+"""`TokenTally`: the token counts that penalties, DRY and Mirostat need, cached for the last state of a stream that was counted. A later
+state adds the tokens since; any other is counted anew from its beginning, prompt included.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from outlines_cont.streams.stream_place import StreamPlace
 
 
 class TokenTally:
-    """Caches the token counts of the last place: the next place is usually one token further, which costs one update.
+    """Caches the token counts of one state of a stream: the next is usually one token later, which costs one update.
 
-    Threads may share it: `take` hands the counts to one of them, and another one counts from the beginning.
+    Threads may share it: `take` passes the counts to one of them, and another one counts from the beginning.
     """
 
     __slots__ = ("_last", "_prompt")
@@ -21,9 +23,9 @@ class TokenTally:
         self._last: list[tuple[StreamPlace, TokenCounts]] = []
 
     def take(self, place: StreamPlace) -> TokenCounts:
-        """Return the counts of the prompt and of all tokens up to `place`; the caller gives them back with `give`.
+        """Return the counts of the prompt and of all tokens up to `place`; the caller returns them with `give`.
 
-        Cost: the tokens since the place that was asked for last; all of them where that does not lie before this one.
+        Cost: the tokens since the state that was counted last; all of them where that is not one before this.
         """
         try:
             last, counts = self._last.pop()
@@ -38,7 +40,7 @@ class TokenTally:
         return counts
 
     def give(self, place: StreamPlace, counts: TokenCounts) -> None:
-        """Take back the counts of `place`."""
+        """Cache the counts of `place`, which were taken before."""
         self._last[:] = [(place, counts)]
 
     def _count(self, place: StreamPlace) -> TokenCounts:

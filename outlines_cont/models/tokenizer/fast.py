@@ -1,4 +1,5 @@
-"""`FastBackend`, for the library `tokenizers`: byte-level BPE, SentencePiece-style BPE, and Unigram with a mark for the space.
+"""`FastBackend`: the backend for the library `tokenizers`: byte-level BPE, SentencePiece-style BPE, and Unigram with a mark for the
+space. It derives the bytes of every token from the vocabulary, and makes encoders with and without special tokens and normalisation.
 
 Vocabularies whose tokens do not join to the text are refused: WordPiece (`##`), whole words, BPE with an end-of-word suffix, decoders
 with a regular expression; and parts written in Python, which cannot be read. The user's tokenizer is only read. Encoding runs on

@@ -1,4 +1,6 @@
-"""`TokenizerBackend`, the protocol of a tokenizer library, and `open_backend`, which finds the one for a tokenizer object."""
+"""`open_backend`: chooses the backend (`TokenizerBackend`) for a tokenizer object by its attributes: `tokenizers`, SentencePiece,
+tekken, a slow Hugging Face tokenizer around SentencePiece, or what mistral-common wraps. Others raise `TokenizerError`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class TokenizerBackend(Protocol):
         """Special ids that the tokenizer puts before a text; empty if it adds none."""
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text, without special tokens; those that are written in it, and markup, are letters.
+        """Encode the start of a text, without special tokens; those in it, and markup, are ordinary characters.
 
         The tokenizer may normalise the text and add a space in front.
         """
@@ -35,7 +37,7 @@ class TokenizerBackend(Protocol):
         """Encode the start of a text as the tokenizer does where special tokens that are written in it are read as such."""
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is: no normalisation, no prefix space, no special tokens.
+        """Encode text unchanged: no normalisation, no prefix space, no special tokens.
 
         The joined bytes are those of the text where the library can do it; the caller checks.
         """

@@ -1,4 +1,7 @@
-"""`TokenizerParts`: the normalizers, pre-tokenizers and decoders of a `tokenizers.Tokenizer` as data, and how its tokens spell bytes."""
+"""`TokenizerParts`: the normalizers, pre-tokenizers, decoders and post-processors of a `tokenizers.Tokenizer` as JSON data: how its
+tokens spell bytes, whether it adds a prefix space, and its start tokens. Raises `TokenizerError` where tokens do not join to the text,
+or a part is written in Python.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`SentencePieceBackend`, for SentencePiece models read by the library `sentencepiece`."""
+"""`SentencePieceBackend`: the backend for SentencePiece models read by the library `sentencepiece`. A copy of the model with
+normalisation switched off encodes text within a text; models that mark spaces after words are refused.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ class SentencePieceBackend:
         return self._names.encode(text, self.encode_start, self.encode_plain)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is."""
+        """Encode text without normalisation and prefix space."""
         token_ids: list[int] = self._plain.encode(text)
         return token_ids
 
@@ -61,7 +63,7 @@ def piece_bytes(processor: Any, token_id: int, piece: str) -> bytes:
 
 
 def special_ids(processor: Any) -> set[int]:
-    """Return the ids of the pieces of `processor` that stand for no text."""
+    """Return the ids of `processor` without text: control, unknown and unused ones."""
     token_ids = list(range(processor.get_piece_size()))
     tests = (processor.is_control, processor.is_unknown, processor.is_unused)
     return {token_id for test in tests for token_id, holds in zip(token_ids, test(token_ids), strict=True) if holds}

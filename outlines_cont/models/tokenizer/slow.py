@@ -1,4 +1,6 @@
-"""`SlowBackend`, for slow Hugging Face tokenizers around a SentencePiece model."""
+"""`SlowBackend`: the backend for slow Hugging Face tokenizers around a SentencePiece model, which may number its entries anew and add
+tokens. Models that mark spaces after words are refused.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ class SlowBackend:
         return token_ids
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is; a part that no token spells is left out."""
+        """Encode text without normalisation and prefix space; a part that no token spells is left out."""
         token_ids: list[int] = []
         for part in self._added.split(text) if self._added else [text]:
             if part in self._added_ids:

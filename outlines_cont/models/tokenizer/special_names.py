@@ -1,4 +1,7 @@
-"""`SpecialNames`: finds special tokens in a text by how they are written, and encodes text so that they are control tokens, or letters."""
+"""`SpecialNames`: finds special tokens in a text by their names (left-most longest match, by a regular expression), and encodes the
+text with them as control tokens. `encode_letters` encodes text so that nothing in it becomes one, nor markup such as `<think>`;
+`control_names_of` caches the names per tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ Encode = Callable[[str], list[int]]
 
 
 class SpecialNames:
-    """How the special tokens of a vocabulary are written, by id; of ids that are written alike the smallest is taken.
+    """The names of the special tokens of a vocabulary, as a regular expression; of ids with the same name the smallest is used.
 
-    A name of one character is left out: it is a letter that some tokenizers use as padding, and no text means a special token by it.
+    A name of one character is left out: some tokenizers use a letter as padding, which in a text is an ordinary letter.
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
@@ -26,12 +29,12 @@ class SpecialNames:
         self._pattern = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
 
     def first_in(self, text: str) -> str | None:
-        """Return the first name that stands in a text, the longest where several begin there; or None."""
+        """Return the first name in a text, the longest where several begin there; or None."""
         found = self._pattern.search(text) if self._pattern is not None else None
         return None if found is None else found[1]
 
     def count_in(self, text: str) -> int:
-        """Return how many names stand in a text."""
+        """Return how many names there are in a text, without overlaps."""
         return len(self._pattern.findall(text)) if self._pattern is not None else 0
 
     def count_of(self, token_ids: Sequence[int]) -> int:
@@ -39,7 +42,7 @@ class SpecialNames:
         return sum(map({*self._ids.values()}.__contains__, token_ids))
 
     def parts(self, text: str) -> list[str]:
-        """Return a text cut after the first character of every name in it, so that no part holds one."""
+        """Return a text cut after the first character of every name in it, so that no part contains one."""
         cuts = [0]
         while self._pattern is not None and (found := self._pattern.search(text, cuts[-1])) is not None:
             cuts.append(found.start() + 1)
@@ -127,7 +130,7 @@ def _names_of(tokenizer: Tokenizer) -> tuple[SpecialNames, SpecialNames, Special
 
 
 def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
-    """Return how the special tokens of a tokenizer are written, without markup; made when first asked for."""
+    """Return how the special tokens of a tokenizer are written, without markup; created at the first use."""
     return _names_of(tokenizer)[0]
 
 

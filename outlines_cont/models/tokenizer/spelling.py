@@ -1,4 +1,6 @@
-"""`Speller`: spells bytes with the fewest tokens (dynamic programming), where the tokenizer cannot encode them."""
+"""`Speller`: spells bytes with the fewest tokens, by dynamic programming from the end, for text that the tokenizer does not encode
+exactly. `TokenizerError` where no tokens spell it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def _cannot_spell(data: bytes, offset: int) -> TokenizerError:
 
 
 def encode_bytes_inside(tokenizer: Tokenizer, data: bytes, before: Sequence[int]) -> list[int]:
-    """Return ids whose bytes are exactly `data`, which goes on after the ids `before`; it may begin inside a character.
+    """Return ids whose bytes are exactly `data`, the continuation of the ids `before`; it may begin inside a character.
 
     Raises:
         TokenizerError: the tokens cannot spell `data`.

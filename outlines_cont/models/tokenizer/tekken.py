@@ -1,4 +1,6 @@
-"""`TekkenBackend`, for tekken vocabularies (byte-level BPE, like tiktoken) read by mistral-common."""
+"""`TekkenBackend`: the backend for tekken vocabularies (byte-level BPE, like tiktoken) read by mistral-common. No normalisation, no
+prefix space; special tokens in a text are found by our own search.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +36,6 @@ class TekkenBackend:
         return self._names.encode(text, self.encode_plain, self.encode_plain)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is."""
+        """Encode text; tekken neither normalises nor adds a space."""
         token_ids: list[int] = self._tekkenizer.encode(text, bos=False, eos=False)
         return token_ids

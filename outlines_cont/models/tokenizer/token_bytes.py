@@ -1,8 +1,10 @@
-"""The bytes of vocabulary entries: the byte alphabet of byte-level BPE, byte fallback, and SentencePiece's mark for the space.
+"""`TokenTable`, `PieceCode`: the bytes of every entry of a vocabulary, from how it is written: the byte alphabet of byte-level BPE
+(GPT-2), byte fallback (`<0xE2>`), and SentencePiece's mark for the space (U+2581). Special ids have no bytes; added tokens that look
+like markup (`<think>`) are listed.
 
-A *piece* is the text by which a tokenizer names a token, not the text that the token stands for. The functions here go from the one
-to the other by the rules with which the tokenizer encodes, so that the joined bytes of an encoded text are the bytes of the text.
-Decoding single ids cannot give this: a token may hold part of a character.
+A *piece* is the text by which a tokenizer names a token, not the text that the token stands for. The functions here go from the one to
+the other by the rules with which the tokenizer encodes, so that the joined bytes of an encoded text are the bytes of the text. Decoding
+single ids cannot give this: a token may hold part of a character.
 """
 
 from __future__ import annotations

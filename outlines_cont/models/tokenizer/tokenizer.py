@@ -1,4 +1,6 @@
-"""`Tokenizer`: a Hugging Face tokenizer with the exact bytes of every token.
+"""`Tokenizer`: a tokenizer of Hugging Face, SentencePiece or mistral-common with the exact bytes of every token. `encode_inside`
+returns ids whose bytes join to exactly the text, if need be the fewest that spell it; `encode` follows the library, which may normalise
+the text. Special tokens in a text are ordinary characters, except for `encode_special`.
 
 Supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral), Unigram with a mark for
 the space, and tekken. WordPiece and others whose tokens do not join to the text are refused with `TokenizerError`.
@@ -46,7 +48,7 @@ class Tokenizer(Immutable):
         hugging_face: The wrapped tokenizer.
         token_bytes: Exact bytes per id, `vocab_size` of them; None for special, unused and absent ids. A byte-fallback token such as
             `<0xE2>` is one byte. Several ids may have the same bytes.
-        special_token_ids: Ids that stand for no text; some may be beyond `vocab_size`.
+        special_token_ids: Ids without text (control tokens, padding, unknown); some may be beyond `vocab_size`.
         special_tokens: How the special ids are written, such as `</s>`, by id.
         markup_tokens: Added tokens that have text and steer a model all the same, such as `<tool_response>`, by id.
         eos_token_id: The id that ends a text, or None.
@@ -76,7 +78,7 @@ class Tokenizer(Immutable):
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.
 
         The tokenizer may normalise the text. A space at the start is kept, also where the wrapped tokenizer would take it for the prefix
-        space. Special tokens and markup that are written in the text are letters like any others.
+        space. Special tokens and markup that are written in the text are ordinary characters.
 
         Args:
             text: The text; empty gives no ids but those of `add_special_tokens`.
@@ -113,10 +115,10 @@ class Tokenizer(Immutable):
         """Return ids whose joined bytes are exactly the UTF-8 bytes of `text`.
 
         No special token is added or found, no prefix space added, nothing normalised; markup is found, as a model writes it: the text of a
-        user goes through `encode_letters`. Where the tokenizer cannot encode the text as it is, the fewest tokens are taken that spell it.
+        user goes through `encode_letters`. Where the tokenizer does not encode the text exactly, the fewest tokens that spell it are used.
 
         Args:
-            text: The text that goes on after `before`; empty gives no ids.
+            text: The text after `before`; empty gives no ids.
             before: The ids that it follows. If both encoded together have a token border between them, the ids after it are returned;
                 otherwise `text` is encoded alone.
 
