@@ -1,4 +1,6 @@
-"""`Budget`: the limits of one program (tokens, forks, steps, seconds, bytes), and `ProgramUsage`, which counts what it has used."""
+"""`Budget`: the limits of one program (tokens, forks, steps, seconds, bytes of keys and values), and `ProgramUsage`, the counters that are
+compared with them. Each limit has its own error, which ends the fork that exceeds it; that of `seconds` ends all forks.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ class ProgramUsage:
     Attributes:
         budget: the limits.
         num_tokens: how many tokens its forks have appended.
-        num_reserved: how many forks were asked for in this round.
+        num_reserved: how many forks were requested in this round of decisions.
     """
 
     def __init__(self, budget: Budget) -> None:

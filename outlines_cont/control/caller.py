@@ -1,4 +1,6 @@
-"""`Caller`: a thread that makes the calls of one program in order; a call that takes too long is abandoned with its thread."""
+"""`Caller`: a daemon thread that makes the calls of one program in order, a `Round` of them at a time. A thread cannot be killed, so a call
+that takes too long is abandoned with its thread: its result is ignored, and a new thread makes the calls after it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Controller`: a callback that returns, after each token, the branches with which a sequence continues."""
+"""`Controller`: a callback, as in AICI, that returns after each token the branches with which a sequence continues: tokens to take back, to
+append, or a mask to sample under. Several branches fork the sequence and its controller (a deep copy), none stops it; invalid branches are
+a `ScriptError`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next."""
+"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and answers
+with `ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from outlines_cont.policies.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class ForkPiece:
-    """A piece of text that is generated under policies.
+    """A span that is generated under policies.
 
     Attributes:
         policies: see `policies.policy`.
@@ -38,7 +40,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Feed all that is pending, so that forks have it in common, and ask again."""
+    """Feed all pending tokens, so that forks share their keys and values, then call the driver again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,11 +101,11 @@ class ForkDriver(ABC):
     """Steers one fork."""
 
     speculates: bool
-    """Whether tokens are to be fed while the driver is being asked what comes after them."""
+    """Whether tokens are fed while the driver is called for what comes after them."""
 
     @abstractmethod
     def call(self, view: ForkView) -> list[ForkPlan]:
-        """Return how the fork goes on: several plans to fork, the first of which is its own, none to stop."""
+        """Return how the fork continues: several plans to fork, the first of which is its own, none to stop."""
 
     @property
     def is_open(self) -> bool:

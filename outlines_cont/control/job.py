@@ -1,9 +1,9 @@
-"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds.
+"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a
+decision in a fixed order, then all answers are applied together, so that a program is deterministic. Also enforces the budget in time and
+memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
-A program advances in rounds. All of its forks that need a decision are asked in one round, one after the other in a thread, in the
-order of their rows in the batches. Their answers are applied when all have answered; until then no fork of the program takes a token.
-So the order in which they read and write shared variables does not depend on timing.
-Other programs do not wait for them.
+The order of the calls is that of the rows in the batches. Until the last answer is there, no fork of the program takes a token; other
+programs do not wait. So the order in which forks read and write shared variables does not depend on timing.
 """
 
 from __future__ import annotations

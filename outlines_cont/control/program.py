@@ -1,4 +1,7 @@
-"""`Program`: a controller or a script on one prompt, run by the engine that all generators of the model share."""
+"""`Program`: a controller or a script on one prompt, run as a job of the engine that all generators of the model share; `start`, `run` and
+`arun` submit it, and a `Result` has its forks. It advances in every step of that engine; samplers that search are refused, as are states of
+several rows.
+"""
 
 from __future__ import annotations
 

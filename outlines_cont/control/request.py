@@ -1,4 +1,6 @@
-"""Requests of a script as values: `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits."""
+"""Requests of a script as values, `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits and which can be replayed, and `Label`, a position
+in its text. `Gen` checks its arguments and makes its generator, once for equal ones.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ STOP_REASON = "stop_at"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place in the text of a fork.
+    """A position in the text of a fork.
 
     Attributes:
-        position: how many tokens stand before it.
+        position: how many tokens are before it.
         num_cuts: how often the text had been cut when the label was taken.
     """
 

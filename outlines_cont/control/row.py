@@ -1,4 +1,6 @@
-"""`ControlledRow`: a row of the engine that a `ForkDriver` controls, branch by branch."""
+"""`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: take tokens back, append, sample under a mask, generate a
+span under policies, wait. Every token counts in the budget; errors of the policies of a span go to the driver, all others end the row.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.exclusions import NO_EXCLUSIONS
 from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
-# How many tokens a branch may take back without anything being computed again.
+# How many tokens a branch may take back without a forward for the logits before them.
 _LOOK_BACK = 2
 
 
@@ -75,7 +77,7 @@ class ControlledRow(Row):
         return self.want is Want.ASK and not (self.feeds_before_asking and self.num_pending)
 
     def plan(self) -> None:
-        """Ask the policies of a piece; outside of one, the driver has to be asked."""
+        """Plan by the policies of a generated span; outside of one, have the driver called."""
         if self.awaits_forward:
             return
         if self.has_ended and self._piece is None:
@@ -91,7 +93,7 @@ class ControlledRow(Row):
             self.want = Want.ASK
 
     def act(self, plan: ForkPlan) -> None:
-        """Do what the driver has planned, and ask that of the plan from now on."""
+        """Do what the driver has planned; the driver of the plan decides from now on."""
         self.driver = plan.driver
         self.want, self.outcome, self.driver_error = Want.WAIT, None, None
         self.is_idle = self.feeds_before_asking = False
@@ -195,7 +197,7 @@ class ControlledRow(Row):
         self.job.note_append(self, token_id)
 
     def rewind(self, count: int) -> None:
-        """Give `count` tokens back, and note it."""
+        """Take `count` tokens back, and note it."""
         removed = self._tokenizer.text_bytes(self.token_ids[len(self.token_ids) - count :])
         super().rewind(count)
         self.job.note_retract(self, count, len(removed))

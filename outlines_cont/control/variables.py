@@ -1,7 +1,7 @@
-"""`Shared`: variables that the forks of a program share, with versions and compare-and-swap.
+"""`Shared`: thread-safe variables that the forks of a program, or of several, have in common, with version numbers and compare-and-swap.
+Values are plain data, deep-copied in and out. It also knows which programs are stuck, by which a wait that nothing can end is a deadlock.
 
-A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these. It is copied on its way in and out, so that
-a variable changes by writing it only.
+A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these; only a write changes a variable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`format_of`: a Python type (int, float, dates, UUID, Enum, Literal) as an expression of the texts for it, with a parser."""
+"""`format_of`: a Python type (int, float, bool, dates and times, UUID, Enum, Literal) as a regular expression of its texts, with a parser.
+An int has at most 19 digits, a float at most 15 before and 15 after the point; days that do not exist are excluded, and any other type is
+an `OptionError`.
+"""
 
 from __future__ import annotations
 

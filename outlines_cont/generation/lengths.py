@@ -1,4 +1,6 @@
-"""`warn_of_lengths`: a warning for schemas with values of unbounded length, in calls without `max_tokens`."""
+"""`warn_of_lengths`: warns, once per schema and model, of values of unbounded length in a call without `max_tokens`. `named_lengths` names
+the values, with the keywords that would bound them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and their check."""
+"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the same checked.
+Unknown names raise `UnknownOption` with advice, also for the names of other libraries; the checks of texts and ids are shared with
+`control` and `templates`.
+"""
 
 from __future__ import annotations
 

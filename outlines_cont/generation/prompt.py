@@ -1,4 +1,7 @@
-"""`open_prompt`: texts, token ids, chat messages and states as rows that the engine continues."""
+"""`open_prompt`: texts, token ids, chat messages and states as rows `[batch][sample]` that the engine continues, with their random streams
+and, for token healing, the tokens to remove. A prompt of several samples is prefilled once; one that cannot run is a row with an error,
+unless none can run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Run`: one call of a generator: it submits rows to the engine, takes steps, and collects the resulting state."""
+"""`Run`: one call of a generator: checks it, makes a row for each prompt and sample, submits them to the engine as one job, takes its
+steps, and collects the resulting state. Ended rows can be taken out one by one, and between two steps there is a snapshot; the best of n
+samples is chosen here, beams are ranked by the engine's `BeamJob`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`RunEvents`: what a stream yields: the events of the rows of a run, their texts, or the partial values so far."""
+"""`RunEvents`: what a stream yields: after each step, what is new in each row, as events, as text, or as partial values of JSON. Text is
+reported when it is certain, or at once with later retractions (`CertainFeed`, `EarlyFeed`).
+"""
 
 from __future__ import annotations
 

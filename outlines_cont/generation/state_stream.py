@@ -1,4 +1,6 @@
-"""`StateStream`: iterates over the events of a `continuous` call, and has its state at every moment."""
+"""`StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at every moment `state` is a
+snapshot that any generator can continue. Leaving the loop cancels the rows and keeps the state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Extraction`: reads rows and writes their records in the same order; digests of rows let a later run resume after the last whole line."""
+"""`Extraction`: writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
+settings: a later run compares them, truncates an incomplete last line and continues after it; other rows or settings raise `SetupError`.
+CSV and Parquet tables are made of the lines at the end.
+"""
 
 from __future__ import annotations
 

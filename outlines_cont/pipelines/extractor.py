@@ -1,4 +1,7 @@
-"""`Extractor`: turns rows into records by constrained generation with one model, in the order of the rows, as many at once as fit."""
+"""`Extractor`: turns rows into JSON records by constrained generation with one model, at most `batch_size` rows at once (continuous
+batching), and yields outcomes in input order through a bounded reorder buffer of 16 batches. A row that fails has its error as outcome; the
+random seed of a row is a digest of its prompt.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Flow`: continuous batching of rows: makes their prompts, runs them in a `Window`, and joins a record and its samples to an outcome."""
+"""`Flow`: runs rows by continuous batching: renders their prompts, puts each record and its samples into a `Window`, and joins them to one
+outcome, in order of completion. The agreement of a value is the share of samples with an equal one (majority voting); a record that is cut,
+invalid or not JSON is the failure of its row alone.
+"""
 
 from __future__ import annotations
 

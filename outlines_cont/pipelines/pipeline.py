@@ -1,4 +1,7 @@
-"""`run`: extracts records from a file of rows into a file, in this process or on several Ray workers."""
+"""`run`: extracts records from a file of rows into a file, in this process or on Ray actors, with resume, an HTML report and progress
+callbacks. Unusable arguments raise before the first row runs; rows that fail are lines with an error, counted in the `Tally` that is
+returned.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`RayWorkers`: runs rows on actors of Ray, on this machine or on a cluster.
+"""`RayWorkers`: runs rows on actors of Ray with one model each, on this machine or on a cluster; order, retries and limits are those of
+`BlockRunner`. A cluster on this machine is started and shut down, unless Ray runs already; an actor that cannot load its model raises
+`SetupError`.
 
 Plain actors with a bounded window of blocks, and no dataset of Ray Data: there what a job has done is known only at its end; see
 docs/pipelines.md. No other module imports ray.

@@ -1,4 +1,7 @@
-"""`Window`: a bounded number of prompts in flight on the engine (continuous batching); one that ends makes room at once."""
+"""`Window`: keeps at most `width` prompts in flight on the engine (continuous batching); one that ends makes room at once. After an error
+of a whole step, such as lack of memory, half of the prompts are cancelled, to be restarted later, and the width is halved; a prompt that is
+alone when it happens ends with the error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`RowWorker`: runs blocks of rows on a model in its own process, and keeps the batch full from one block to the next."""
+"""`RowWorker`: the Ray actor's side: blocks of rows that several threads submit go into a queue, and one thread runs them through a single
+`Flow`, so that the batch stays full across blocks. Each block is answered by a future; an exception in that thread is the result of all
+open and later blocks.
+"""
 
 from __future__ import annotations
 

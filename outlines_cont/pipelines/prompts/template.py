@@ -1,7 +1,6 @@
-"""`PromptTemplate`: a Jinja template that renders the prompt of a row, and `RowPrompt`, which gives it the fields of the row.
-
-It runs in Jinja's immutable sandbox with strict names, without includes, in a process of its own. Its text, its time and its memory
-are bounded, whatever it does.
+"""`PromptTemplate`: a Jinja template, checked here and rendered in a sandboxed subprocess with limits on length, processor time and memory;
+`RowPrompt` passes it the fields of a row. Includes are refused, and so is a template that reads no variable; a missing field or an exceeded
+limit fails the row alone.
 """
 
 from __future__ import annotations

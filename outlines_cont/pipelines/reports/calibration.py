@@ -1,4 +1,7 @@
-"""`Calibration`: the chance that a value is right, by the share of samples that agree with it (isotonic regression)."""
+"""`Calibration`: curves from the share of samples that agree with a value to the probability that it is right, by isotonic regression (pool
+adjacent violators), one per field and one for all fields; between its points a curve is linear. The curve of all fields is the prior of
+each, and serves fields that were not seen.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any, Self
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.json_paths import field_of
 
-# The curve of all fields is the prior of each: it weighs as much as so many values of the field.
+# Weight of the prior of a field, the curve of all fields, in values of the field.
 _PRIOR = 10.0
 _ALL = ""
 

@@ -1,6 +1,6 @@
-"""`Report`: statistics of an output: accuracy, failures, lengths, and the least certain values.
-
-Row by row, with memory that does not grow with them: counts, and the few values that are least certain.
+"""`Report`: statistics of an output (accuracy, failures, lengths, agreement), gathered in one pass over its lines with counters; the 50
+least certain values, and the wrong values that seemed most certain, are kept in bounded heaps. Accuracy needs a field with the right
+record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Scores of a record: the log-probability of each value, and the share of samples that agree with it."""
+"""Scores of a record: `value_logprobs`, the log-probability of each value by prefix sums over its tokens, and `agreement`, the share of
+samples with an equal value at the same path. A token across the end of a value counts for that value; what the schema forces has
+log-probability 0.
+"""
 
 from __future__ import annotations
 

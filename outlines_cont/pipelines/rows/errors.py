@@ -1,4 +1,6 @@
-"""Errors of pipelines: those raised before anything runs, and those of a single row."""
+"""Errors of pipelines: `SetupError` is raised before anything runs, `OutputError` and `WorkersFailed` end a run, `RowError` and
+`TemplateError` fail a single row. `listed` formats names for messages.
+"""
 
 from __future__ import annotations
 

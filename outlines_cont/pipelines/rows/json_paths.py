@@ -1,4 +1,6 @@
-"""Paths of JSON values, such as `address.city` or `items[0].name`, and the byte range of each value in a text."""
+"""Paths of JSON values, such as `address.city` or `items[0].name`: `leaves` lists the values of a parsed document, and `places` the byte
+range of each in its text, by a tokenizing regular expression and an explicit stack (no recursion); of truncated text those that are whole.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`Outcome`: the result of one row, as plain data that can be sent to another process."""
+"""`Outcome`: the result of one row: the record or a `Failure`, with `Usage`, log-probabilities and agreement. Plain data that can be sent
+to another process, but for `value`, the Python object, which workers leave out.
+"""
 
 from __future__ import annotations
 

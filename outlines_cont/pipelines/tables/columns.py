@@ -1,4 +1,6 @@
-"""`RecordColumns`: outcomes as columns of plain Python values or as an Arrow table, typed by the schema."""
+"""`RecordColumns`: outcomes as columns of plain Python values or as an Arrow table, one typed column per member of the schema. Members that
+the schema does not name are JSON in the column `additional`; a value that its type cannot represent turns the row into an error.
+"""
 
 from __future__ import annotations
 

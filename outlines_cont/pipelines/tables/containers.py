@@ -1,4 +1,6 @@
-"""`extracted`: records in the same container as the rows: list, columns, frame, table or dataset."""
+"""`extracted`: records in the same kind of container as the rows: list, dict of columns, pandas or polars frame, Arrow table or Hugging
+Face dataset (which keeps its own columns). A single row gives one record, any other iterable a lazy iterator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Output as JSON lines: `file_output`, to a file that can be resumed, and `stream_output`; `match_done` reads an earlier output again."""
+"""`file_output`: JSON lines written to a file without buffering; a line that is interrupted is truncated, so that the file has whole lines
+only. `match_done` compares an earlier output with the input, by digests, to resume it; `stream_output` writes to a stream.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`Shape`: the column type (Arrow) of a value, inferred from its schema.
-
-A schema is read as far as a table can follow. What has no type of its own there is JSON text: a value that may be of several kinds, an
-object that may have any members, a list with items of several kinds, a schema that refers to itself.
+"""`Shape`: Arrow column types inferred from a JSON Schema or a Python type, and the conversion of values to them. Unions, mixed lists,
+recursive references, open objects below the top and anything nested more than 16 levels deep become JSON text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`table_output`: output as CSV or Parquet, made from a file of JSON lines when all rows are there.
-
-So an interrupt loses nothing, and a table is never half.
+"""`table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; when all are there, the
+table is made of it in two passes (columns and types, then values) and renamed to its final name (atomic). Without a schema Parquet types
+are unified from the values; a column without a common type is JSON text.
 """
 
 from __future__ import annotations
