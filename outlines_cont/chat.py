@@ -1,4 +1,7 @@
-"""`Chat`: a conversation with a chat model as an immutable value; a reply reuses the KV cache of the messages before it."""
+"""`Chat`: a conversation with a chat model as an immutable value: messages, and a state that keeps tokens and KV cache as far as they are a
+prefix of what the chat template encodes now. A reply is one generated span, free or constrained, or tool calls; replies can be batched,
+streamed, forked, resumed and saved.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ class _Turn:
 
     Attributes:
         message: as templates read it.
-        text: of a reply, what stands in the row for it; None where it is not known.
-        value: what the generator made of it.
+        text: of a reply, its text in the row; None where it is not known.
+        value: the value that the generator has parsed.
     """
 
     message: Mapping[str, Any]

@@ -1,4 +1,6 @@
-"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and the text of a file that is given (`file_text`)."""
+"""Checks of arguments that raise `OptionError` (`check_int`, `checked_bool`, `check_limits` and so on), and `file_text`, which reads a file
+in UTF-8 or raises a given error.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,10 @@ def check_limits(budget: Any) -> None:
 
 
 def check_model(model: object) -> None:
-    """Raise for what is no model.
+    """Check that an argument is a model.
 
     Raises:
-        OptionError: `model` is none that `outlines_cont.models` has made.
+        OptionError: `model` was not made by `outlines_cont.models`.
     """
     if not hasattr(model, "kv_store"):
         raise OptionError(

@@ -1,4 +1,6 @@
-"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues."""
+"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues,
+without feeding a token twice. `resume` continues a span that a limit has cut, under its constraint; the given state stays valid.
+"""
 
 from __future__ import annotations
 

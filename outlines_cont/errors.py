@@ -1,4 +1,4 @@
-"""Exceptions and warnings of `outlines_cont`. Each message says what was expected, what was received, where, and what to do.
+"""Exceptions and warnings of `outlines_cont`. Each message has what was expected, what was received, where, and what to do.
 
 `OutlinesContError` is the base of all; a child also derives from the built-in that it resembles and keeps its facts as
 attributes. An error that a plain call raises after its rows have ended carries `.results` and `.errors`, in the shape of

@@ -1,4 +1,6 @@
-"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that returns one.
+"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that compiles a
+constraint to a token FSM and returns a `Generator`. JSON Schema keywords that no automaton can express are checked when a value ends, and
+the value is sampled again if it fails (rejection sampling, at most `max_retries`).
 
 A generator is a frozen value. Called with a prompt, a state, or a list of either, it returns values; wrapped in
 `continuous` it returns a state.
@@ -70,10 +72,10 @@ class Generator(Immutable):
     Attributes:
         model: the model that writes.
         sampler: how tokens are drawn.
-        constraint: what the text must be; None for free text.
+        constraint: the language of the text; None for free text.
         parse: from the text of a piece to its value.
         source: the constraint of a piece as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
-        partial_type: the type of the value, for values of which only the beginning was written; None where the value has no type.
+        partial_type: the type of the value, for partial values in a stream; None where the value has no type.
         steering: policies of every call, besides those given to the call.
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
@@ -317,7 +319,7 @@ def _generator_function(
 
 
 def _copied(argument: Any) -> Any:
-    """Return a copy of an argument, since a schema may be changed later."""
+    """Return a copy of an argument that is a dict or a list, since the caller may change a schema later."""
     return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
@@ -581,7 +583,7 @@ def _source(kind: str, value: Any) -> str:
 
 
 def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
-    """Return `make(model)`; of equal calls, as in a loop or for many rows, one is made. The last 64 of a model are kept.
+    """Return `make(model)`; equal calls, as in a loop or for many rows, return one generator (LRU cache of 64 per model).
 
     Args:
         model: what writes.

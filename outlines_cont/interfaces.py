@@ -1,4 +1,6 @@
-"""Protocols between the rooms: tokenizer, token FSM, language model, engine, KV store, prefix cache. Nothing is imported at run time."""
+"""Protocols (structural types) between the subpackages: tokenizer, token FSM, language model, engine, KV store, prefix cache. They are for
+type checkers and readers: nothing is imported at run time.
+"""
 
 from __future__ import annotations
 

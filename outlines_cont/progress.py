@@ -1,4 +1,6 @@
-"""`Progress`, the argument of `on_progress=` callbacks, and `ProgressBar`, which shows it on a terminal."""
+"""`Progress`, the argument of `on_progress=` callbacks, `ProgressBar`, which shows it on a terminal (rich), and `ProgressReporter`, which
+calls back when a row ends, else at most ten times a second.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`DeviceTables`: a small token FSM as tensors: masks and transitions for a decode loop without host synchronisation."""
+"""`DeviceTables`: a small token FSM as tensors on a device: a dense transition table over classes of tokens, and a bit mask per state, for
+decode loops without host synchronisation (CUDA graphs). Checks beyond the automaton are not included.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`logits_processor`: a constraint as a `LogitsProcessor` of transformers, which sets logits of disallowed tokens to minus infinity.
+"""`logits_processor`: a constraint as a `LogitsProcessor` of transformers: it finds the state of the token FSM after the ids of each row,
+and sets the logits of disallowed tokens to minus infinity. Where the prompts end is given by `of(inputs)`, or inferred from successive
+steps.
 
-It does not write forced text in chunks, heal prompts, or go back: `generate` takes one token at a time.
+`generate` takes one token at a time: there is no forced text in chunks, no token healing, and no rewinding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Finds where the prompt of a row ends and its generated text begins: prompts are given, or inferred by comparing rows of successive steps.
+"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their generated text begins: the prompts are given, or inferred
+by comparing the rows of successive steps. Where steps and a new call cannot be told apart, as in assisted generation, `AmbiguousPrompt` is
+raised; `SeenBeams` takes the rows of one prompt one by one.
 
-A logits processor sees whole rows of prompt and text, not where the prompt ends; `GivenPrompts` is given the prompts.
-`SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the
-step before with one more token. It never takes the length of the first prompt for that of another call.
+A logits processor sees whole rows, not where the prompt ends. `SeenPrompts` takes rows for the next step of the same call if each is a row
+of the step before with one more token, and for the prompts of a new call otherwise. It never takes the length of the first prompt for that
+of another call.
 """
 
 from __future__ import annotations

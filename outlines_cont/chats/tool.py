@@ -1,4 +1,6 @@
-"""`Tool`: a function that a chat model may call, with the schema of its arguments; `ToolCall`: a call that was written."""
+"""`Tool`: a function, a pydantic model or a JSON description (OpenAI, Anthropic, MCP) that a chat model may call, with the JSON Schema of
+its arguments; `ToolCall`: a call that a model has written, which runs only by `ToolCall.run`.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ class Tool:
 
     @property
     def partial_type(self) -> PartialType:
-        """The type of its arguments as a dict, for those of which only the beginning was written."""
+        """The type of its arguments as a dict, for the partial values of a stream."""
         if self.model is None:
             return PartialType.of(Any)
         return PartialType.of(self.model, lambda value: dict(iter(value)))
@@ -137,7 +139,7 @@ def _language(schema: Any) -> fsm.Expression:
 
 
 def call_id(number: int) -> str:
-    """Return the id of a call by its number in the conversation: nine letters and digits, as Mistral's templates want them."""
+    """Return the id of a call by its number in the conversation: nine letters and digits, which Mistral's templates require."""
     return f"call{number:05d}"
 
 

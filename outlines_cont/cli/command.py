@@ -1,4 +1,5 @@
-"""`command`: makes a function of a dataclass of options a command of typer, whose errors are one line and an exit status.
+"""`command`: makes a function of a dataclass of options a command of typer, with an option for each field. Errors on purpose are one line
+and an exit status, bugs keep their traceback.
 
 Also what several commands share: warnings without source lines, and files of pictures.
 """

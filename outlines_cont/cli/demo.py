@@ -1,7 +1,8 @@
-"""The demo: three generators chained on one state per message, then a vote of sampled forks, with the cost of every step.
+"""The demo: three generators (choice, JSON, regular expression) chained on one state per message, then a vote of records sampled on forks
+of that state, with the tokens fed, reused and forced in each step.
 
-The messages and the model lie in the package. `KINDS`, `Record` and the texts between the steps are those that the model was
-trained on.
+The messages and the model are part of the package. `KINDS`, `Record` and the texts between the steps are those that the model was trained
+on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`DemoTable`: the demo's table, printed row by row: every message with its three steps and the cost of each."""
+"""`DemoTable`: the table of the demo (rich), printed row by row: a message, its steps, and the tokens that each cost. 72 to 110 columns
+wide; a message that is longer than its steps is shortened.
+"""
 
 from __future__ import annotations
 

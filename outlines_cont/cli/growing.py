@@ -1,4 +1,6 @@
-"""What is shown while rows run (rich): a progress bar, or `GrowingRecords`, a table of records that grow as they are written."""
+"""What is shown while rows run (rich): `progress_bar`, and `GrowingRecords`, a live table of the records that are being written. Without a
+terminal the bar is hidden, and each field is printed as a line when it is complete.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from outlines_cont.state.prompt_row import check_length, check_some_run, failed_
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids
 
-# A negative prompt that several rows have, or later calls may have, is fed once before they run, where that saves at least this number of tokens.
+# A negative prompt that is used more than once is fed once before the rows run, if that saves at least this number of tokens.
 _MIN_SAVED_TOKENS = 64
 
 

@@ -1,4 +1,6 @@
-"""`ProgramBatch`: runs many templates on one engine (continuous batching); each waits for its own piece only."""
+"""`ProgramBatch`: runs many templates on one engine (continuous batching), at most `window` at once; each is resumed as soon as its own
+generated span has ended. Results are yielded in order: up to four windows of runs are held until those before them have ended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Errors of templates, with the line and, where it is known, the column."""
+"""Errors of templates: exceptions of Jinja and Python as `TemplateError` with the line (from the traceback), its source and, where known,
+the column. Errors of this package keep their class, and a misspelt name gets a suggestion.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`KINDS`: the functions by which a template generates, and `piece_of`: the piece that a call of one of them requests."""
+"""`KINDS`: the functions by which a template generates (`gen`, `choice`, `json`, `grammar`), and `piece_of`: the span that a call of one
+requests, with its arguments checked. Equal generators are made once; a sampler must give one text (`best_of` and beam search do).
+"""
 
 from __future__ import annotations
 

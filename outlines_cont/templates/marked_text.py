@@ -1,4 +1,6 @@
-"""`MarkedText`: a string that knows which of its parts may contain special tokens, and `given_parts`, which makes `Tokens` of it."""
+"""`MarkedText`: a `str` that records in which of its parts special tokens are control tokens, and `given_parts`, which makes as few
+`Tokens` of such texts as possible. Every string operation returns a plain `str`, without marks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`TemplatePiece`: what a call of `gen`, `choice`, `json` or `grammar` in a template generates."""
+"""`TemplatePiece`: the span that a call of `gen`, `choice`, `json` or `grammar` in a template generates: generator, options, seed, and the
+name of its value.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`TemplateProgram`: one run of a template as a coroutine, which is suspended at each generator until its piece has ended."""
+"""`TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
+span has ended; no event loop runs. Text between two generators is encoded as one and fed with the second; errors are thrown into the
+template, so that they have a line.
+"""
 
 from __future__ import annotations
 

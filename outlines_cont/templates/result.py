@@ -1,4 +1,4 @@
-"""`TemplateResult`: the text, captures, state and error of a run of a template."""
+"""`TemplateResult`: text, captures, state, finish reasons and error of a run of a template; after an error, what there was until then."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`TemplateSandbox`: Jinja's immutable sandbox with allow-lists of filters and methods, each charged to a budget.
+"""`TemplateSandbox`: Jinja's immutable sandbox in its asynchronous form, with allow-lists of filters and methods, each charged to a budget
+of steps and characters, since the sandbox itself bounds neither time nor memory. Left out is what makes a huge result of a number
+(`format`, `center`) or differs from run to run (`random`).
 
-Jinja's immutable sandbox with strict names, in its asynchronous form, so that a template can wait for what is generated. The sandbox
-itself bounds neither time nor memory. Here filters and methods of texts, lists and numbers are those of a list, all of which make no
-more than a product of two sizes that is known before; each is charged for what it reads and makes, and a loop for each round.
+Names are strict. Every operation on the lists makes at most a product of two sizes that are known before, which is charged first; a loop is
+charged for each iteration.
 """
 
 from __future__ import annotations

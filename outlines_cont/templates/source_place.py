@@ -1,4 +1,6 @@
-"""`SourcePlace`: line and column in a template, and the Jinja lexer that records them."""
+"""`SourcePlace`: a line number (`int`) that also has the column, and `PlacedLexer`, Jinja's lexer, which finds the columns by searching
+each token in the source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`TemplateStream`: iterates over the events of a run of a template, and has its result at every moment."""
+"""`TemplateStream`: iterates once over the events of a run of a template, in a `for` or `async for` loop; at every moment `result` is the
+result so far. Text of the template and of a search arrives as a whole; leaving the loop ends the run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`ToolPlan`: a reply that may call tools: free text up to the marker of a call, then JSON by the schemas of the tools."""
+"""`ToolPlan`: a reply that may call tools, in two generated spans: free text up to the marker of a call (a special token or a stop text),
+then names and JSON under the token FSM of the tools. It decides what follows the text, and how many tokens are left for it.
+"""
 
 from __future__ import annotations
 

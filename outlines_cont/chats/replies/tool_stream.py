@@ -1,4 +1,6 @@
-"""`ToolStream`: iterates over the events of a reply that may contain tool calls."""
+"""`ToolStream`: streams a reply that may call tools: the events of its text, then those of its calls with partial arguments. Text that may
+be the beginning of the marker of a call (a suffix that is a prefix of the marker) is held back until that is decided; nothing is retracted.
+"""
 
 from __future__ import annotations
 
