@@ -15,7 +15,7 @@ from outlines_cont.errors import OptionError
 
 
 def check(option: str, value: object, holds: bool, expected: str) -> None:
-    """Raise `OptionError`, which says what was `expected` as `option`, unless the check `holds`."""
+    """Raise `OptionError`, whose message has what was `expected` as `option`, if `holds` is false."""
     if not holds:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
 
@@ -77,7 +77,7 @@ def check_model(model: object) -> None:
 
 
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:
-    """Return the text of a UTF-8 file; raise `error` of a message that says `what` the file is, if it cannot be read."""
+    """Return the text of a UTF-8 file; if it cannot be read, raise `error` with a message that contains `what`, the use of the file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as reason:

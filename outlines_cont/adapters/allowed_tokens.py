@@ -20,7 +20,7 @@ from outlines_cont.unknown_option import knows_its_options
 
 
 class AllowedTokens(ConstraintAdapter):
-    """Lists the tokens that may follow a row. Make one with `adapters.prefix_allowed_tokens_fn`.
+    """A function that lists the tokens that may follow a row. Make one with `adapters.prefix_allowed_tokens_fn`.
 
     It is used as `ConstraintProcessor` is, `of` included.
     """

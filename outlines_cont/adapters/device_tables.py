@@ -13,7 +13,7 @@ _WORD_BITS = 32
 
 
 class DeviceTables:
-    """A small token FSM on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
+    """A small token FSM as tensors on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
 
     The engine of this package does not need it: its policies look at every token anyway.
 

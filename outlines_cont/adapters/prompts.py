@@ -32,7 +32,7 @@ _ADVICE = (
 
 
 class Prompts(Protocol):
-    """Finds where the text of rows begins."""
+    """Finds the column at which the generated text of rows begins."""
 
     def start(self, rows: Rows) -> int:
         """Return the number of columns of (B, T) int64 rows that belong to the prompts."""
@@ -153,7 +153,7 @@ class SeenPrompts:
 
 
 class SeenBeams(SeenPrompts):
-    """The same for the rows of one prompt that come one by one: all beams of a step, then those of the next.
+    """`SeenPrompts` for rows of one prompt that arrive one by one: all beams of a step, then those of the next.
 
     There are as many beams as rows with the prompt alone.
     """

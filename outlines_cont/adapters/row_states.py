@@ -21,9 +21,9 @@ _ENTRY_BYTES = 150
 
 
 class RowStates:
-    """A bounded cache from the token ids of a text to its state. A text that is not in the cache is read again from the beginning.
+    """A bounded LRU cache from the token ids of a text to its state. A text that is not in the cache is read from a known prefix on.
 
-    The ids alone say the state, so it does not matter which call asks, in which order rows come, and whether they were seen before.
+    The state depends on the ids alone, not on the call, on the order of rows, or on whether they were seen before.
     Several threads may use one object.
 
     Args:

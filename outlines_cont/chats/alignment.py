@@ -35,7 +35,7 @@ def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> St
 
 
 def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> tuple[int, int, bytes]:
-    """Return how many of its own tokens are kept, which of the wanted ones come next, and what of the one before is still to be spelled.
+    """Return how many of `own` are kept, the index of the next one in `wanted`, and bytes of the one before it that are not spelled yet.
 
     Cost: one pass over the tokens.
     """

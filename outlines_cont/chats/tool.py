@@ -28,7 +28,7 @@ class ToolCall:
 
     Attributes:
         name: of the tool.
-        arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
+        arguments: by name; of a Python function with the types of its hints, else as `json.loads` returns them.
         id: identifies the call in the conversation.
         function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
     """
@@ -61,7 +61,7 @@ class Tool:
     Attributes:
         name: by which it is called.
         description: what it does, for the model.
-        parameters: the JSON schema of its arguments, as it is shown to the model.
+        parameters: the JSON Schema of its arguments, as the model sees it.
         expression: the JSON of its arguments.
         function: the Python function, or what makes an object of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
@@ -127,7 +127,7 @@ class Tool:
         return {"type": "function", "function": described}
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments that JSON holds with the types of the tool."""
+        """Return arguments from JSON with the types of the tool."""
         if self.model is None:
             return dict(arguments)
         return dict(iter(self.model.model_validate(dict(arguments))))

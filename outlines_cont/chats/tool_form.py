@@ -37,7 +37,7 @@ class ToolForm:
         before: what precedes the first name, such as `<tool_call>\\n{"name": "`.
         between: what is between a name and the arguments, such as `", "arguments": `.
         after: what follows the last arguments.
-        separator: what is between the arguments of one call and the name of the next; None where a reply holds one call.
+        separator: what is between the arguments of one call and the name of the next; None where a reply has one call.
         is_generic: the template knows no tools, so that they are described in the message of the system, and calls are text.
     """
 

@@ -26,7 +26,7 @@ class Budget:
         tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).
         forks: that run at once (`ForkBudgetError`).
         steps: what its forks await, or calls of its controller, all forks together (`StepBudgetError`). It also bounds a program that
-            writes nothing, such as a loop over pieces that are empty.
+            writes nothing, such as a loop of empty generated spans.
         callback_seconds: of one call of the controller, or of a script from one `await` to the next (`CallbackTimeout`).
         seconds: of the whole program, from its submission on (`ProgramTimeout`, for all forks that still run).
         kv_bytes: of keys and values of all forks, what they have in common counted once (`KVShareError`, for the youngest).
@@ -44,7 +44,7 @@ class Budget:
 
 
 class ProgramUsage:
-    """Counters of one program. Methods that count raise the error of a limit of its budget that is passed.
+    """Counters of one program. Methods that count raise the error of a limit that is exceeded.
 
     Attributes:
         budget: the limits.

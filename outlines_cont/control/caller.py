@@ -127,7 +127,7 @@ class Caller:
             made.is_given = True
 
     def abandon_call(self, made: Round, call: Call, error: Exception) -> None:
-        """Give up a call of a round and its thread; the others go on in a new one."""
+        """Abandon a call of a round with its thread; a new thread makes the other calls."""
         if made.abandon_call(call, error):
             self.close()
             if made.present is not None:

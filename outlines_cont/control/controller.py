@@ -21,7 +21,7 @@ class Controller(ABC):
     """Controls a sequence. Derive from it, or pass a function with the arguments of `mid_process`.
 
     It is called in a thread while the last tokens are being fed, one call of a program after the other. Ends of text are tokens like
-    all others: the controller says when to stop.
+    all others: the controller decides when to stop.
     """
 
     @abstractmethod
@@ -59,7 +59,7 @@ class _Function(Controller):
 
 
 class ControllerDriver(ForkDriver):
-    """Calls a controller."""
+    """The driver of a fork that a controller decides for; it checks the branches."""
 
     speculates = True
 

@@ -58,7 +58,7 @@ Event = Append | Retract | Capture | Forked | Finish
 
 
 class Replay:
-    """The state of a program after some events.
+    """Tokens, texts and captures of all forks after some events.
 
     Attributes:
         token_ids: of each fork, by its index: what the program has appended.

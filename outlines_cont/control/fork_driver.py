@@ -57,7 +57,7 @@ Then = Branch | ForkPiece | Wait | Read | End
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceOutcome:
-    """How a piece has ended.
+    """How a generated span has ended.
 
     Attributes:
         start: index of its first token.
@@ -80,9 +80,9 @@ class ForkView:
         cached: how many of them were fed.
         backtracked: how many tokens the last branch has taken back.
         appended: the tokens that were appended since then.
-        outcome: of the piece that has ended since the last call.
+        outcome: of the generated span that has ended since the last call.
         error: what a wait has ended with.
-        reserve: ask for room for some more forks; raises `ForkBudgetError`.
+        reserve: reserve room for more forks; raises `ForkBudgetError`.
         spend_step: count a step; raises `StepBudgetError`.
     """
 
@@ -98,7 +98,7 @@ class ForkView:
 
 
 class ForkDriver(ABC):
-    """Steers one fork."""
+    """Decides what one fork does next; implemented by controllers and scripts."""
 
     speculates: bool
     """Whether tokens are fed while the driver is called for what comes after them."""
@@ -119,7 +119,7 @@ class ForkDriver(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPlan:
-    """What a fork does next: keep its first tokens, append some, then one thing.
+    """What a fork does next: keep its first tokens, append some, then one `Then`.
 
     Attributes:
         driver: decides what it does from here on.

@@ -78,7 +78,7 @@ class ControlJob(Job):
 
     @property
     def is_asked(self) -> bool:  # type: ignore[override]
-        """Whether a round is being answered."""
+        """Whether the calls of a round are being made."""
         return self._round is not None
 
     @property
@@ -91,7 +91,7 @@ class ControlJob(Job):
         return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
     def ask(self, notify: Callable[[], None]) -> bool:
-        """Begin a round: ask all forks that have to be asked."""
+        """Begin a round: have the drivers called of all forks that need a decision."""
         if self._round is not None:
             self._caller.give(self._round)  # where a step was interrupted before that
         if self._round is not None or self.is_over:

@@ -19,7 +19,7 @@ class JournalEntry:
     """One question and its answer.
 
     Attributes:
-        question: what was asked, as text.
+        question: the `repr` of the request.
         value: what was answered.
         error: what was raised instead.
     """
@@ -58,7 +58,7 @@ class Journal:
         return entry
 
     def next(self, question: str) -> JournalEntry:
-        """Return the entry of a question that has been answered before; one with a `ReplayError` where another was asked then."""
+        """Return the recorded entry of a question; one with a `ReplayError` where another question was recorded."""
         entry = self._entries[self._read]
         if entry.question != question:
             error = ReplayError(

@@ -25,7 +25,7 @@ _LOOK_BACK = 2
 class ControlledRow(Row):
     """One fork of a program.
 
-    Outside of a piece ends of text are tokens like all others, and forced text is scored as it is fed.
+    Outside of a generated span ends of text are ordinary tokens, and log-probabilities of forced text are computed when it is fed.
 
     Attributes:
         driver: decides what it does next.
@@ -33,10 +33,10 @@ class ControlledRow(Row):
         start: how many of its tokens are the prompt; those are never taken back.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has taken back.
-        outcome: of the piece that has ended since the driver was called last.
+        outcome: of the generated span that has ended since the driver was called last.
         driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        feeds_before_asking: whether all that is pending is to be fed before its driver is asked again.
+        feeds_before_asking: whether all pending tokens are fed before its driver is called again.
         trace: where its driver has failed, as text.
     """
 
@@ -67,13 +67,13 @@ class ControlledRow(Row):
 
     @property
     def feeds_all(self) -> bool:
-        """While its driver is asked what comes after them, tokens may be fed."""
+        """Whether all pending tokens may be fed, also while its driver is being called for what comes after them."""
         reads_ahead = self.driver.speculates or self.feeds_before_asking
         return super().feeds_all or (self.want is Want.ASK and not self.is_idle and reads_ahead)
 
     @property
     def is_askable(self) -> bool:
-        """Whether its driver is to be asked now."""
+        """Whether its driver is to be called now."""
         return self.want is Want.ASK and not (self.feeds_before_asking and self.num_pending)
 
     def plan(self) -> None:
@@ -153,18 +153,18 @@ class ControlledRow(Row):
         self.want = Want.WAIT
 
     def end(self, reason: str) -> None:
-        """End the row; within a piece only that."""
+        """End the row, or only the generated span that it is in."""
         super().end(reason)
         if self._piece is not None:
             self.want = Want.WAIT
 
     def leave_when_scored(self) -> None:
-        """Leave, unless it is only a piece that has ended."""
+        """Leave, unless only a generated span has ended."""
         if self._piece is None:
             super().leave_when_scored()
 
     def refuse(self, error: Exception) -> None:
-        """Pass an error in the policies of a piece to the driver; any other ends the row."""
+        """Pass an error in the policies of a generated span to the driver; any other ends the row."""
         if self._piece is None or isinstance(error, BudgetError):
             self.fail(error)
         else:
@@ -172,7 +172,7 @@ class ControlledRow(Row):
             self.end("error")
 
     def want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
-        """Ask for a token, within a piece at its temperature."""
+        """Request a sampled token, in a generated span at its temperature."""
         if self._piece is None and not mask:
             raise DeadEnd(
                 f"expected a token in the `sample_mask` of the controller after {self.place}, got an empty `TokenSet`. Return no "

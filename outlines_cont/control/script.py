@@ -115,11 +115,11 @@ async def gen(
         stop_at: a text, or several; the generated text ends exactly before the first of them.
         keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
-        policies: more policies that steer the piece, beside those of `control.run`.
+        policies: policies of this text, besides those of `control.run`.
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
-        require_stop: refuse a text that ends in another way than at `stop_at`. Without it such a text is returned as it is.
+        require_stop: raise `IncompleteOutput` for a text that ends in another way than at `stop_at`, which is returned otherwise.
         draft: the draft for speculative decoding, such as "lookup"; see docs/draft.md.
 
     Raises:
@@ -210,7 +210,7 @@ class SharedVariables:
         return _shared(Shared.set, name, value)
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` after what it holds; return its version."""
+        """Append to the value of a variable; return its version."""
         return _shared(Shared.append, name, value)
 
     def cas(self, name: str, version: int, value: Any) -> Written:
@@ -265,7 +265,7 @@ class ScriptDriver(ForkDriver):
 
     Attributes:
         shared: the variables of the program.
-        journal: what the script has asked so far, with the answers.
+        journal: the requests of the script so far, with their answers.
         token_ids: the tokens of the fork as the script sees them: what it has appended since the model ran last included.
     """
 
@@ -332,7 +332,7 @@ class ScriptDriver(ForkDriver):
         """Send the script an answer, and answer it as long as that takes no token of the model; return its plan and its forks'.
 
         Args:
-            view: where the row stands.
+            view: the present state of the row.
             answer: to what the script has asked; None where it begins, or where its question is still to be dealt with.
             index: of its plan among all of the row.
             parent: see `ForkPlan`.
@@ -451,7 +451,7 @@ class ScriptDriver(ForkDriver):
         return self._model.tokenizer.text_bytes(self.token_ids[start:]).decode(errors="replace")
 
     def _text(self, request: Gen, outcome: PieceOutcome) -> str:
-        """Return the text of a piece that has ended, and capture it where it has a name."""
+        """Return the text of a generated span that has ended, and capture it where it has a name."""
         if outcome.error is not None:
             raise outcome.error
         text = self._text_from(outcome.start)

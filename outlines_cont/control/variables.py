@@ -85,7 +85,7 @@ class Shared:
             return version
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` after what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
+        """Append `value`, a text, bytes or a list, to the value of a variable; where the variable is missing, it becomes `value`.
 
         Texts become one text; `append(name, [item])` makes a list, item by item.
 
@@ -93,7 +93,7 @@ class Shared:
             Its version.
 
         Raises:
-            OptionError: the value, or what the variable holds, is of another type.
+            OptionError: the value, or the one to append to, is of another type.
         """
         with self._lock:
             before = self.get(name)

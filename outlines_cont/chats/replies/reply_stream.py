@@ -15,7 +15,7 @@ ChatT = TypeVar("ChatT")
 
 
 class _ReplyEvents(Protocol):
-    """Events of a piece or of a reply with tool calls, and its state: a `StateStream` or a `ToolStream`."""
+    """Events of a generated span or of a reply with tool calls, and its state: a `StateStream` or a `ToolStream`."""
 
     @property
     def state(self) -> SequenceState: ...

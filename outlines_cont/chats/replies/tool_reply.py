@@ -77,7 +77,7 @@ def _parts(state: SequenceState) -> list[SequenceState]:
 
 
 def call_messages(calls: Sequence[tuple[str, dict[str, Any]]], first: int) -> list[dict[str, Any]]:
-    """Return calls as messages hold them; the first is call number `first` of the conversation."""
+    """Return calls in the format of messages; the first is call number `first` of the conversation."""
     return [
         {"type": "function", "id": call_id(first + i), "function": {"name": name, "arguments": arguments}}
         for i, (name, arguments) in enumerate(calls)

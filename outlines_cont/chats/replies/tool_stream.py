@@ -23,11 +23,11 @@ from outlines_cont.state.sequence_state import SequenceState
 
 
 class ToolStream(Closing):
-    """Events of a reply: first of its text, then of its calls. The text waits where it may begin a call.
+    """Events of a reply: first of its text, then of its calls. Text that may begin a call is held back.
 
     Args:
         reply: how the reply is written.
-        before: the state of one row that it goes on from.
+        before: the state of one row that it continues.
         first: the number of its first call in the conversation.
         top, partial: as in `continuous(generator).stream`, of the text.
         rng, options: as in a call.
@@ -62,7 +62,7 @@ class ToolStream(Closing):
 
     @property
     def state(self) -> SequenceState:
-        """The state as it is now; see `StateStream.state`."""
+        """The present state; see `StateStream.state`."""
         return self._done if self._done is not None else self._running.state
 
     def __iter__(self) -> Iterator[StreamEvent]:
