@@ -67,14 +67,14 @@ _making = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Generator(Immutable):
-    """Writes one piece of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
+    """Generates one span of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
 
     Attributes:
         model: the model that writes.
         sampler: how tokens are drawn.
         constraint: the language of the text; None for free text.
-        parse: from the text of a piece to its value.
-        source: the constraint of a piece as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
+        parse: from the text of a generated span to its value.
+        source: the constraint as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
         partial_type: the type of the value, for partial values in a stream; None where the value has no type.
         steering: policies of every call, besides those given to the call.
         draft: the draft for speculative decoding in every call that does not set its own.
@@ -108,7 +108,7 @@ class Generator(Immutable):
         return _unpickled, self.made_by
 
     def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
-        """Write one piece per row and return the values.
+        """Write one span per row and return the values.
 
         Args:
             prompt: a text, a state, or a list of either.
@@ -123,7 +123,7 @@ class Generator(Immutable):
             OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch: before anything runs.
             IncompleteOutput: after all rows have ended: a constrained text was cut. It carries `.results` and `.errors`, as
                 does any other error that a single row has failed with. Where there are several rows, the message begins
-                with the place of the first that has failed.
+                with the index of the first that has failed.
         """
         run = self._run(prompt, options, rng)
         for _ in run.steps():
@@ -152,8 +152,8 @@ class Generator(Immutable):
 
         Args:
             prompt: as for a call.
-            events: yield a `StreamEvent` for each row that has news, with its tokens and how the piece has ended.
-            top: in events, for each drawn token so many of the most probable ones, with their log-probabilities.
+            events: yield a `StreamEvent` for each row that has news, with its tokens and its finish reason.
+            top: in events, for each drawn token this number of the most probable ones, with their log-probabilities.
             retract: in events, show text at once, though a stop text or a policy may yet take it back; an event then says how much.
             partial: for a generator of JSON, yield the value so far instead, whenever it has changed; with `events`, add it to them.
             rng: as for a call.
@@ -161,7 +161,7 @@ class Generator(Immutable):
 
         Yields:
             Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
-            empty texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the piece.
+            empty texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the whole text.
 
             With `partial` values in that shape, None for rows that have none yet. Of a model what is missing is left out (defaults, too;
             `model_fields_set` says what is there), text grows, and whatever is whole was validated and stays. What fails validation is
@@ -497,11 +497,11 @@ def fsm(
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
-    """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself.
+    """Write a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
 
     The value is the text; where parts of the expression have names, it is a dict of their texts (`Expression.captures`).
 
-    Checks of the expression are kept as `json` keeps them, with as many `max_retries`.
+    Checks of the expression are applied as in `json`, with as many retries.
 
     Raises:
         OptionError: `expression` is not an expression or a text.

@@ -53,7 +53,7 @@ class _MovedModules(MetaPathFinder, Loader):
         return ModuleSpec(name, self) if name in self._homes else None
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave the module to the import system; `exec_module` puts the real one in its place."""
+        """Leave the module to the import system; `exec_module` replaces it by the real one."""
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__

@@ -99,7 +99,7 @@ def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show each warning of a schema once, and without its place in our source."""
+    """Show each warning of a schema once, without the line of our source."""
     from fsm import SchemaWarning
 
     shown, said = warnings.showwarning, set[str]()

@@ -139,7 +139,7 @@ def _streamed(generator: Continuation, start: str | SequenceState, show: ShowVal
 
 
 def _last_text(state: SequenceState) -> str:
-    """Return the text of the last piece of a state of one row."""
+    """Return the text of the last generated span of a state of one row."""
     return "".join(span.text for span in state.spans[0][0] if span.is_piece)
 
 

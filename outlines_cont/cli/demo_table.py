@@ -60,7 +60,7 @@ class DemoTable:
         self._console.print(line, width=self._width)
 
     def _shortened(self, message: str, height: int) -> Text:
-        """Return the message on at most `height` lines; an ellipsis stands for what is left out."""
+        """Return the message on at most `height` lines; an ellipsis replaces what is left out."""
         lines = list(Text(" ".join(message.split())).wrap(self._console, self._message_width))
         if len(lines) > height:
             lines = lines[:height]

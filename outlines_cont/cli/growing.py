@@ -28,7 +28,7 @@ def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
     """Yield a bar that `advance` moves, None where none is shown.
 
     Args:
-        tally: where the work stands at the beginning.
+        tally: the progress at the beginning.
         show: whether to show it; None shows it on a terminal only.
     """
     console = Console(stderr=True, force_terminal=True if show else None)
@@ -41,7 +41,7 @@ def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
 
 
 def advance(progress: Progress | None, tally: Tally) -> None:
-    """Move the bar to where the work stands now."""
+    """Move the bar to the present progress."""
     if progress is not None:
         done = tally.skipped + tally.rows
         task = progress.task_ids[0]

@@ -77,7 +77,7 @@ def choose_threads(forward: Callable[[int], float], num_cores: int) -> ThreadCho
     """Choose the number of threads after which more of them save less than they take from others.
 
     Args:
-        forward: the seconds of a forward with so many threads.
+        forward: returns the seconds of a forward with a number of threads.
         num_cores: the most threads.
     """
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < num_cores]

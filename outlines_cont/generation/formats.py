@@ -33,7 +33,7 @@ class Format:
     """The texts of a type, and how to parse them.
 
     Attributes:
-        expression: the texts that stand for its values.
+        expression: the language of the texts of its values.
         parse: from such a text to the value.
     """
 
@@ -45,7 +45,7 @@ def format_of(kind: Any) -> Format:
     """Return the language of a type.
 
     `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `bool`: true or false. Dates and
-    times: ISO 8601 with seconds, a zone where wanted, and only days that exist. `Enum` and `Literal`: the values, as `str`
+    times: ISO 8601 with seconds, optionally a zone, and only days that exist. `Enum` and `Literal`: the values, as `str`
     shows them.
 
     Raises:

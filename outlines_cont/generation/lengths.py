@@ -31,7 +31,7 @@ def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, lim
         model: remembers which schemas were warned about.
         source: identifies the schema.
         unbounded: the values that the schema does not bound.
-        limit: the default for the most tokens of a piece.
+        limit: the default for the most tokens of a generated span.
     """
     warned: set[str] = model.memo.setdefault("warned_lengths", set())
     if source in warned:

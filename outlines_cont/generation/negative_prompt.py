@@ -25,7 +25,7 @@ _MIN_SAVED_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class NegativePrompt:
-    """The guidance of the rows of one batch entry.
+    """The negative prompt and the scale for the rows of one batch entry.
 
     Attributes:
         row: the negative prompt, or the error of making a row of it.

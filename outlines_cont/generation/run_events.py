@@ -21,14 +21,14 @@ from outlines_cont.state.row import StateRow
 
 
 class RunEvents:
-    """Reads what is new in the rows of a run between two steps.
+    """Reports what is new in the rows of a run between two steps.
 
     Args:
         run: what runs, before its first step.
         options: how it is shown.
 
     Raises:
-        OptionError: partial values are asked for, and the generator does not write JSON.
+        OptionError: partial values are requested, and the generator does not write JSON.
     """
 
     def __init__(self, run: EventSource, options: StreamOptions) -> None:

@@ -15,7 +15,7 @@ from outlines_cont.templates.result import TemplateResult
 
 
 class ProgramBatch:
-    """Programs that run together, no more than `window` at once; what is asked for in one turn begins in one step of the engine."""
+    """Templates that run together, at most `window` at once; spans that are requested in one turn begin in one step of the engine."""
 
     def __init__(self, model: LanguageModel, programs: Iterable[TemplateProgram], window: int) -> None:
         self.engine = model.engine
@@ -37,7 +37,7 @@ class ProgramBatch:
             program.close()
 
     def turns(self) -> Generator[Job | None, None, None]:
-        """Begin programs, yield the first job that one waits for (the caller takes a step for it), and resume those whose piece has ended.
+        """Begin programs, yield the first job that one waits for (the caller takes a step for it), and resume those whose span has ended.
 
         Ends with the last program; where none waits, a turn yields None.
         """

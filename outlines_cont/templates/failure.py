@@ -41,14 +41,14 @@ def failure(
     at: SourcePlace | None,
     known: Iterable[str],
 ) -> Exception:
-    """Return an error of a run with its place.
+    """Return an error of a run with its line and column.
 
     Args:
         template: what ran.
         source: its text.
         names: the column of each name in a line.
         error: as it came out of the template.
-        at: the place of the generator that was running, None where none was.
+        at: the position of the generator that was running, None where none was.
         known: names that had a value.
     """
     line = _line(error.__traceback__, template)
@@ -70,7 +70,7 @@ def _advice(message: str | None, name: str) -> str:
 
 
 def where(line: int, column: int | None) -> str:
-    """Return a place in words."""
+    """Return a position in words."""
     return f"line {line}" if column is None else f"line {line}, column {column}"
 
 

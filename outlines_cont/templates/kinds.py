@@ -32,14 +32,14 @@ def piece_of(
     model: LanguageModel,
     sampler: Sampler | BeamSearch | None,
 ) -> TemplatePiece:
-    """Return the piece that `{{ kind(*args, **options) }}` requests.
+    """Return the generated span that `{{ kind(*args, **options) }}` requests.
 
     Args:
         kind: the name of the function.
         args: its arguments, as in the template.
         options: those with a name.
         model: what writes.
-        sampler: how tokens are drawn where the call does not say.
+        sampler: how tokens are drawn unless the call has a sampler.
 
     Raises:
         UnknownOption, OptionError: an option is unknown, or out of its range.

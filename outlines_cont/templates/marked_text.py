@@ -14,7 +14,7 @@ Part = tuple[str, bool]
 
 
 class MarkedText(str):
-    """A text that knows in which of its parts special tokens are control tokens; whatever else is made of it is a plain text.
+    """A text that knows in which of its parts special tokens are control tokens; the results of string operations are plain.
 
     Attributes:
         parts: texts, each with whether special tokens in it are such.

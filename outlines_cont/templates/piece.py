@@ -22,7 +22,7 @@ class ValueMaker(PieceMaker, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TemplatePiece:
-    """A piece to be generated.
+    """A span to be generated.
 
     Attributes:
         name: under which its value is captured; None for no name.

@@ -56,7 +56,7 @@ _METHODS = {
 
 
 class TemplateSandbox(BoundedSandbox):
-    """The environment of all templates."""
+    """The Jinja environment of all templates."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class TemplateSandbox(BoundedSandbox):
         return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Return `str.format` as it is, which `call` refuses: a number in it makes any width."""
+        """Return None, so that `str.format` is not wrapped; `call` refuses it, since a number in it makes any width."""
         return None
 
     def getitem(self, obj: Any, argument: Any) -> Any:

@@ -46,7 +46,7 @@ class TemplateStream(Closing):
 
     @property
     def result(self) -> TemplateResult:
-        """The result so far, also in the middle of a piece."""
+        """The result so far, also in the middle of a generated span."""
         return self._program.result()
 
     def __iter__(self) -> Iterator[TemplateEvent]:

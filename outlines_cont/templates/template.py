@@ -169,9 +169,9 @@ class Template:
             model: what writes.
             rows: dicts of values, a run for each; `values` are for all of them. Rows share the forwards of the model wherever they are
                 in the template, and what they begin with is fed once.
-            state: what is there already, of one row; the template goes on after it.
+            state: what is there already, of one row; the template continues it.
             rng: a seed for samplers that draw, or a list with a seed per row, as for a generator.
-            sampler: how tokens are drawn where a generator does not say; greedy by default.
+            sampler: how tokens are drawn unless a generator has a sampler; greedy by default.
             budget: what each run may use; `TemplateBudget()` by default.
             **values: what the template reads.
 
@@ -246,7 +246,7 @@ class Template:
 
         Args:
             model: what writes.
-            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
+            top: for each drawn token, report this number of the most probable ones, with their log-probabilities.
             state: as for `run`; so are the others.
 
         Returns:

@@ -29,11 +29,11 @@ MakePrompt = Callable[[Mapping[str, Any]], Any]
 
 
 class PromptTemplate:
-    """A template, compiled and checked.
+    """A prompt template, parsed and checked.
 
     Attributes:
         source: the text of the template.
-        names: the variables that it may ask for.
+        names: the variables that it may read.
         limits: of the length of a prompt, and of the time and memory that it may take.
     """
 
@@ -95,7 +95,7 @@ class PromptTemplate:
 
 
 class RowPrompt:
-    """Makes the prompts of rows.
+    """Makes the prompts of rows by a template and the fields of each row.
 
     Args:
         template: a template that may name `text`, any field of the row, `row` (all fields) and `schema`.

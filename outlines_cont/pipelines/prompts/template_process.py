@@ -47,7 +47,7 @@ class TemplateLimits:
 
 
 class TemplateProcess:
-    """The process, begun when it is first needed, and again after it was ended. Threads take turns."""
+    """The subprocess, started when it is first needed, and again after it was killed. A lock serialises the threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ def _limit_time(seconds: float) -> None:
 
 
 def _limit_memory(limit: int) -> None:
-    """Limit the memory of this process to its present use and so many bytes more, where the system reports its use."""
+    """Limit the memory of this process to `limit` bytes more than it uses now, where the system reports its use."""
     try:
         import resource
 

@@ -26,7 +26,7 @@ class Answer:
     """A value of a record that was compared with the right one.
 
     Attributes:
-        path: where it stands.
+        path: its path in the record.
         share: the share of the samples that have the same.
         is_right: whether it is as expected.
         count: how many values of that kind there are.
@@ -78,7 +78,7 @@ class Calibration:
         return cls(curves)
 
     def confidence(self, path: str, share: float) -> float:
-        """Return the chance that a value is right of which such a share of the samples have the same."""
+        """Return the probability that a value is right with which this share of the samples agrees."""
         return _at(self.curves.get(field_of(path), self.curves[_ALL]), share)
 
     def save(self, path: str | Path) -> None:

@@ -26,7 +26,7 @@ def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
     and what follows counts for the value.
 
     Args:
-        row: a row whose last piece is a record.
+        row: a row whose last generated span is a record.
     """
     if row.piece is None:
         return {}

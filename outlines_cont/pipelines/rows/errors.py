@@ -10,7 +10,7 @@ from outlines_cont.errors import OutlinesContError
 
 
 class SetupError(OutlinesContError, ValueError):
-    """A command was given something that it cannot use. Nothing ran, and no output was touched."""
+    """An option, file or schema cannot be used. Nothing ran, and no output was touched."""
 
 
 class OutputError(OutlinesContError, OSError):
@@ -26,7 +26,7 @@ class TemplateError(RowError):
 
 
 class WorkersFailed(OutlinesContError, RuntimeError):
-    """Workers die one after the other, so that nothing can be run on them. What was written stays, and can be resumed."""
+    """Too many workers have crashed in succession. What was written stays, and can be resumed."""
 
 
 def listed(names: Iterable[object]) -> str:

@@ -21,7 +21,7 @@ WriteLine = Callable[[bytes], None]
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
-    """Return a line of JSON; what UTF-8 cannot hold, such as half a surrogate pair, is replaced."""
+    """Return a line of JSON; what UTF-8 cannot encode, such as half a surrogate pair, is replaced."""
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
 

@@ -27,7 +27,7 @@ _LEAP_SECOND = re.compile(r"(?<=:)60")
 
 
 class Shape(Protocol):
-    """The type of a value in a table."""
+    """An Arrow type with the conversion of JSON values to it."""
 
     def arrow(self) -> Any:
         """Return it as a type of pyarrow."""
@@ -36,7 +36,7 @@ class Shape(Protocol):
         """Return a value of JSON, not null, as what pyarrow takes for it.
 
         Raises:
-            ValueError: the value is beyond what the type holds.
+            ValueError: the type cannot represent the value.
         """
 
 
@@ -183,7 +183,7 @@ class _Reader:
 
     Args:
         root: the whole of it.
-        is_type: whether it is of a Python type, whose objects are closed unless they say otherwise.
+        is_type: whether it is of a Python type, whose objects are closed by default.
         has_formats: whether formats are asserted.
     """
 

@@ -35,7 +35,7 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
     Args:
         path: the table, `.csv` or `.parquet`.
         keep: as for `file_output`, of the file of lines.
-        shape: that of the records, for the types of Parquet; None goes by the values.
+        shape: that of the records, for the types of Parquet; None infers types from the values.
     """
     lines = lines_path(path)
     with file_output(lines, keep) as write:
@@ -45,7 +45,7 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
 
 
 def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:
-    """Make a table of lines of output, `record` of the type that `shape` says.
+    """Make a table of lines of output, with `record` of the type of `shape`.
 
     Raises:
         OutputError: it cannot be written.
