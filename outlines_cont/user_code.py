@@ -1,6 +1,6 @@
 """`shielded`: calls code of the user (validators, samplers, policies) so that a `SystemExit` or another `BaseException` becomes a
-`UserCodeError` of one row. Only a `KeyboardInterrupt` by a signal passes; it is told from a `raise` by the bytecode instruction that raised
-it.
+`UserCodeError`, the error of one row. Only a `KeyboardInterrupt` by a signal passes; one that the code raises is recognised by the bytecode
+instruction.
 
 Any thread may take a step, for the rows of all calls, so not even `SystemExit` may escape: it would end a call that has nothing to do with
 it. `KeyboardInterrupt` is either Ctrl-C, which ends the call in the main thread, or a `raise` in the user's code, an error like any other.

@@ -1,6 +1,6 @@
 """`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their generated text begins: the prompts are given, or inferred
-by comparing the rows of successive steps. Where steps and a new call cannot be told apart, as in assisted generation, `AmbiguousPrompt` is
-raised; `SeenBeams` takes the rows of one prompt one by one.
+by comparing the rows of successive steps. Where a step cannot be distinguished from a new call, as in assisted generation,
+`AmbiguousPrompt` is raised; `SeenBeams` takes the rows of one prompt one by one.
 
 A logits processor sees whole rows, not where the prompt ends. `SeenPrompts` takes rows for the next step of the same call if each is a row
 of the step before with one more token, and for the prompts of a new call otherwise. It never takes the length of the first prompt for that

@@ -1,6 +1,6 @@
-"""`RowStates`: the state of a token FSM after given token ids, by simulating it from the longest known prefix, with an LRU cache (16 MiB)
-keyed by the ids, so that a step usually costs one look-up and one transition. Prefixes shorter by 0, 1, 2, 4, 8 ... tokens are tried, then
-the start.
+"""`RowStates`: the state of a token FSM after given token ids, by simulating it from a known prefix, with an LRU cache (16 MiB) keyed by
+the ids, so that a step usually costs one look-up and one transition. Prefixes shorter by 0, 1, 2, 4, 8 ... tokens are tried, then the
+start.
 """
 
 from __future__ import annotations

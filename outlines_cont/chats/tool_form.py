@@ -1,6 +1,6 @@
 """`ToolForm`: the text format of a model's tool calls, inferred by rendering its chat template with calls of known names and arguments, and
-splitting the result at these. Formats other than a name and JSON, such as those of Hermes, Qwen, Llama 3 and Mistral, are a `ChatError`; a
-template that ignores tools gets `GENERIC`, and the tools are described in the system message.
+splitting the result at these. Supported are formats of a name and JSON (Hermes, Qwen, Llama 3, Mistral); any other is a `ChatError`. A
+template that ignores tools gets `GENERIC`, with the tools in the system message.
 
 Not supported: special tokens between a name and its arguments, and arguments that are not JSON. `as_text` rewrites messages for templates
 without tools.

@@ -1,5 +1,5 @@
-"""`demo_output`: writes the file of the demo under a temporary name and renames it at the end (atomic); it replaces only a file that the
-demo may have written, by its first line.
+"""`demo_output`: writes the file of the demo under a temporary name and renames it at the end (atomic). It replaces only an empty file, or
+one whose first line the demo may have written.
 """
 
 from __future__ import annotations

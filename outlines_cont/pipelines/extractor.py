@@ -1,6 +1,6 @@
 """`Extractor`: turns rows into JSON records by constrained generation with one model, at most `batch_size` rows at once (continuous
-batching), and yields outcomes in input order through a bounded reorder buffer of 16 batches. A row that fails has its error as outcome; the
-random seed of a row is a digest of its prompt.
+batching), and yields outcomes in input order through a bounded reorder buffer of 16 batches. A row that fails has its error as outcome; its
+random numbers depend on `seed` and its prompt, not on other rows.
 """
 
 from __future__ import annotations

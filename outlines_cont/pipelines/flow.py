@@ -1,6 +1,6 @@
 """`Flow`: runs rows by continuous batching: renders their prompts, puts each record and its samples into a `Window`, and joins them to one
-outcome, in order of completion. The agreement of a value is the share of samples with an equal one (majority voting); a record that is cut,
-invalid or not JSON is the failure of its row alone.
+outcome, in order of completion. The agreement of a value is the share of samples with an equal one (self-consistency); a record that is
+cut, invalid or not JSON is the failure of its row alone.
 """
 
 from __future__ import annotations

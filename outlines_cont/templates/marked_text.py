@@ -1,5 +1,5 @@
 """`MarkedText`: a `str` that records in which of its parts special tokens are control tokens, and `given_parts`, which makes as few
-`Tokens` of such texts as possible. Every string operation returns a plain `str`, without marks.
+`Tokens` of such texts as possible. `joined` keeps the marks; any other string operation returns a plain `str`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`rewritten`: checks and transforms the syntax tree of a template before compilation: calls of generators become filters that know their
 position, generated names become look-ups, and loops, comparisons and `~` are charged to the budget. Includes are refused, as are generators
-in macros, in blocks and inside of larger expressions.
+in macros, in `call`, `filter` and `set` blocks, and inside of a larger expression that is written.
 
 The names of these filters begin with a space, so that no template can write them. A generated name has the value that was generated last.
 """

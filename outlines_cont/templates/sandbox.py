@@ -1,6 +1,6 @@
 """`TemplateSandbox`: Jinja's immutable sandbox in its asynchronous form, with allow-lists of filters and methods, each charged to a budget
-of steps and characters, since the sandbox itself bounds neither time nor memory. Left out is what makes a huge result of a number
-(`format`, `center`) or differs from run to run (`random`).
+of steps and characters, since the sandbox itself bounds neither time nor memory. Not allowed is what makes a huge result from a small
+argument (`format`, `center`) or differs from run to run (`random`).
 
 Names are strict. Every operation on the lists makes at most a product of two sizes that are known before, which is charged first; a loop is
 charged for each iteration.

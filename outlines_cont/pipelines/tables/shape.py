@@ -1,5 +1,5 @@
-"""`Shape`: Arrow column types inferred from a JSON Schema or a Python type, and the conversion of values to them. Unions, mixed lists,
-recursive references, open objects below the top and anything nested more than 16 levels deep become JSON text.
+"""`Shape`: Arrow column types inferred from a JSON Schema or a Python type, and the conversion of values to them. Unions of several types,
+mixed lists, recursive references, open objects below the top and anything nested more than 16 levels deep become JSON text.
 """
 
 from __future__ import annotations
