@@ -1,6 +1,6 @@
 """Continuous structured generation on Hugging Face transformers: chain generators, keep every token.
 
-Names are loaded when first asked for, so that importing the package loads neither torch nor transformers.
+Names are loaded at their first use (module `__getattr__`), so that importing the package loads neither torch nor transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`Chat`: a conversation with a chat model as an immutable value; a reply reuses the KV cache of the messages before it."""
+"""`Chat`: a conversation with a chat model as an immutable value: messages, and a state that keeps tokens and KV cache as far as they are a
+prefix of what the chat template encodes now. A reply is one generated span, free or constrained, or tool calls; replies can be batched,
+streamed, forked, resumed and saved.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ class _Turn:
 
     Attributes:
         message: as templates read it.
-        text: of a reply, what stands in the row for it; None where it is not known.
-        value: what the generator made of it.
+        text: of a reply, its text in the row; None where it is not known.
+        value: the value that the generator has parsed.
     """
 
     message: Mapping[str, Any]
@@ -233,7 +236,7 @@ class Chat(Immutable):
         Args:
             reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
                 calls where the conversation has tools.
-            tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves it as it is.
+            tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
             rng: a seed; None continues the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
@@ -495,7 +498,7 @@ class Chat(Immutable):
         return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
 
     def _with_tools(self, tools: Sequence[Any] | None, **changes: Any) -> Self:
-        """Return the conversation with other tools and no known state; None leaves it as it is."""
+        """Return the conversation with other tools and no known state; for None return the same."""
         return self if tools is None else self._copy_with(**changes)._set_tools(tools)
 
     def _set_tools(self, tools: Sequence[Any]) -> Self:
@@ -512,7 +515,7 @@ class Chat(Immutable):
         return self
 
     def _may_call(self, generator: Generator | None, is_asked: bool) -> bool:
-        """Return whether a reply by a generator may call: where it is asked to, and where the text is free."""
+        """Return whether a reply by a generator may call: if tools were given to the call, or if the text is free."""
         is_free = generator is None or (isinstance(generator, Generator) and generator.constraint is None)
         return bool(self._tools) and (is_asked or is_free)
 

@@ -1,4 +1,6 @@
-"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and the text of a file that is given (`file_text`)."""
+"""Checks of arguments that raise `OptionError` (`check_int`, `checked_bool`, `check_limits` and so on), and `file_text`, which reads a file
+in UTF-8 or raises a given error.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from outlines_cont.errors import OptionError
 
 
 def check(option: str, value: object, holds: bool, expected: str) -> None:
-    """Raise `OptionError`, which says what was `expected` as `option`, unless the check `holds`."""
+    """Raise `OptionError`, whose message has what was `expected` as `option`, if `holds` is false."""
     if not holds:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
 
@@ -62,10 +64,10 @@ def check_limits(budget: Any) -> None:
 
 
 def check_model(model: object) -> None:
-    """Raise for what is no model.
+    """Check that an argument is a model.
 
     Raises:
-        OptionError: `model` is none that `outlines_cont.models` has made.
+        OptionError: `model` was not made by `outlines_cont.models`.
     """
     if not hasattr(model, "kv_store"):
         raise OptionError(
@@ -75,7 +77,7 @@ def check_model(model: object) -> None:
 
 
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:
-    """Return the text of a UTF-8 file; raise `error` of a message that says `what` the file is, if it cannot be read."""
+    """Return the text of a UTF-8 file; if it cannot be read, raise `error` with a message that contains `what`, the use of the file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as reason:

@@ -1,4 +1,6 @@
-"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues."""
+"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues,
+without feeding a token twice. `resume` continues a span that a limit has cut, under its constraint; the given state stays valid.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Continuation(Immutable):
     generator: Generator
 
     def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
-        """Generate one piece per row after the prompt, and return the state.
+        """Generate one span per row after the prompt, and return the state.
 
         No token is fed twice: only what the state has not fed yet goes into the model. A given state stays valid.
 
@@ -68,17 +70,17 @@ class Continuation(Immutable):
 
         Args:
             prompt: as for a call.
-            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
+            top: for each drawn token, report this number of the most probable ones, with their log-probabilities.
             retract: report text at once, though a stop text or a policy may still remove it; a later event then says how much.
             partial: for a generator of JSON, report the value so far; see `StreamEvent.value`.
             rng: as for a call.
             **options: as for a call.
 
         Returns:
-            A stream to iterate over, also with `async for`; its `state` is the state at every moment, also in the middle of a piece.
+            A stream to iterate over, also with `async for`; its `state` is the state at every moment, also in the middle of a span.
 
         Raises:
-            As a call does; a row that fails alone says so in its last event.
+            As a call does; a row that fails alone has its error in its last event.
         """
         check_streamed(self.generator.sampler)
         shown = StreamOptions.of(True, top, retract, partial)
@@ -87,7 +89,7 @@ class Continuation(Immutable):
     astream = stream  # the same stream, by the name that generators have for `async for`
 
     def resume(self, state: SequenceState, **options: Unpack[PieceOptions]) -> SequenceState:
-        """Go on with the pieces of `state` that were cut, constraint included, as if they had not been cut.
+        """Continue the generated spans of `state` that were cut, constraint included, as if they had not been cut.
 
         Rows that have finished or failed stay as they are.
 

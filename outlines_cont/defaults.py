@@ -1,9 +1,9 @@
-"""Defaults that the command line and Python share: `DEFAULT_MAX_TOKENS`, and `num_cores` for the number of threads."""
+"""Defaults that the command line and Python share: `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this process may use."""
 
 import os
 
 DEFAULT_MAX_TOKENS = 1024
-"""The most tokens of a piece where `max_tokens` is not given: no text runs to a context of 40,000 tokens without a word."""
+"""The most tokens of a generated span where `max_tokens` is not given, so that no text fills a context of 40,000 tokens unnoticed."""
 
 
 def num_cores() -> int:

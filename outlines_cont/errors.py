@@ -1,4 +1,4 @@
-"""Exceptions and warnings of `outlines_cont`. Each message says what was expected, what was received, where, and what to do.
+"""Exceptions and warnings of `outlines_cont`. Each message has what was expected, what was received, where, and what to do.
 
 `OutlinesContError` is the base of all; a child also derives from the built-in that it resembles and keeps its facts as
 attributes. An error that a plain call raises after its rows have ended carries `.results` and `.errors`, in the shape of
@@ -56,7 +56,7 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
 
 
 def located_at(error: OutlinesContError, place: str, line: int | None, column: int | None) -> OutlinesContError:
-    """Return a copy of an error for a template: its message begins with the place, which it also has as `line` and `column`."""
+    """Return a copy of an error for a template: its message begins with the position, which it also has as `line` and `column`."""
     copied = _without_init(type(error))
     copied.args = (f"{place}: {error}",)
     vars(copied).update(vars(error) | {"line": line, "column": column})
@@ -93,7 +93,7 @@ class ChatError(OutlinesContError, ValueError):
 
 
 class AmbiguousPrompt(OutlinesContError, ValueError):
-    """A logits processor cannot determine where the generated text of its rows begins, or it does not begin where it was told."""
+    """A logits processor cannot determine where the generated text of its rows begins, or it does not begin after the given prompts."""
 
 
 class PromptTypeError(OutlinesContError, TypeError):
@@ -118,7 +118,7 @@ class OptionError(OutlinesContError, ValueError):
 
 
 class ModelNotFound(OptionError):
-    """A model was asked for by a name that is neither a folder nor an id that transformers finds."""
+    """A model name is neither a folder nor an id that transformers finds."""
 
 
 class UnknownOption(OptionError, TypeError):
@@ -130,11 +130,11 @@ class MissingEOS(OutlinesContError, ValueError):
 
 
 class MissingTokenizer(OutlinesContError, ValueError):
-    """A model folder holds no tokenizer that can be read."""
+    """A model folder has no readable tokenizer."""
 
 
 class UnsupportedModel(OutlinesContError, ValueError):
-    """A model cannot be run exactly by this version, for example because its state is recurrent."""
+    """A model cannot be run exactly by this version, or not in the requested way, such as beam search without batching."""
 
 
 class RetriesSpent(OutlinesContError, ValueError):
@@ -158,7 +158,7 @@ class DeadEnd(OutlinesContError, RuntimeError):
 
 
 class IncompleteOutput(OutlinesContError, RuntimeError):
-    """A constrained text was cut before it conformed; `text` is the text so far, `reason` says which limit cut it."""
+    """A constrained text was cut before it conformed; `text` is the text so far, `reason` names the limit that cut it."""
 
     def __init__(self, message: str, text: str, reason: str) -> None:
         super().__init__(message)
@@ -179,7 +179,7 @@ class DeadlockError(OutlinesContError, RuntimeError):
 
 
 class BudgetError(OutlinesContError, RuntimeError):
-    """A program has reached one of its limits; its children say which.
+    """A program has reached one of its limits; there is a subclass for each.
 
     Attributes:
         limit: the name of the limit in `Budget`.
@@ -232,7 +232,7 @@ class KVShareError(BudgetError):
 
 
 class TemplateError(OutlinesContError, ValueError):
-    """A template cannot be read, or fails as it runs; `line` and `column` say where, from 1 on, None where that is not known."""
+    """A template cannot be read, or fails as it runs; `line` and `column` are its position, from 1 on, None where it is not known."""
 
     def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -241,7 +241,7 @@ class TemplateError(OutlinesContError, ValueError):
 
 
 class TemplateBudgetError(BudgetError):
-    """A template has reached a limit of its `TemplateBudget`, which `limit` names; `line` says where."""
+    """A template has reached a limit of its `TemplateBudget`, which `limit` names, in the line `line`."""
 
     line: int | None = None
     column: int | None = None
@@ -256,7 +256,7 @@ class ProgramCancelled(OutlinesContError, RuntimeError):
 
 
 class ScriptError(OutlinesContError, RuntimeError):
-    """A script of `control` did something that is not supported there; the message says what."""
+    """A script of `control` did something that is not supported there; the message names it."""
 
 
 class ReplayError(ScriptError):
@@ -280,7 +280,7 @@ class SamplerError(OutlinesContError, ValueError):
 
 
 class ResumeError(OutlinesContError, ValueError):
-    """A state cannot be resumed: its last piece was not cut, or belongs to another constraint."""
+    """A state cannot be resumed: its last generated span was not cut, or belongs to another constraint."""
 
 
 class SampleMismatch(OutlinesContError, ValueError):
@@ -357,7 +357,7 @@ class PromptRequired(OutlinesContError, RuntimeError):
 
 
 class ConstraintRequired(OutlinesContError, RuntimeError):
-    """A conversation was loaded whose constraint no file can hold; `start` is the index of the first token that it holds for."""
+    """A conversation was loaded whose constraint no file can hold; `start` is the index of the first token that it applies to."""
 
     def __init__(self, message: str, start: int) -> None:
         super().__init__(message)

@@ -1,4 +1,6 @@
-"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that returns one.
+"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that compiles a
+constraint to a token FSM and returns a `Generator`. JSON Schema keywords that no automaton can express are checked when a value ends, and
+the value is sampled again if it fails (rejection sampling, at most `max_retries`).
 
 A generator is a frozen value. Called with a prompt, a state, or a list of either, it returns values; wrapped in
 `continuous` it returns a state.
@@ -65,15 +67,15 @@ _making = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Generator(Immutable):
-    """Writes one piece of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
+    """Generates one span of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
 
     Attributes:
         model: the model that writes.
         sampler: how tokens are drawn.
-        constraint: what the text must be; None for free text.
-        parse: from the text of a piece to its value.
-        source: the constraint of a piece as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
-        partial_type: the type of the value, for values of which only the beginning was written; None where the value has no type.
+        constraint: the language of the text; None for free text.
+        parse: from the text of a generated span to its value.
+        source: the constraint as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
+        partial_type: the type of the value, for partial values in a stream; None where the value has no type.
         steering: policies of every call, besides those given to the call.
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
@@ -106,7 +108,7 @@ class Generator(Immutable):
         return _unpickled, self.made_by
 
     def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
-        """Write one piece per row and return the values.
+        """Write one span per row and return the values.
 
         Args:
             prompt: a text, a state, or a list of either.
@@ -121,7 +123,7 @@ class Generator(Immutable):
             OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch: before anything runs.
             IncompleteOutput: after all rows have ended: a constrained text was cut. It carries `.results` and `.errors`, as
                 does any other error that a single row has failed with. Where there are several rows, the message begins
-                with the place of the first that has failed.
+                with the index of the first that has failed.
         """
         run = self._run(prompt, options, rng)
         for _ in run.steps():
@@ -150,8 +152,8 @@ class Generator(Immutable):
 
         Args:
             prompt: as for a call.
-            events: yield a `StreamEvent` for each row that has news, with its tokens and how the piece has ended.
-            top: in events, for each drawn token so many of the most probable ones, with their log-probabilities.
+            events: yield a `StreamEvent` for each row that has news, with its tokens and its finish reason.
+            top: in events, for each drawn token this number of the most probable ones, with their log-probabilities.
             retract: in events, show text at once, though a stop text or a policy may yet take it back; an event then says how much.
             partial: for a generator of JSON, yield the value so far instead, whenever it has changed; with `events`, add it to them.
             rng: as for a call.
@@ -159,7 +161,7 @@ class Generator(Immutable):
 
         Yields:
             Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
-            empty texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the piece.
+            empty texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the whole text.
 
             With `partial` values in that shape, None for rows that have none yet. Of a model what is missing is left out (defaults, too;
             `model_fields_set` says what is there), text grows, and whatever is whole was validated and stays. What fails validation is
@@ -317,7 +319,7 @@ def _generator_function(
 
 
 def _copied(argument: Any) -> Any:
-    """Return a copy of an argument, since a schema may be changed later."""
+    """Return a copy of an argument that is a dict or a list, since the caller may change a schema later."""
     return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
@@ -495,11 +497,11 @@ def fsm(
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
-    """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself.
+    """Write a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
 
     The value is the text; where parts of the expression have names, it is a dict of their texts (`Expression.captures`).
 
-    Checks of the expression are kept as `json` keeps them, with as many `max_retries`.
+    Checks of the expression are applied as in `json`, with as many retries.
 
     Raises:
         OptionError: `expression` is not an expression or a text.
@@ -581,7 +583,7 @@ def _source(kind: str, value: Any) -> str:
 
 
 def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
-    """Return `make(model)`; of equal calls, as in a loop or for many rows, one is made. The last 64 of a model are kept.
+    """Return `make(model)`; equal calls, as in a loop or for many rows, return one generator (LRU cache of 64 per model).
 
     Args:
         model: what writes.

@@ -1,4 +1,4 @@
-"""`Immutable`: base class of values, of which a copy is the object itself."""
+"""`Immutable`: base class of immutable values, for which `copy.copy` and `copy.deepcopy` return the object itself."""
 
 from __future__ import annotations
 

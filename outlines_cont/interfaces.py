@@ -1,4 +1,6 @@
-"""Protocols between the rooms: tokenizer, token FSM, language model, engine, KV store, prefix cache. Nothing is imported at run time."""
+"""Protocols (structural types) between the subpackages: tokenizer, token FSM, language model, engine, KV store, prefix cache. They are for
+type checkers and readers: nothing is imported at run time.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class Tokenizer(Protocol):
 
     Attributes:
         token_bytes: the bytes of every token id of the model; None for a special token and for an id without a token.
-        special_tokens: how the special tokens are written, by id; asked for only where they are shown.
+        special_tokens: how the special tokens are written, by id; needed only to show them.
         markup_tokens: added tokens that have text and steer a model all the same, such as `<tool_response>`, by id.
         eos_token_id: the id that ends a text, None where the tokenizer names none.
         fingerprint: a digest of the whole vocabulary: equal digests, equal tokens.
@@ -37,13 +39,13 @@ class Tokenizer(Protocol):
     def fingerprint(self) -> str: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text that stands at the beginning; special tokens and markup that are written in it are letters."""
+        """Return the ids of a text at the beginning of a sequence; special tokens and markup that are written in it are letters."""
 
     def encode_special(self, text: str) -> list[int]:
         """Return the ids of such a text where special tokens that are written in it are read as such."""
 
     def encode_inside(self, text: str, before: Sequence[int]) -> list[int]:
-        """Return ids whose bytes are exactly those of `text`, which goes on after the ids `before`."""
+        """Return ids whose bytes are exactly those of `text`, which continues the ids `before`."""
 
     def text_bytes(self, token_ids: Sequence[int]) -> bytes:
         """Return the joined bytes of `token_ids`; special tokens have none."""
@@ -128,14 +130,14 @@ class LanguageModel(Protocol):
         dtype: the float type of the weights.
         kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`.
         is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
-        has_kv: whether its caches hold keys and values, which transformers could go on with.
+        has_kv: whether its caches hold keys and values, which transformers could continue.
         kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`.
         can_branch: whether rows may attend to a shared prefix in place, without copying it.
         can_reuse: whether rows may begin with keys and values that other rows have fed.
         prefix_cache: the keys and values of recent prompts and texts.
         can_stack: whether rows of different lengths may be left-padded into one batch without changing their logits.
         can_skip: whether masked columns between the tokens of a row leave its logits as they are.
-        engine: the engine that all calls of the model share; made when first asked for.
+        engine: the engine that all calls of the model share; made at its first use.
         memo: a cache of values derived from the model, such as its vocabulary and its token FSMs.
     """
 
@@ -193,7 +195,7 @@ class LanguageModel(Protocol):
     def prefilled_before(
         self, rows: Sequence[Any], nums_before: Sequence[int]
     ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
-        """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them."""
+        """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and after them."""
 
     def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
         """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed once more."""
@@ -214,7 +216,7 @@ class LanguageModel(Protocol):
                 (R, 1, Q, C + Q) additive over the tails, None where a single query sees all of its tail.
             position_ids: (R, Q) int64.
             cache: the keys and values of R rows; the forward appends to it.
-            columns: ascending columns of `input_ids` whose logits are wanted, at least one.
+            columns: ascending columns of `input_ids` whose logits are needed, at least one.
 
         Returns:
             (R, len(columns), V) logits in the float type of the model, at least float32.

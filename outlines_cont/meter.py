@@ -1,4 +1,6 @@
-"""`Meter`: counts of forwards, tokens and seconds of mask computation, kept while `model.meter()` is open."""
+"""`Meter`: counts of forwards, tokens and seconds of mask computation while `model.meter()` is open; several may be open at once, and each
+counts all work of the model.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(slots=True)
 class Meter:
-    """Counts of the work that one model did while the meter was open; meters may be nested, each counts all.
+    """Counts of the work that one model did while the meter was open; meters may be nested, and each counts all of it.
 
     Attributes:
         forwards: calls of the model.
@@ -20,8 +22,8 @@ class Meter:
         reused_tokens: tokens whose keys and values a call found, in the states that it was given, in rows that run, or in the
             prefix cache, so that it did not feed them; at each call, summed over its rows.
         recomputed_tokens: those of `fed_tokens` that had been fed before for the same row.
-        proposed_tokens: tokens that a draft has guessed; forced ones among them are not counted.
-        accepted_tokens: those of them that were drawn indeed.
+        proposed_tokens: draft tokens; forced ones among them are not counted.
+        accepted_tokens: those of them that the sampler drew, too.
         saved_forwards: draws that needed no forward, because the tokens before them were guessed; summed over rows.
         mask_seconds: seconds in which policies computed their branches (masks, forced text), summed over rows.
     """

@@ -1,4 +1,6 @@
-"""Deprecated names of public modules and of names in them: an import warns, and gives what has taken their place."""
+"""Deprecated names of public modules (`announce_moved`, a finder at the head of `sys.meta_path`) and of names in them (`moved_names`, a
+module `__getattr__`): using one warns, and returns the object under its new name.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def moved_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class _MovedModules(MetaPathFinder, Loader):
-    """Asked first: a folder of old compiled files would be taken for the package."""
+    """The finder and loader of old names; before all others, which would take a folder of old compiled files for the package."""
 
     def __init__(self, homes: Mapping[str, str]) -> None:
         self._homes = homes
@@ -51,7 +53,7 @@ class _MovedModules(MetaPathFinder, Loader):
         return ModuleSpec(name, self) if name in self._homes else None
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave the module to the import system; `exec_module` puts the real one in its place."""
+        """Leave the module to the import system; `exec_module` replaces it by the real one."""
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__

@@ -1,4 +1,6 @@
-"""`Progress`, the argument of `on_progress=` callbacks, and `ProgressBar`, which shows it on a terminal."""
+"""`Progress`, the argument of `on_progress=` callbacks, `ProgressBar`, which shows it on a terminal (rich), and `ProgressReporter`, which
+calls back when a row ends, else at most ten times a second.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def bar_columns(*more: ProgressColumn) -> tuple[ProgressColumn, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a call has come.
+    """The progress of a call: rows, tokens and seconds so far.
 
     Attributes:
         rows: texts of the call, samples counted.
@@ -58,7 +60,7 @@ class ProgressBar:
     """A bar on the standard error, for one call: `on_progress=ProgressBar()`.
 
     Args:
-        description: what stands before the bar.
+        description: the text before the bar.
         console: where it is shown; None is the standard error. Nothing is shown unless it is a terminal.
     """
 
@@ -86,7 +88,7 @@ class ProgressBar:
 
 
 class ProgressReporter:
-    """Calls a callback with the progress: when a row ends, some times a second, and at the end.
+    """Calls a callback with the progress: when a row ends, at most ten times a second otherwise, and at the end.
 
     Args:
         report: the callback.

@@ -1,4 +1,6 @@
-"""`knows_its_options`: a decorator that raises `UnknownOption` for unknown keyword arguments and suggests the closest known name."""
+"""`knows_its_options`: a decorator that raises `UnknownOption` for unknown keyword arguments and suggests the closest known name
+(`difflib`), or given advice for names of other functions.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`shielded`: calls code of the user (validators, samplers, policies) so that whatever it raises becomes the error of one row.
+"""`shielded`: calls code of the user (validators, samplers, policies) so that a `SystemExit` or another `BaseException` becomes a
+`UserCodeError`, the error of one row. Only a `KeyboardInterrupt` by a signal passes; one that the code raises is recognised by the bytecode
+instruction.
 
-Any thread may take a step, for the rows of all calls. So not even `SystemExit` may escape from it, which would end a call that has
-nothing to do with it. `KeyboardInterrupt` means two things: the user has pressed Ctrl-C, which ends the call in the main thread,
-wherever that is; or the code has a `raise KeyboardInterrupt` of its own, which is an error like any other.
+Any thread may take a step, for the rows of all calls, so not even `SystemExit` may escape: it would end a call that has nothing to do with
+it. `KeyboardInterrupt` is either Ctrl-C, which ends the call in the main thread, or a `raise` in the user's code, an error like any other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def user_code_error(error: BaseException) -> UserCodeError:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost place outside of this package where an error passed, such as `, in 'draft.py', line 7`, or nothing."""
+    """Return the innermost line outside of this package that an error passed, such as `, in 'draft.py', line 7`, or an empty string."""
     places = [
         f", in {frame.f_code.co_filename!r}, line {line}"
         for frame, line in walk_tb(error.__traceback__)
@@ -54,7 +55,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _is_signal(error: BaseException) -> bool:
-    """Return whether an error came from a signal, and not from a `raise`: only the main thread is told of signals."""
+    """Return whether an error came from a signal, and not from a `raise`; Python handles signals in the main thread only."""
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
     place = error.__traceback__

@@ -1,4 +1,7 @@
-"""`prefix_allowed_tokens_fn`: a constraint as the function of that name that `generate` of transformers takes."""
+"""`prefix_allowed_tokens_fn`: a constraint as the callback of that name of `generate` of transformers: it finds the state of the token FSM
+after the ids of a row, and lists the allowed ids. Slower than `logits_processor` where many are allowed; where the prompt ends is given by
+`of(inputs)`, or inferred.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from outlines_cont.unknown_option import knows_its_options
 
 
 class AllowedTokens(ConstraintAdapter):
-    """Lists the tokens that may follow a row. Make one with `adapters.prefix_allowed_tokens_fn`.
+    """A function that lists the tokens that may follow a row. Make one with `adapters.prefix_allowed_tokens_fn`.
 
-    The same holds as for `ConstraintProcessor`, `of` included.
+    It is used as `ConstraintProcessor` is, `of` included.
     """
 
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
@@ -45,7 +48,7 @@ class AllowedTokens(ConstraintAdapter):
         return allowed
 
     def _prompts_of(self, batch_id: int) -> Prompts:
-        """Return where the texts after one prompt begin; each thread has prompts of its own."""
+        """Return what finds where the texts after one prompt begin, one object per prompt and thread."""
         if self._prompts is not None:
             return self._prompts
         if not hasattr(self._local, "seen"):

@@ -1,4 +1,6 @@
-"""`DeviceTables`: a small token FSM as tensors: masks and transitions for a decode loop without host synchronisation."""
+"""`DeviceTables`: a small token FSM as tensors on a device: a dense transition table over classes of tokens, and a bit mask per state, for
+decode loops without host synchronisation (CUDA graphs). Checks beyond the automaton are not included.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _WORD_BITS = 32
 
 
 class DeviceTables:
-    """A small token FSM on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
+    """A small token FSM as tensors on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
 
     The engine of this package does not need it: its policies look at every token anyway.
 

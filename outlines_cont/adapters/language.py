@@ -1,4 +1,6 @@
-"""`expression_of`: the `fsm.Expression` of a constraint given as schema, type, pattern or expression."""
+"""`expression_of`: the `fsm.Expression` of a constraint given as schema, type, expression or `str`, which is a regular expression. A
+constraint with checks beyond the automaton is refused, unless `checks="ignore"`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`logits_processor`: a constraint as a `LogitsProcessor` of transformers, which sets logits of disallowed tokens to minus infinity.
+"""`logits_processor`: a constraint as a `LogitsProcessor` of transformers: it finds the state of the token FSM after the ids of each row,
+and sets the logits of disallowed tokens to minus infinity. Where the prompts end is given by `of(inputs)`, or inferred from successive
+steps.
 
-It does not write forced text in chunks, heal prompts, or go back: `generate` takes one token at a time.
+`generate` takes one token at a time: there is no forced text in chunks, no token healing, and no rewinding.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class RowMasks:
 
 
 class ConstraintAdapter:
-    """What both adapters have in common.
+    """Base of both adapters: masks, prompts, copies.
 
     Args:
         masks: those of the constraint.
@@ -123,7 +125,7 @@ class _ThreadLocal(threading.local):
 
 
 class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
-    """Lets only such tokens pass as a constraint allows. Make one with `adapters.logits_processor`.
+    """A `LogitsProcessor` that excludes the tokens that a constraint does not allow. Make one with `adapters.logits_processor`.
 
     The mask of a row depends on its ids alone, so rows may come in any order, as in beam search, be left-padded, and be given
     to `generate` again. One object serves any number of calls.
@@ -209,13 +211,13 @@ def logits_processor(
         tokenizer: the tokenizer of the model, of transformers or of `models`; or a model of `models`, which knows the rest, too.
         eos_token_ids: the ids that end a text; None for the tokenizer's. A model may have more: `model.generation_config.eos_token_id`.
         vocab_size: how many tokens the model has logits for, where the tokenizer has more.
-        checks: what becomes of keywords that no automaton holds (`expression.checks`): "refuse", or "ignore", so that a text may fail them.
+        checks: what is done about keywords beyond the automaton (`expression.checks`): "refuse", or "ignore", so that a text may fail them.
             That a key may come twice in an object that takes any key is accepted: the last one counts when JSON is read.
 
     Raises:
         OptionError: an argument is none of these, or the constraint has checks.
         fsm.FSMError: the constraint is malformed, or nothing satisfies it that the tokens spell.
-        MissingEOS: nothing says which id ends a text.
+        MissingEOS: neither an argument nor the tokenizer names an id that ends a text.
         TokenizerError: the tokens of the tokenizer do not join to the text.
 
     Cost: the first one of a tokenizer reads its vocabulary (0.5 s for 131,072 tokens); equal constraints are compiled once.

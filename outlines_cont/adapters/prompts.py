@@ -1,8 +1,10 @@
-"""Finds where the prompt of a row ends and its generated text begins: prompts are given, or inferred by comparing rows of successive steps.
+"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their generated text begins: the prompts are given, or inferred
+by comparing the rows of successive steps. Where a step cannot be distinguished from a new call, as in assisted generation,
+`AmbiguousPrompt` is raised; `SeenBeams` takes the rows of one prompt one by one.
 
-A logits processor sees whole rows of prompt and text, not where the prompt ends; `GivenPrompts` is given the prompts.
-`SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the
-step before with one more token. It never takes the length of the first prompt for that of another call.
+A logits processor sees whole rows, not where the prompt ends. `SeenPrompts` takes rows for the next step of the same call if each is a row
+of the step before with one more token, and for the prompts of a new call otherwise. It never takes the length of the first prompt for that
+of another call.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _ADVICE = (
 
 
 class Prompts(Protocol):
-    """Finds where the text of rows begins."""
+    """Finds the column at which the generated text of rows begins."""
 
     def start(self, rows: Rows) -> int:
         """Return the number of columns of (B, T) int64 rows that belong to the prompts."""
@@ -151,7 +153,7 @@ class SeenPrompts:
 
 
 class SeenBeams(SeenPrompts):
-    """The same for the rows of one prompt that come one by one: all beams of a step, then those of the next.
+    """`SeenPrompts` for rows of one prompt that arrive one by one: all beams of a step, then those of the next.
 
     There are as many beams as rows with the prompt alone.
     """

@@ -1,4 +1,6 @@
-"""Token FSMs per tokenizer: its vocabulary is read once, and the token FSMs of the last constraints are kept (LRU)."""
+"""`token_table`: the vocabulary of a tokenizer, read once and kept as long as the tokenizer is alive (weak references), with an LRU cache
+of 64 token FSMs over it (`AdapterTokens`). A changed tokenizer, other end tokens or another vocabulary size are read again.
+"""
 
 from __future__ import annotations
 

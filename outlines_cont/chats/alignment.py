@@ -1,4 +1,7 @@
-"""`aligned`: a row with the tokens of a chat template from the first difference on; what comes before keeps its own tokens and KV cache."""
+"""`aligned`: a row with the tokens of a chat template, which keeps its own tokens and KV cache as far as both spell the same bytes (longest
+common prefix, two pointers over tokens that may split the text differently); from the first difference on it has the template's tokens.
+Special tokens and markup match only themselves.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from outlines_cont.state.text import kept_tokens
 def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> StateRow:
     """Return the row that spells what `token_ids` spell, with as many of its own tokens at the beginning as spell the same.
 
-    A text may be spelled by other tokens than a tokenizer would take, as generators draw them; those stay. From where the two differ
-    the row has the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is
-    encoded as it goes on after the row, with the text after it. Markup of the row stays only where the same is wanted, not its letters.
-    Bytes of the row that are not UTF-8 stay where U+FFFD is wanted, as which messages hold them.
+    A sampled text may be spelled by other tokens than a tokenizer would choose; those are kept. From the first difference on the row has
+    the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is encoded as a
+    continuation of the row, with the text after it. A markup token of the row is kept only for the same token, not for its letters. Bytes
+    of the row that are not UTF-8 match U+FFFD, by which messages represent them.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
     kept, at, rest = _common(row.token_ids, token_ids, tokenizer)
@@ -32,14 +35,14 @@ def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> St
 
 
 def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> tuple[int, int, bytes]:
-    """Return how many of its own tokens are kept, which of the wanted ones come next, and what of the one before is still to be spelled.
+    """Return how many of `own` are kept, the index of the next one in `wanted`, and bytes of the one before it that are not spelled yet.
 
     Cost: one pass over the tokens.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
     parts = _decodable([table[token_id] for token_id in own])
     i = j = 0
-    kept = at = 0  # where both have come to the same place
+    kept = at = 0  # where both have spelled the same bytes
     left = right = b""  # what one of them has spelled beyond the other
     while True:
         if not left and not right:

@@ -1,4 +1,6 @@
-"""Checks of chat templates: the variables that a Jinja template reads, and the line in which it fails."""
+"""Checks of chat templates: `names_read`, the variables that a Jinja template reads (by its syntax tree; the last 64 templates are cached),
+`check_option` and `check_role`, and `failure`, the `ChatError` of a template that fails, with its line.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from outlines_cont.unknown_option import did_you_mean
 
 # Tags that transformers adds to Jinja; they only mark what a reply is.
 _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
-# What `Chat` and transformers give themselves.
+# What `Chat` and transformers pass to every template.
 _GIVEN = {"messages", "add_generation_prompt", "continue_final_message", "raise_exception", "strftime_now"}
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython")
 
 
 @lru_cache(maxsize=64)
 def names_read(source: str) -> frozenset[str]:
-    """Return the names that a template reads without setting them, and those that the library gives itself left out.
+    """Return the names that a template reads without setting them, except for those that every template is given.
 
     Raises:
         ChatError: it is not valid Jinja.

@@ -1,4 +1,6 @@
-"""Checks of chat messages: role, content, tool calls."""
+"""Checks of chat messages: `checked_message` (role, content, tool calls; a deep copy), `is_conversation`, and `call_arguments`, which also
+parses arguments that are JSON text.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def called_functions(message: Message) -> list[Mapping[str, Any]]:
 
 
 def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, which some write as JSON.
+    """Return the arguments of a call, a dict or the text of a JSON object.
 
     Raises:
         ChatError: they are not a JSON object.

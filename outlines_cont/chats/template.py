@@ -1,7 +1,8 @@
-"""`ChatTemplate`: messages as token ids, by the chat template of a tokenizer or of the user.
+"""`ChatTemplate`: messages as token ids, by the Jinja chat template of a tokenizer or of the user; a tokenizer of mistral-common renders by
+itself. Special tokens that are written in a message are marked before the template runs, and encoded as letters afterwards.
 
-Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). What is written in a message never becomes a
-special token, nor markup but in a reply: such a place is marked before the template runs, and encoded as letters after it.
+Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). Markup in a message is letters, too, except in a
+reply, since models write it themselves.
 """
 
 from __future__ import annotations

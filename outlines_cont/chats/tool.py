@@ -1,4 +1,6 @@
-"""`Tool`: a function that a chat model may call, with the schema of its arguments; `ToolCall`: a call that was written."""
+"""`Tool`: a function, a pydantic model or a JSON description (OpenAI, Anthropic, MCP) that a chat model may call, with the JSON Schema of
+its arguments; `ToolCall`: a call that a model has written, which runs only by `ToolCall.run`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class ToolCall:
 
     Attributes:
         name: of the tool.
-        arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
+        arguments: by name; of a Python function with the types of its hints, else as `json.loads` returns them.
         id: identifies the call in the conversation.
         function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
     """
@@ -59,7 +61,7 @@ class Tool:
     Attributes:
         name: by which it is called.
         description: what it does, for the model.
-        parameters: the JSON schema of its arguments, as it is shown to the model.
+        parameters: the JSON Schema of its arguments, as the model sees it.
         expression: the JSON of its arguments.
         function: the Python function, or what makes an object of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
@@ -113,7 +115,7 @@ class Tool:
 
     @property
     def partial_type(self) -> PartialType:
-        """The type of its arguments as a dict, for those of which only the beginning was written."""
+        """The type of its arguments as a dict, for the partial values of a stream."""
         if self.model is None:
             return PartialType.of(Any)
         return PartialType.of(self.model, lambda value: dict(iter(value)))
@@ -125,7 +127,7 @@ class Tool:
         return {"type": "function", "function": described}
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments that JSON holds with the types of the tool."""
+        """Return arguments from JSON with the types of the tool."""
         if self.model is None:
             return dict(arguments)
         return dict(iter(self.model.model_validate(dict(arguments))))
@@ -137,7 +139,7 @@ def _language(schema: Any) -> fsm.Expression:
 
 
 def call_id(number: int) -> str:
-    """Return the id of a call by its number in the conversation: nine letters and digits, as Mistral's templates want them."""
+    """Return the id of a call by its number in the conversation: nine letters and digits, which Mistral's templates require."""
     return f"call{number:05d}"
 
 

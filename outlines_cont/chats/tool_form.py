@@ -1,7 +1,9 @@
-"""`ToolForm`: the text format of a model's tool calls, inferred from its chat template.
+"""`ToolForm`: the text format of a model's tool calls, inferred by rendering its chat template with calls of known names and arguments, and
+splitting the result at these. Supported are formats of a name and JSON (Hermes, Qwen, Llama 3, Mistral); any other is a `ChatError`. A
+template that ignores tools gets `GENERIC`, with the tools in the system message.
 
-Read: forms that write a name and JSON, such as those of Hermes and Qwen, Llama 3 and Mistral. Not read: special tokens between a name and
-its arguments, arguments that are not JSON. Templates without tools get `GENERIC`, with the tools in the message of the system.
+Not supported: special tokens between a name and its arguments, and arguments that are not JSON. `as_text` rewrites messages for templates
+without tools.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ class ToolForm:
     """The text of a reply that calls tools: `before`, a call, `separator`, a call ..., `after`; a call is a name, `between`, JSON.
 
     Attributes:
-        before: what stands before the first name, such as `<tool_call>\\n{"name": "`.
-        between: what stands between a name and the arguments, such as `", "arguments": `.
-        after: what stands after the last arguments.
-        separator: what stands between the arguments of one call and the name of the next; None where a reply holds one call.
+        before: what precedes the first name, such as `<tool_call>\\n{"name": "`.
+        between: what is between a name and the arguments, such as `", "arguments": `.
+        after: what follows the last arguments.
+        separator: what is between the arguments of one call and the name of the next; None where a reply has one call.
         is_generic: the template knows no tools, so that they are described in the message of the system, and calls are text.
     """
 
@@ -70,7 +72,7 @@ class ToolForm:
         return whole + self.after if self.after else whole
 
     def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return names and arguments in a text from `before` on, which the expression has let pass; of a cut text those of whole calls."""
+        """Return names and arguments in a text from `before` on that the expression accepts; of a cut text those of whole calls."""
         found: list[tuple[str, dict[str, Any]]] = []
         at = len(self.before)
         while True:

@@ -1,4 +1,5 @@
-"""The command line `outlines-cont` (typer): its commands `demo`, `extract`, `run`, `schema`, `tree` and `chat`, and what they print.
+"""The command line `outlines-cont` (typer): its commands `demo`, `extract`, `run`, `schema`, `tree` and `chat`, and what they print. Exit
+status: 0 success, 1 some row failed, 2 nothing could run, 130 interrupted.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """

@@ -1,4 +1,7 @@
-"""`ChatSession`: an interactive chat in a terminal, which shows how many tokens each reply fed and reused."""
+"""`ChatSession`: the interactive chat of `outlines-cont chat`: a loop of messages and commands (`/fork`, `/back`, `/schema`, `/save` and so
+on) over immutable `Chat` values, which shows how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters are shown
+as signs.
+"""
 
 from __future__ import annotations
 

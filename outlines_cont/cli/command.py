@@ -1,4 +1,5 @@
-"""`command`: makes a function of a dataclass of options a command of typer, whose errors are one line and an exit status.
+"""`command`: makes a function of a dataclass of options a command of typer, with an option for each field. Errors on purpose are one line
+and an exit status, bugs keep their traceback.
 
 Also what several commands share: warnings without source lines, and files of pictures.
 """
@@ -98,7 +99,7 @@ def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show each warning of a schema once, and without its place in our source."""
+    """Show each warning of a schema once, without the line of our source."""
     from fsm import SchemaWarning
 
     shown, said = warnings.showwarning, set[str]()

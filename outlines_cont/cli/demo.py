@@ -1,7 +1,8 @@
-"""The demo: three generators chained on one state per message, then a vote of sampled forks, with the cost of every step.
+"""The demo: three generators (choice, JSON, regular expression) chained on one state per message, then a vote of records sampled on forks
+of that state, with the tokens fed, reused and forced in each step.
 
-The messages and the model lie in the package. `KINDS`, `Record` and the texts between the steps are those that the model was
-trained on.
+The messages and the model are part of the package. `KINDS`, `Record` and the texts between the steps are those that the model was trained
+on.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def _streamed(generator: Continuation, start: str | SequenceState, show: ShowVal
 
 
 def _last_text(state: SequenceState) -> str:
-    """Return the text of the last piece of a state of one row."""
+    """Return the text of the last generated span of a state of one row."""
     return "".join(span.text for span in state.spans[0][0] if span.is_piece)
 
 

@@ -1,4 +1,6 @@
-"""`demo_output`: writes the demo's file atomically, and replaces only files that the demo wrote."""
+"""`demo_output`: writes the file of the demo under a temporary name and renames it at the end (atomic). It replaces only an empty file, or
+one whose first line the demo may have written.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _FIELDS = {"text", "kind", "record", "due"}
 
 @contextmanager
 def demo_output(path: Path) -> Iterator[TextIO]:
-    """Yield a file that takes the place of `path` when the block ends, and vanishes when it fails.
+    """Yield a file that replaces `path` when the block ends, and is removed when it fails.
 
     Raises:
         SetupError: nothing can be written there, or something else is there; before the block begins.
@@ -44,7 +46,7 @@ def demo_output(path: Path) -> Iterator[TextIO]:
 
 
 def _is_of_demo(path: Path) -> bool:
-    """Whether `path` is a file whose first line the demo may have written; an empty file is not."""
+    """Whether `path` is an empty file, or one whose first line the demo may have written."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

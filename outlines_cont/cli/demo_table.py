@@ -1,4 +1,6 @@
-"""`DemoTable`: the demo's table, printed row by row: every message with its three steps and the cost of each."""
+"""`DemoTable`: the table of the demo (rich), printed row by row: a message, its steps, and the tokens that each cost. 72 to 110 columns
+wide; a message that is longer than its steps is shortened.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class DemoTable:
         self._console.print(line, width=self._width)
 
     def _shortened(self, message: str, height: int) -> Text:
-        """Return the message on at most `height` lines; an ellipsis stands for what is left out."""
+        """Return the message on at most `height` lines; an ellipsis replaces what is left out."""
         lines = list(Text(" ".join(message.split())).wrap(self._console, self._message_width))
         if len(lines) > height:
             lines = lines[:height]

@@ -1,4 +1,6 @@
-"""`describe`: how each keyword of a schema is enforced, a shortest example, and the size of the automaton."""
+"""`describe`: how each keyword of a schema is enforced, a shortest example (breadth-first search in the automaton, at most 50,000 states),
+and how many states and transitions lie along it; the lazy DFA is not built as a whole.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ class Description:
 
     Attributes:
         report: how each keyword is enforced.
-        checks: what is asked when a value is complete.
-        example: a shortest text; None where none was found soon.
+        checks: the checks of a complete value, in words.
+        example: a shortest text; None where the search reached its limit.
         example_passes: whether it passes the checks, too.
-        states: states of the automaton that lie within `example`, and the number of ways that leave them.
+        states: states of the automaton that lie within `example`, and the number of transitions that leave them.
         ways: see `states`.
     """
 

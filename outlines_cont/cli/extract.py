@@ -1,6 +1,5 @@
-"""`ExtractCommand`: the options of `outlines-cont extract`, checked and made an `Extraction`; see `docs/cli.md` for input and output.
-
-What needs no model is checked here; the model is loaded when the extraction runs.
+"""`ExtractCommand`: the options of `outlines-cont extract`, checked and made an `Extraction`, with workers, report and calibration; see
+`docs/cli.md` for input and output. All that needs no model is checked before one is loaded.
 """
 
 from __future__ import annotations

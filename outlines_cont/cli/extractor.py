@@ -30,11 +30,11 @@ def load_extractor(
         options: those of the command.
         schema: what a record is.
         template: makes the prompts.
-        say: takes what was chosen, for people.
+        say: called with a line on the chosen number of threads; None for no line.
 
     Raises:
         SetupError: the model cannot be loaded.
-        fsm.FSMError, OutlinesContError: the model cannot write what the schema asks for.
+        fsm.FSMError, OutlinesContError: the schema has no value that the model can write.
     """
     sampler = make_sampler(options.sampler)
     model = load_or_refuse(options.model, options.device, options.dtype)

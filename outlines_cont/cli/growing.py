@@ -1,4 +1,6 @@
-"""What is shown while rows run (rich): a progress bar, or `GrowingRecords`, a table of records that grow as they are written."""
+"""What is shown while rows run (rich): `progress_bar`, and `GrowingRecords`, a live table of the records that are being written. Without a
+terminal the bar is hidden, and each field is printed as a line when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
     """Yield a bar that `advance` moves, None where none is shown.
 
     Args:
-        tally: where the work stands at the beginning.
+        tally: the progress at the beginning.
         show: whether to show it; None shows it on a terminal only.
     """
     console = Console(stderr=True, force_terminal=True if show else None)
@@ -39,7 +41,7 @@ def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
 
 
 def advance(progress: Progress | None, tally: Tally) -> None:
-    """Move the bar to where the work stands now."""
+    """Move the bar to the present progress."""
     if progress is not None:
         done = tally.skipped + tally.rows
         task = progress.task_ids[0]

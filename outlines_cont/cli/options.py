@@ -210,7 +210,7 @@ class ExtractOptions:
 
     @property
     def has_details(self) -> bool:
-        """Whether what is known of records stands in the output, because it was asked for, or is needed for what was."""
+        """Whether details of records are written to the output: on request, or since another option needs them."""
         return self.details or self.samples > 0 or self.report is not None or self.save_calibration is not None
 
     @property

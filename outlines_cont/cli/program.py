@@ -1,4 +1,6 @@
-"""`ProgramRun`: the command `outlines-cont run`: a template run once, or once for each row of an input."""
+"""`ProgramRun`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together and a line each in
+their order. A row that is unreadable, or has a field that the output uses, fails alone.
+"""
 
 from __future__ import annotations
 

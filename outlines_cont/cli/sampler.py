@@ -1,4 +1,6 @@
-"""`parse_sampler`: reads the value of `--sampler`: `greedy`, or `multinomial` with options as in Python."""
+"""`parse_sampler`: reads the value of `--sampler`, `greedy` or `multinomial` with numbers as options, by parsing it as Python (`ast`)
+without evaluating it; `make_sampler` makes the sampler.
+"""
 
 from __future__ import annotations
 

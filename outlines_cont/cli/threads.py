@@ -1,6 +1,8 @@
-"""`set_threads`: chooses how many threads torch uses by timing forwards, and makes OpenMP threads wait passively.
+"""`set_threads`: chooses how many threads torch uses: it times short forwards with all cores, then with fewer (powers of two), until the
+larger number saves at least 15 % of the time. With a GPU, or with `OMP_NUM_THREADS` set, nothing is timed; `wait_passively` stops OpenMP
+threads from spinning.
 
-Threads of OpenMP spin while they wait for each other, so a neighbour that takes one core makes all of them slow. Passive waiting costs
+Threads of OpenMP spin while they wait for each other, so a process that takes one core slows all of them down. Passive waiting costs
 little, and small models are as fast with one thread.
 """
 
@@ -14,10 +16,10 @@ from typing import Any
 from outlines_cont.defaults import num_cores
 
 _VARIABLE = "OMP_NUM_THREADS"
-# A thread more must save so much of a forward's time; else it is better left to others.
+# More threads must save at least this share of a forward's time; else fewer are chosen.
 _MIN_SAVING = 0.15
 _ROUNDS = 3
-# A forward that takes as long as this, in seconds, is worth every thread, and no further forwards to find that out.
+# Seconds. A model whose forward takes longer than this gets all cores, and no further forwards are timed.
 _LONG = 0.5
 
 
@@ -75,7 +77,7 @@ def choose_threads(forward: Callable[[int], float], num_cores: int) -> ThreadCho
     """Choose the number of threads after which more of them save less than they take from others.
 
     Args:
-        forward: the seconds of a forward with so many threads.
+        forward: returns the seconds of a forward with a number of threads.
         num_cores: the most threads.
     """
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < num_cores]

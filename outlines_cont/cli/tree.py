@@ -1,4 +1,4 @@
-"""The command `outlines-cont tree`: the tree of completions, growing on a terminal, and as an SVG or HTML file."""
+"""`show_growing`: the tree of `outlines-cont tree`, redrawn on a terminal after each step, printed once elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`Budget`: the limits of one program (tokens, forks, steps, seconds, bytes), and `ProgramUsage`, which counts what it has used."""
+"""`Budget`: the limits of one program (tokens, forks, steps, seconds, bytes of keys and values), and `ProgramUsage`, the counters that are
+compared with them. Each limit has its own error, which ends the fork that exceeds it; that of `seconds` ends all forks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Budget:
         tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).
         forks: that run at once (`ForkBudgetError`).
         steps: what its forks await, or calls of its controller, all forks together (`StepBudgetError`). It also bounds a program that
-            writes nothing, such as a loop over pieces that are empty.
+            writes nothing, such as a loop of empty generated spans.
         callback_seconds: of one call of the controller, or of a script from one `await` to the next (`CallbackTimeout`).
         seconds: of the whole program, from its submission on (`ProgramTimeout`, for all forks that still run).
         kv_bytes: of keys and values of all forks, what they have in common counted once (`KVShareError`, for the youngest).
@@ -42,12 +44,12 @@ class Budget:
 
 
 class ProgramUsage:
-    """Counters of one program. Methods that count raise the error of a limit of its budget that is passed.
+    """Counters of one program. Methods that count raise the error of a limit that is exceeded.
 
     Attributes:
         budget: the limits.
         num_tokens: how many tokens its forks have appended.
-        num_reserved: how many forks were asked for in this round.
+        num_reserved: how many forks were requested in this round of decisions.
     """
 
     def __init__(self, budget: Budget) -> None:

@@ -1,4 +1,6 @@
-"""`Caller`: a thread that makes the calls of one program in order; a call that takes too long is abandoned with its thread."""
+"""`Caller`: a daemon thread that makes the calls of one program in order, a `Round` of them at a time. A thread cannot be killed, so a call
+that takes too long is abandoned with its thread: its result is ignored, and a new thread makes the calls after it.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ class Caller:
             made.is_given = True
 
     def abandon_call(self, made: Round, call: Call, error: Exception) -> None:
-        """Give up a call of a round and its thread; the others go on in a new one."""
+        """Abandon a call of a round with its thread; a new thread makes the other calls."""
         if made.abandon_call(call, error):
             self.close()
             if made.present is not None:

@@ -1,4 +1,7 @@
-"""`Controller`: a callback that returns, after each token, the branches with which a sequence continues."""
+"""`Controller`: a callback, as in AICI, that returns after each token the branches with which a sequence continues: tokens to take back, to
+append, or a mask to sample under. Several branches fork the sequence and its controller (a deep copy), none stops it; invalid branches are
+a `ScriptError`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Controller(ABC):
     """Controls a sequence. Derive from it, or pass a function with the arguments of `mid_process`.
 
     It is called in a thread while the last tokens are being fed, one call of a program after the other. Ends of text are tokens like
-    all others: the controller says when to stop.
+    all others: the controller decides when to stop.
     """
 
     @abstractmethod
@@ -56,7 +59,7 @@ class _Function(Controller):
 
 
 class ControllerDriver(ForkDriver):
-    """Calls a controller."""
+    """The driver of a fork that a controller decides for; it checks the branches."""
 
     speculates = True
 

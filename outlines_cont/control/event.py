@@ -1,4 +1,6 @@
-"""Events of a program (append, retract, capture, fork, finish), and `Replay`, which reconstructs the texts of its forks from them."""
+"""Events of a program (append, retract, capture, fork, finish), and `Replay`, which folds them into the tokens, texts and captures of all
+forks. They are complete only from the first on: an event without its predecessors is an `OptionError`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A fork that goes on from where another one stands."""
+    """A new fork, `child`, which continues the present text of `fork`."""
 
     fork: int
     child: int
@@ -56,7 +58,7 @@ Event = Append | Retract | Capture | Forked | Finish
 
 
 class Replay:
-    """The state of a program after some events.
+    """Tokens, texts and captures of all forks after some events.
 
     Attributes:
         token_ids: of each fork, by its index: what the program has appended.

@@ -1,4 +1,6 @@
-"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next."""
+"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and answers
+with `ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from outlines_cont.policies.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class ForkPiece:
-    """A piece of text that is generated under policies.
+    """A span that is generated under policies.
 
     Attributes:
         policies: see `policies.policy`.
@@ -38,7 +40,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Feed all that is pending, so that forks have it in common, and ask again."""
+    """Feed all pending tokens, so that forks share their keys and values, then call the driver again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +57,7 @@ Then = Branch | ForkPiece | Wait | Read | End
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceOutcome:
-    """How a piece has ended.
+    """How a generated span has ended.
 
     Attributes:
         start: index of its first token.
@@ -78,9 +80,9 @@ class ForkView:
         cached: how many of them were fed.
         backtracked: how many tokens the last branch has taken back.
         appended: the tokens that were appended since then.
-        outcome: of the piece that has ended since the last call.
+        outcome: of the generated span that has ended since the last call.
         error: what a wait has ended with.
-        reserve: ask for room for some more forks; raises `ForkBudgetError`.
+        reserve: reserve room for more forks; raises `ForkBudgetError`.
         spend_step: count a step; raises `StepBudgetError`.
     """
 
@@ -96,14 +98,14 @@ class ForkView:
 
 
 class ForkDriver(ABC):
-    """Steers one fork."""
+    """Decides what one fork does next; implemented by controllers and scripts."""
 
     speculates: bool
-    """Whether tokens are to be fed while the driver is being asked what comes after them."""
+    """Whether tokens are fed while the driver is called for what comes after them."""
 
     @abstractmethod
     def call(self, view: ForkView) -> list[ForkPlan]:
-        """Return how the fork goes on: several plans to fork, the first of which is its own, none to stop."""
+        """Return how the fork continues: several plans to fork, the first of which is its own, none to stop."""
 
     @property
     def is_open(self) -> bool:
@@ -117,7 +119,7 @@ class ForkDriver(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPlan:
-    """What a fork does next: keep its first tokens, append some, then one thing.
+    """What a fork does next: keep its first tokens, append some, then one `Then`.
 
     Attributes:
         driver: decides what it does from here on.

@@ -1,4 +1,4 @@
-"""`Fork`: the result of one sequence of a program: state, text, captures, finish reason, error."""
+"""`Fork`: the result of one sequence of a program: state, text, captures, finish reason, error, and the last 65,536 characters logged."""
 
 from __future__ import annotations
 

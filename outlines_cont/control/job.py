@@ -1,9 +1,9 @@
-"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds.
+"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a
+decision in a fixed order, then all answers are applied together, so that a program is deterministic. Also enforces the budget in time and
+memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
-A program advances in rounds. All of its forks that need a decision are asked in one round, one after the other in a thread, in the
-order of their rows in the batches. Their answers are applied when all have answered; until then no fork of the program takes a token.
-So the order in which they read and write shared variables does not depend on timing.
-Other programs do not wait for them.
+The order of the calls is that of the rows in the batches. Until the last answer is there, no fork of the program takes a token; other
+programs do not wait. So the order in which forks read and write shared variables does not depend on timing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ControlJob(Job):
 
     @property
     def is_asked(self) -> bool:  # type: ignore[override]
-        """Whether a round is being answered."""
+        """Whether the calls of a round are being made."""
         return self._round is not None
 
     @property
@@ -91,7 +91,7 @@ class ControlJob(Job):
         return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
     def ask(self, notify: Callable[[], None]) -> bool:
-        """Begin a round: ask all forks that have to be asked."""
+        """Begin a round: have the drivers called of all forks that need a decision."""
         if self._round is not None:
             self._caller.give(self._round)  # where a step was interrupted before that
         if self._round is not None or self.is_over:

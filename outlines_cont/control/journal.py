@@ -1,4 +1,6 @@
-"""`Journal`: the requests of a script with their answers, so that a fork can replay the script to the same place."""
+"""`Journal`: record and replay: the requests of a script with their answers, in order, so that a fork can run the script again from its
+beginning to the same point. A request that differs from the recorded one is answered with `ReplayError`; answers are deep copies.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class JournalEntry:
     """One question and its answer.
 
     Attributes:
-        question: what was asked, as text.
+        question: the `repr` of the request.
         value: what was answered.
         error: what was raised instead.
     """
@@ -42,7 +44,7 @@ class Journal:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether the next question has been answered before."""
+        """Whether the next question has a recorded answer."""
         return self._read < len(self._entries)
 
     def fork(self, entry: JournalEntry) -> Journal:
@@ -56,7 +58,7 @@ class Journal:
         return entry
 
     def next(self, question: str) -> JournalEntry:
-        """Return the entry of a question that has been answered before; one with a `ReplayError` where another was asked then."""
+        """Return the recorded entry of a question; one with a `ReplayError` where another question was recorded."""
         entry = self._entries[self._read]
         if entry.question != question:
             error = ReplayError(
@@ -69,7 +71,7 @@ class Journal:
         return entry
 
     def once(self, question: str, act: Callable[[], T]) -> T:
-        """Return the answer of the journal; else do it, and note what comes of it."""
+        """Return the recorded answer; where there is none, call `act` and record its result or error."""
         if self.is_replaying:
             entry = self.next(question)
         else:

@@ -1,4 +1,7 @@
-"""`Program`: a controller or a script on one prompt, run by the engine that all generators of the model share."""
+"""`Program`: a controller or a script on one prompt, run as a job of the engine that all generators of the model share; `start`, `run` and
+`arun` submit it, and a `Result` has its forks. It advances in every step of that engine; samplers that search are refused, as are states of
+several rows.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ class Result:
 
 
 class Program:
-    """A program that runs; make one with `start`. It advances whenever the engine takes a step: in `result` or `events` of any
+    """A submitted program; make one with `start`. It advances whenever the engine takes a step: in `result` or `events` of any
     program, or in a generator of the same model.
     """
 
@@ -142,7 +145,7 @@ class Program:
                     yield event
 
     def cancel(self) -> None:
-        """Cancel all forks; they keep their texts, with `ProgramCancelled` as their error. A finished fork stays as it is."""
+        """Cancel all forks; they keep their texts, with `ProgramCancelled` as their error. A finished fork is not changed."""
         self._engine.cancel(self._job)
 
     def _result(self) -> Result:
@@ -171,7 +174,7 @@ def start(
         rng: a seed, as for a generator.
         budget: what it may use; `Budget()` by default.
         shared: variables that it shares with other programs; its own by default.
-        policies: policies of every piece that a script generates, such as `[policies.ban(["delve"])]`.
+        policies: policies of everything that a script generates, such as `[policies.ban(["delve"])]`.
 
     Raises:
         OptionError: the controller is not a controller, the sampler is a search, or the state has several batch entries.

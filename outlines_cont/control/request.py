@@ -1,4 +1,6 @@
-"""Requests of a script as values: `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits."""
+"""Requests of a script as values, `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits and which can be replayed, and `Label`, a position
+in its text. `Gen` checks its arguments and makes its generator, once for equal ones.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ STOP_REASON = "stop_at"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place in the text of a fork.
+    """A position in the text of a fork.
 
     Attributes:
-        position: how many tokens stand before it.
+        position: how many tokens are before it.
         num_cuts: how often the text had been cut when the label was taken.
     """
 
@@ -53,7 +55,7 @@ class ForkInto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gen:
-    """Generate a piece; the attributes are the arguments of `script.gen`."""
+    """Generate a span; the attributes are the arguments of `script.gen`."""
 
     regex: str | None = None
     choice: tuple[str, ...] | None = None
@@ -93,7 +95,7 @@ class Gen:
         check("temperature", temperature, temperature is None or is_real, "a number, 0 or more, or None")
 
     def generator(self, model: LanguageModel) -> Generator:
-        """Return the generator of the piece; equal ones are made once, as in a loop."""
+        """Return the generator of the span; equal ones are made once, as in a loop."""
         made = partial(generate.text)
         if self.regex is not None:
             made = partial(generate.regex, pattern=self.regex, force=self.force)
@@ -108,7 +110,7 @@ class Gen:
         return generate.made_once(model, made)
 
     def piece(self, generator: Generator, others: tuple[Policy[Any], ...] = ()) -> ForkPiece:
-        """Return the piece as the loop takes it; `others` steer it, too."""
+        """Return the span for the engine; `others` are more policies of it."""
         policies = generator.policies(Options(policies=(*self.policies, *others)))
         if self.stop_at:
             policies.append(_Stop(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
@@ -120,7 +122,7 @@ def _substring(model: LanguageModel, *, text: str, end: str, force: bool) -> Gen
 
 
 class _Stop(StopAt):
-    """Tells its own end from the model's end of text."""
+    """A stop text whose end has a finish reason of its own, unlike the model's end of text."""
 
     @property
     def finish_reason(self) -> str:

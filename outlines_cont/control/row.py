@@ -1,4 +1,6 @@
-"""`ControlledRow`: a row of the engine that a `ForkDriver` controls, branch by branch."""
+"""`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: take tokens back, append, sample under a mask, generate a
+span under policies, wait. Every token counts in the budget; errors of the policies of a span go to the driver, all others end the row.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.exclusions import NO_EXCLUSIONS
 from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
-# How many tokens a branch may take back without anything being computed again.
+# How many tokens a branch may take back without a forward for the logits before them.
 _LOOK_BACK = 2
 
 
 class ControlledRow(Row):
     """One fork of a program.
 
-    Outside of a piece ends of text are tokens like all others, and forced text is scored as it is fed.
+    Outside of a generated span ends of text are ordinary tokens, and log-probabilities of forced text are computed when it is fed.
 
     Attributes:
         driver: decides what it does next.
@@ -31,10 +33,10 @@ class ControlledRow(Row):
         start: how many of its tokens are the prompt; those are never taken back.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has taken back.
-        outcome: of the piece that has ended since the driver was called last.
+        outcome: of the generated span that has ended since the driver was called last.
         driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        feeds_before_asking: whether all that is pending is to be fed before its driver is asked again.
+        feeds_before_asking: whether all pending tokens are fed before its driver is called again.
         trace: where its driver has failed, as text.
     """
 
@@ -65,17 +67,17 @@ class ControlledRow(Row):
 
     @property
     def feeds_all(self) -> bool:
-        """While its driver is asked what comes after them, tokens may be fed."""
+        """Whether all pending tokens may be fed, also while its driver is being called for what comes after them."""
         reads_ahead = self.driver.speculates or self.feeds_before_asking
         return super().feeds_all or (self.want is Want.ASK and not self.is_idle and reads_ahead)
 
     @property
     def is_askable(self) -> bool:
-        """Whether its driver is to be asked now."""
+        """Whether its driver is to be called now."""
         return self.want is Want.ASK and not (self.feeds_before_asking and self.num_pending)
 
     def plan(self) -> None:
-        """Ask the policies of a piece; outside of one, the driver has to be asked."""
+        """Plan by the policies of a generated span; outside of one, have the driver called."""
         if self.awaits_forward:
             return
         if self.has_ended and self._piece is None:
@@ -91,7 +93,7 @@ class ControlledRow(Row):
             self.want = Want.ASK
 
     def act(self, plan: ForkPlan) -> None:
-        """Do what the driver has planned, and ask that of the plan from now on."""
+        """Do what the driver has planned; the driver of the plan decides from now on."""
         self.driver = plan.driver
         self.want, self.outcome, self.driver_error = Want.WAIT, None, None
         self.is_idle = self.feeds_before_asking = False
@@ -151,18 +153,18 @@ class ControlledRow(Row):
         self.want = Want.WAIT
 
     def end(self, reason: str) -> None:
-        """End the row; within a piece only that."""
+        """End the row, or only the generated span that it is in."""
         super().end(reason)
         if self._piece is not None:
             self.want = Want.WAIT
 
     def leave_when_scored(self) -> None:
-        """Leave, unless it is only a piece that has ended."""
+        """Leave, unless only a generated span has ended."""
         if self._piece is None:
             super().leave_when_scored()
 
     def refuse(self, error: Exception) -> None:
-        """Pass an error in the policies of a piece to the driver; any other ends the row."""
+        """Pass an error in the policies of a generated span to the driver; any other ends the row."""
         if self._piece is None or isinstance(error, BudgetError):
             self.fail(error)
         else:
@@ -170,7 +172,7 @@ class ControlledRow(Row):
             self.end("error")
 
     def want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
-        """Ask for a token, within a piece at its temperature."""
+        """Request a sampled token, in a generated span at its temperature."""
         if self._piece is None and not mask:
             raise DeadEnd(
                 f"expected a token in the `sample_mask` of the controller after {self.place}, got an empty `TokenSet`. Return no "
@@ -195,7 +197,7 @@ class ControlledRow(Row):
         self.job.note_append(self, token_id)
 
     def rewind(self, count: int) -> None:
-        """Give `count` tokens back, and note it."""
+        """Take `count` tokens back, and note it."""
         removed = self._tokenizer.text_bytes(self.token_ids[len(self.token_ids) - count :])
         super().rewind(count)
         self.job.note_retract(self, count, len(removed))

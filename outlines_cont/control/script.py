@@ -1,8 +1,9 @@
-"""Scripts: programs as coroutines, with `await gen(...)` for text; a fork replays the coroutine from its beginning.
+"""Scripts: programs as coroutines, with `await gen(...)` for text, run without an event loop. Python cannot copy a coroutine, so a fork
+runs the script again from its beginning and answers its requests from a `Journal`; a script must be deterministic, and one that is not
+fails with `ReplayError`.
 
-The functions of this module work inside a script that `control.run` runs. A script is not a task of an event loop: only these
-functions can be awaited in it. `fork` brings a copy of the script to the same place by replaying it from its beginning, with all
-requests answered as before; so each fork has its own local variables, and a script must be deterministic.
+The functions of this module work inside a script that `control.run` runs, and only they can be awaited in it. Each fork has its own local
+variables; `shared` has those that forks have in common.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
     """Append a text. Texts that follow each other are fed in one forward, with the token before them.
 
     Args:
-        text: it is encoded where it stands; tokens before it stay as they are.
-        following: a place; what stands after it is cut first. Only the new tokens are fed.
+        text: it is encoded at the end of the text so far, whose tokens do not change.
+        following: a label; what is after it is cut first. Only the new tokens are fed.
 
     Raises:
         ScriptError: the label is after the end: the text before it was cut.
@@ -109,23 +110,23 @@ async def gen(
         choice: it is one of these.
         json: it is JSON that validates against this schema, or type.
         grammar: it is a text of this grammar, in the language of Lark.
-        substring_of: it occurs in this text; after it stands `substring_end`, which is not returned.
+        substring_of: it occurs in this text; `substring_end` follows it, which is not returned.
         substring_end: the mark that ends a substring; empty for the model's own end of text.
         stop_at: a text, or several; the generated text ends exactly before the first of them.
         keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
-        policies: more policies that steer the piece, beside those of `control.run`.
+        policies: policies of this text, besides those of `control.run`.
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
-        require_stop: refuse a text that ends in another way than at `stop_at`. Without it such a text is returned as it is.
+        require_stop: raise `IncompleteOutput` for a text that ends in another way than at `stop_at`, which is returned otherwise.
         draft: the draft for speculative decoding, such as "lookup"; see docs/draft.md.
 
     Raises:
         OptionError: several constraints, or a value out of its range.
         UnknownOption: an option is unknown, or not available in a script, such as `heal` and `guidance`.
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
-        CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far stands.
+        CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far is kept.
     """
     if isinstance(choice, str):
         raise OptionError(
@@ -166,13 +167,13 @@ async def fork(count: int) -> int:
 
 
 def label() -> Label:
-    """Return the present end of the text as a place to come back to."""
+    """Return the present end of the text as a position to return to."""
     driver = _driver()
     return driver.journal.once("label()", driver.place)
 
 
 def text_since(place: Label) -> str:
-    """Return the text after a place.
+    """Return the text after a label.
 
     Raises:
         ScriptError: the text before it was cut.
@@ -182,7 +183,7 @@ def text_since(place: Label) -> str:
 
 
 def log(*values: object) -> None:
-    """Write a line to the log of this fork, as `print` does. The oldest lines go where it is longer than 65,536 characters."""
+    """Write a line to the log of this fork, as `print` does. Only its last 65,536 characters are kept."""
     driver = _driver()
     line = " ".join(map(str, values))
     driver.journal.once(f"log({line!r})", lambda: driver.write_log(line))
@@ -209,7 +210,7 @@ class SharedVariables:
         return _shared(Shared.set, name, value)
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` after what it holds; return its version."""
+        """Append to the value of a variable; return its version."""
         return _shared(Shared.append, name, value)
 
     def cas(self, name: str, version: int, value: Any) -> Written:
@@ -264,7 +265,7 @@ class ScriptDriver(ForkDriver):
 
     Attributes:
         shared: the variables of the program.
-        journal: what the script has asked so far, with the answers.
+        journal: the requests of the script so far, with their answers.
         token_ids: the tokens of the fork as the script sees them: what it has appended since the model ran last included.
     """
 
@@ -295,7 +296,7 @@ class ScriptDriver(ForkDriver):
         self._log = ""
 
     def call(self, view: ForkView) -> list[ForkPlan]:
-        """Give the script what it waits for, and run it until it asks the model again."""
+        """Send the script what it awaits, and run it to its next request that needs the model."""
         self.token_ids, self._kept = [*view.token_ids], len(view.token_ids)
         is_to_answer = self._coroutine is not None and not isinstance(self._asked, ForkInto)
         return self._run(view, self._answered(view) if is_to_answer else None)
@@ -306,7 +307,7 @@ class ScriptDriver(ForkDriver):
         return self._coroutine is not None and not self._has_ended
 
     def close(self) -> None:
-        """End the script where it stands; its `finally` blocks run, and may not await anything."""
+        """End the script at its present `await`; its `finally` blocks run, and may not await anything."""
         token = _current.set(self)
         try:
             if self._coroutine is not None:
@@ -331,7 +332,7 @@ class ScriptDriver(ForkDriver):
         """Send the script an answer, and answer it as long as that takes no token of the model; return its plan and its forks'.
 
         Args:
-            view: where the row stands.
+            view: the present state of the row.
             answer: to what the script has asked; None where it begins, or where its question is still to be dealt with.
             index: of its plan among all of the row.
             parent: see `ForkPlan`.
@@ -450,7 +451,7 @@ class ScriptDriver(ForkDriver):
         return self._model.tokenizer.text_bytes(self.token_ids[start:]).decode(errors="replace")
 
     def _text(self, request: Gen, outcome: PieceOutcome) -> str:
-        """Return the text of a piece that has ended, and capture it where it has a name."""
+        """Return the text of a generated span that has ended, and capture it where it has a name."""
         if outcome.error is not None:
             raise outcome.error
         text = self._text_from(outcome.start)

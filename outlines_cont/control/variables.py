@@ -1,7 +1,7 @@
-"""`Shared`: variables that the forks of a program share, with versions and compare-and-swap.
+"""`Shared`: thread-safe variables that the forks of a program, or of several, have in common, with version numbers and compare-and-swap.
+Values are plain data, deep-copied in and out. It also knows which programs are stuck, by which a wait that nothing can end is a deadlock.
 
-A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these. It is copied on its way in and out, so that
-a variable changes by writing it only.
+A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these; only a write changes a variable.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Shared:
             return version
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` after what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
+        """Append `value`, a text, bytes or a list, to the value of a variable; where the variable is missing, it becomes `value`.
 
         Texts become one text; `append(name, [item])` makes a list, item by item.
 
@@ -93,7 +93,7 @@ class Shared:
             Its version.
 
         Raises:
-            OptionError: the value, or what the variable holds, is of another type.
+            OptionError: the value, or the one to append to, is of another type.
         """
         with self._lock:
             before = self.get(name)

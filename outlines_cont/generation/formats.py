@@ -1,4 +1,7 @@
-"""`format_of`: a Python type (int, float, dates, UUID, Enum, Literal) as an expression of the texts for it, with a parser."""
+"""`format_of`: a Python type (int, float, bool, dates and times, UUID, Enum, Literal) as a regular expression of its texts, with a parser.
+An int has at most 19 digits, a float at most 15 before and 15 after the point; days that do not exist are excluded, and any other type is
+an `OptionError`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Format:
     """The texts of a type, and how to parse them.
 
     Attributes:
-        expression: the texts that stand for its values.
+        expression: the language of the texts of its values.
         parse: from such a text to the value.
     """
 
@@ -42,7 +45,7 @@ def format_of(kind: Any) -> Format:
     """Return the language of a type.
 
     `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `bool`: true or false. Dates and
-    times: ISO 8601 with seconds, a zone where wanted, and only days that exist. `Enum` and `Literal`: the values, as `str`
+    times: ISO 8601 with seconds, optionally a zone, and only days that exist. `Enum` and `Literal`: the values, as `str`
     shows them.
 
     Raises:

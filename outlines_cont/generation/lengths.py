@@ -1,4 +1,6 @@
-"""`warn_of_lengths`: a warning for schemas with values of unbounded length, in calls without `max_tokens`."""
+"""`warn_of_lengths`: warns, once per schema and model, of values of unbounded length in a call without `max_tokens`. `named_lengths` names
+the values, with the keywords that would bound them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, lim
         model: remembers which schemas were warned about.
         source: identifies the schema.
         unbounded: the values that the schema does not bound.
-        limit: the default for the most tokens of a piece.
+        limit: the default for the most tokens of a generated span.
     """
     warned: set[str] = model.memo.setdefault("warned_lengths", set())
     if source in warned:

@@ -1,4 +1,7 @@
-"""Negative prompts of classifier-free guidance as rows, one for each guided batch entry."""
+"""`open_guidance`: the negative prompts of classifier-free guidance as rows, one for each guided batch entry. One that is used more than
+once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens; one that cannot be fed is the
+error of its rows, or of the call if none can.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from outlines_cont.state.prompt_row import check_length, check_some_run, failed_
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids
 
-# A negative prompt that several rows have, or later calls may have, is fed once before they run, where that saves so many tokens.
+# A negative prompt that is used more than once is fed once before the rows run, if that saves at least this number of tokens.
 _MIN_SAVED_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class NegativePrompt:
-    """The guidance of the rows of one batch entry.
+    """The negative prompt and the scale for the rows of one batch entry.
 
     Attributes:
         row: the negative prompt, or the error of making a row of it.

@@ -1,4 +1,7 @@
-"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and their check."""
+"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the same checked.
+Unknown names raise `UnknownOption` with advice, also for the names of other libraries; the checks of texts and ids are shared with
+`control` and `templates`.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ GENERATORS_OWN = object()
 
 
 class PieceOptions(TypedDict, total=False):
-    """The options of a piece, all of them optional.
+    """The options of a generated span (here: piece), all of them optional.
 
     Keys:
         max_tokens: the most tokens of a piece, forced ones included; None is up to the context. The default is
             `DEFAULT_MAX_TOKENS`, with a `LengthWarning` where that cuts a text.
         stop_at: a text, or several, before the first of which the piece ends.
-        min_tokens: until a piece has so many tokens, end-of-text and stop tokens are masked where another token is allowed.
+        min_tokens: until a piece has this number of tokens, end-of-text and stop tokens are masked where another token is allowed.
         keep_stop: end after the stop text instead of before it.
         stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
         stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
@@ -223,7 +226,7 @@ def check_one_constraint(given: Mapping[str, object]) -> None:
 
 
 def check_beside_stop(stop_at: Sequence[str], **flags: bool) -> None:
-    """Raise `OptionError` for a flag that says something about stop texts where none are given."""
+    """Raise `OptionError` for a flag about stop texts if no stop text is given."""
     for name, flag in flags.items():
         if flag and not stop_at:
             raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)

@@ -1,4 +1,7 @@
-"""`open_prompt`: texts, token ids, chat messages and states as rows that the engine continues."""
+"""`open_prompt`: texts, token ids, chat messages and states as rows `[batch][sample]` that the engine continues, with their random streams
+and, for token healing, the tokens to remove. A prompt of several samples is prefilled once; one that cannot run is a row with an error,
+unless none can run.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ Prompt = Item | Sequence[Item]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Rows to continue.
+    """The rows of a prompt, `[batch][sample]`, which the engine continues.
 
     Attributes:
         rows: B lists of S rows; one that cannot run has its `error`.
@@ -131,7 +134,7 @@ def _item(model: LanguageModel, item: Any) -> Given | SequenceState | None:
 
 
 def _without_padding(prompt: Any) -> Any:
-    """Return the ids in what a tokenizer of transformers gives, without padding; anything else as it is."""
+    """Return the ids in what a tokenizer of transformers gives, without padding; anything else unchanged."""
     if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
         return prompt
     given: list[Any] = [prompt.get(name) for name in ("input_ids", "attention_mask")]
@@ -142,7 +145,7 @@ def _without_padding(prompt: Any) -> Any:
 
 
 def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState], num_samples: int | None) -> int:
-    """Return S: what is asked for, or what the states have; 1 without either. A state without a batch entry fits any."""
+    """Return S: `num_samples`, or that of the states; 1 without either. A state without a batch entry fits any."""
     states = [item for item in items if isinstance(item, SequenceState)]
     for state in states:
         if state.model is not model:
@@ -192,7 +195,7 @@ def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
 
 
 def _continued(row: StateRow) -> StateRow:
-    """Return a row of a state, with an error where it has no token to go on from."""
+    """Return a row of a state, with an error if it has no token to continue."""
     if row.token_ids or row.error is not None:
         return row
     error = EmptyPrompt(

@@ -1,4 +1,4 @@
-"""Protocols of a call: `PieceMaker`, a generator as a run sees it, and `EventSource`, a run as its streams see it."""
+"""Protocols of a call: `PieceMaker`, what a run uses of a generator, and `EventSource`, what streams use of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Run`: one call of a generator: it submits rows to the engine, takes steps, and collects the resulting state."""
+"""`Run`: one call of a generator: checks it, makes a row for each prompt and sample, submits them to the engine as one job, takes its
+steps, and collects the resulting state. Ended rows can be taken out one by one, and between two steps there is a snapshot; the best of n
+samples is chosen here, beams are ranked by the engine's `BeamJob`.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class EndedRow:
 
 
 class Run:
-    """One call of a generator.
+    """One call of a generator, from its checks to the resulting state.
 
     Everything is checked here, before anything runs, but what belongs to a single row. Then exhaust `steps`, and take `state`.
 
@@ -64,7 +67,7 @@ class Run:
         maker: the generator.
         options: those of the call.
         rows: those that run, or None for one that cannot, or whose end was taken.
-        results: what becomes of each, as far as it is known.
+        results: the resulting row of each, as far as it is known.
         batch_size, num_samples: B and S.
     """
 
@@ -325,7 +328,7 @@ class Run:
         return SequenceState(self.maker.model, rows, self._seed)
 
     def snapshot(self) -> SequenceState:
-        """Return the state between two steps; unfinished pieces count as cut here, and can be resumed."""
+        """Return the state between two steps; unfinished spans count as cut here, and can be resumed."""
         with self.engine.lock:
             results = [*self.results]
             done = {} if self._job is None else self._job.done
@@ -392,9 +395,9 @@ def _fork_rows(prompt: Any, count: int) -> Any:
 
 
 def _random_streams(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
-    """Return random streams for `count` places: those that the places had, and forks of the first for new ones.
+    """Return random streams for `count` samples: those that they had, and forks of the first for new ones.
 
-    A search draws nothing, so its streams belong to places: two rows of a state never have the same.
+    A search draws nothing, so streams belong to the index of a sample: two rows of a state never have the same.
     """
     return [streams[i] if i < len(streams) else streams[0].fork(i) for i in range(count)]
 

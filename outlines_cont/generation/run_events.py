@@ -1,4 +1,6 @@
-"""`RunEvents`: what a stream yields: the events of the rows of a run, their texts, or the partial values so far."""
+"""`RunEvents`: what a stream yields: after each step, what is new in each row, as events, as text, or as partial values of JSON. Text is
+reported when it is certain, or at once with later retractions (`CertainFeed`, `EarlyFeed`).
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from outlines_cont.state.row import StateRow
 
 
 class RunEvents:
-    """Reads what is new in the rows of a run between two steps.
+    """Reports what is new in the rows of a run between two steps.
 
     Args:
         run: what runs, before its first step.
         options: how it is shown.
 
     Raises:
-        OptionError: partial values are asked for, and the generator does not write JSON.
+        OptionError: partial values are requested, and the generator does not write JSON.
     """
 
     def __init__(self, run: EventSource, options: StreamOptions) -> None:

@@ -1,4 +1,6 @@
-"""`StateStream`: iterates over the events of a `continuous` call, and has its state at every moment."""
+"""`StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at every moment `state` is a
+snapshot that any generator can continue. Leaving the loop cancels the rows and keeps the state.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,9 @@ class StateStream(Closing):
 
     @property
     def state(self) -> SequenceState:
-        """The state as it is now, in the middle of a piece, too: what was written so far, with keys and values.
+        """The present state, also in the middle of a generated span: what was written so far, with keys and values.
 
-        A piece that has not ended is as if it had been cut here (`length`): `continuous(generator).resume` goes on with it. Its last
+        A span that has not ended counts as cut here (`length`): `continuous(generator).resume` continues it. Its last
         characters may be ones that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
         return self._left if self._left is not None else self._run.snapshot()

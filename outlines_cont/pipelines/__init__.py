@@ -1,6 +1,6 @@
 """Batch inference: lists, tables and files of rows to records, in columns and files, on one machine or on many.
 
-`Extractor` turns rows into records with one model; `run` reads a file and writes one, with several workers if asked for. Imports everything
+`Extractor` turns rows into records with one model; `run` reads a file and writes one, optionally with several workers. Imports everything
 but `cli`; names are loaded when first used, so that a wrong path is reported before torch is loaded.
 """
 
@@ -47,7 +47,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for."""
+    """Load a public name at its first use."""
     for module, names in _MODULES.items():
         if name in names.split():
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,7 +1,9 @@
-"""`BlockRunner`: runs blocks of rows on workers that may die, retries by bisection, and yields one outcome per row, in order.
+"""`BlockRunner`: runs blocks of rows on worker processes that may crash, and yields one outcome per row, in order; at most 8 blocks per
+worker are read ahead of the first unfinished row. A block that has lost two workers is suspect: it runs alone on a worker, and each further
+crash bisects it, until a single row fails with `WorkerDied`. Too many crashes in succession abort the run with `WorkersFailed`.
 
-Workers are behind the protocol `WorkerPool`. A block is given to another worker when its own has died. A block whose workers die again
-and again is bisected, each half alone on a worker: in the end a single row has failed with `WorkerDied`, and all others have outcomes.
+Workers are behind the protocol `WorkerPool`. A block whose worker has crashed goes to the head of the queue, with the other blocks of that
+worker. Before any block has been finished, `num_workers + 1` crashes in succession are tolerated; later as many as a bisection takes.
 """
 
 from __future__ import annotations
@@ -17,20 +19,20 @@ from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
 # Blocks that a worker has at once: one that runs, and the next, so that it never waits for rows.
 _AT_ONCE = 2
-# So many blocks for each worker may have ended, or run, behind one that has not.
+# Look-ahead: the most blocks per worker that are read and not yielded yet, that is, running or waiting for an earlier one.
 _AHEAD = 8
-# So often a block may see its worker die before its rows are tried in halves.
+# Crashes of its worker after which a block is suspect: it runs alone from then on, and the next crash bisects it.
 _MOST_DEATHS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some rows that follow each other.
+    """Consecutive rows that a worker is given together.
 
     Attributes:
-        start: the number of the first.
+        start: the number of the first row.
         rows: the rows.
-        deaths: how many workers died while they had it.
+        deaths: how many workers have crashed while they had it.
     """
 
     start: int
@@ -39,19 +41,19 @@ class Block:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be what kills workers, so that it runs alone."""
+        """Whether it may be the cause of the crashes, so that it runs alone on a worker."""
         return self.deaths >= _MOST_DEATHS
 
 
 @dataclass(frozen=True, slots=True)
 class BlockReport:
-    """The outcomes of a block, or the death of its worker.
+    """The outcomes of a block, or the crash of its worker.
 
     Attributes:
         worker: the worker.
         start: the block, by the number of its first row.
-        outcomes: those of its rows; None if the worker died.
-        why: the cause of death, if the worker died.
+        outcomes: those of its rows; None if the worker crashed.
+        why: the error message of the crash; empty if there was none.
     """
 
     worker: Any
@@ -61,7 +63,7 @@ class BlockReport:
 
 
 class WorkerPool(Protocol):
-    """Workers: processes, on one machine or on many."""
+    """The operations on worker processes, on one machine or on many, that a `BlockRunner` uses."""
 
     def start_worker(self) -> Any:
         """Start a worker, and return a handle of it at once; it may need a while until it is ready."""
@@ -70,15 +72,15 @@ class WorkerPool(Protocol):
         """Give a block to a worker, and return at once."""
 
     def wait(self) -> BlockReport:
-        """Wait until a worker has finished a block or has died, and report it."""
+        """Wait until a worker has finished a block or has crashed, and report it."""
 
     def stop_worker(self, worker: Any) -> None:
-        """End a worker, dead or alive, and drop its blocks."""
+        """End a worker, running or crashed, and drop its blocks."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker and the blocks that it was given, by their first row."""
+    """A worker, and its unfinished blocks by the number of their first row."""
 
     handle: Any
     blocks: dict[int, Block] = field(default_factory=dict)
@@ -91,9 +93,9 @@ class _Worker:
 
 
 class BlockRunner:
-    """Runs rows on workers.
+    """Runs rows on workers, in blocks, and restarts workers that crash.
 
-    Memory: the rows and outcomes of at most `8 * num_workers` blocks.
+    Memory: the rows and outcomes of at most `8 * num_workers` blocks of the size `block_size`.
 
     Args:
         pool: the workers.
@@ -108,7 +110,7 @@ class BlockRunner:
         self._workers: list[_Worker] = []
         self._again: deque[Block] = deque()
         self._ended: dict[int, Sequence[Outcome]] = {}
-        self._next = 0  # the first row that has not come out
+        self._next = 0  # the first row whose outcome was not yielded
         self._taken = 0
         self._dead_in_a_row = 0
         self._has_worked = False
@@ -117,7 +119,7 @@ class BlockRunner:
         """Yield the outcome of each row, in their order. Rows are taken as there is room for them.
 
         Raises:
-            WorkersFailed: workers die one after the other, and none has ever ended a block in between.
+            WorkersFailed: too many workers have crashed in succession, without a finished block in between.
         """
         source = iter(rows)
         try:
@@ -157,7 +159,7 @@ class BlockRunner:
 
     @property
     def _max_deaths(self) -> int:
-        """How many workers may die in a row: a row that kills them is found by bisection, if workers have worked before."""
+        """The most crashes in succession: enough to bisect a block down to a row, once some block has been finished."""
         found = 2 * _MOST_DEATHS * self._num_workers + 2 * self._block_size.bit_length()
         return found if self._has_worked else self._num_workers + 1
 
@@ -193,7 +195,7 @@ class BlockRunner:
         self._dead_in_a_row, self._has_worked = 0, True
 
     def _requeue_blocks(self, worker: _Worker, why: str) -> None:
-        """Queue the blocks of a dead worker again."""
+        """Queue the blocks of a crashed worker again."""
         self._workers.remove(worker)
         self._pool.stop_worker(worker.handle)
         self._dead_in_a_row += 1
@@ -206,7 +208,7 @@ class BlockRunner:
             )
 
     def _bisected(self, block: Block, why: str, was_alone: bool) -> list[Block]:
-        """Return the blocks, halves or whole, to be tried again after the death of a worker."""
+        """Return the blocks, halves or whole, to be tried again after the crash of their worker."""
         again = replace(block, deaths=block.deaths + 1)
         if not block.is_suspect or not was_alone:
             return [again]

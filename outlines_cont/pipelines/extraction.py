@@ -1,4 +1,7 @@
-"""`Extraction`: reads rows and writes their records in the same order; digests of rows let a later run resume after the last whole line."""
+"""`Extraction`: writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
+settings: a later run compares them, truncates an incomplete last line and continues after it; other rows or settings raise `SetupError`.
+CSV and Parquet tables are made of the lines at the end.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Outcomes(Protocol):
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: ShowValue | None = None
     ) -> Generator[Outcome, None, None]:
-        """Yield what becomes of each row, in their order. Rows are taken as there is room for them."""
+        """Yield the outcome of each row, in their order. Rows are taken as there is room for them."""
 
 
 @dataclass(slots=True)
@@ -77,10 +80,10 @@ class LineOptions:
     Attributes:
         text_field: the field of a row that holds the message.
         needs_text: whether a row without a message has no prompt.
-        keep_text: whether the message stands in the output, too.
-        details: whether `_details` stands in the output: log-probabilities, tokens, and how many samples agree.
-        calibration: what the agreement of samples is worth; None where that is not known.
-        shape: that of the records, for the types of a table; None goes by the values.
+        keep_text: whether the message is written to the output, too.
+        details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
+        calibration: turns the agreement of samples into a confidence; None for no confidence.
+        shape: that of the records, for the types of a table; None infers types from the values.
         settings: a digest of everything but the row that a record depends on.
         gold: the field of a row that holds the right record, or None; a table must have it.
     """
@@ -96,7 +99,7 @@ class LineOptions:
 
 
 class Extraction:
-    """Rows from an input to an output.
+    """Runs the rows of an input and writes their outcomes to an output.
 
     The output holds whole lines at every moment, in the order of the input; each has a digest of its row and of `settings`, by which a
     later run knows it again.
@@ -104,7 +107,7 @@ class Extraction:
     Args:
         source: the input.
         output: a file, or a stream of bytes. A table (.csv, .parquet) is made of a file of lines when all rows are there.
-        options: what a line holds.
+        options: the contents of a line.
         resume: continue an existing output.
         at_end: called with the file of lines when it holds all rows; None for nothing.
 
@@ -167,7 +170,7 @@ class Extraction:
     def _ended(
         self, rows: Iterator[InputRow], runner: Outcomes, show: ShowValue | None
     ) -> Iterator[tuple[InputRow, Outcome]]:
-        """Yield the rows with what became of them."""
+        """Yield the rows with their outcomes."""
         waiting: deque[InputRow] = deque()  # rows without an outcome so far
         num_ended = 0
 

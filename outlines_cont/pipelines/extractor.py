@@ -1,4 +1,7 @@
-"""`Extractor`: turns rows into records by constrained generation with one model, in the order of the rows, as many at once as fit."""
+"""`Extractor`: turns rows into JSON records by constrained generation with one model, at most `batch_size` rows at once (continuous
+batching), and yields outcomes in input order through a bounded reorder buffer of 16 batches. A row that fails has its error as outcome; its
+random numbers depend on `seed` and its prompt, not on other rows.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,12 @@ from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]
-# So many times the rows in flight may have ended, or wait, after one that has not: then no other begins before it has.
+# Look-ahead in batches: the most rows, ended or not, from the first unfinished one on; then no other begins before it has ended.
 _AHEAD = 16
 
 
 class Extractor:
-    """A model with a schema, that turns rows into records.
+    """A model with a schema and a prompt template, which turns rows into records.
 
     Args:
         model: the model that writes.
@@ -51,8 +54,8 @@ class Extractor:
         seed: of the random numbers; each row has its own, by its prompt.
         samples: how many more records are sampled for each row; `agreement` is the share of them with the same value, for each value.
         batch_size: the most rows that run at once, samples included.
-        draft: what guesses the next tokens; see `PieceOptions`.
-        is_scored: whether the log-probabilities of records are wanted: `weight`, and those of the values.
+        draft: the draft for speculative decoding; see `PieceOptions`.
+        is_scored: whether to compute the log-probabilities of records (`weight`) and of their values.
         **options: given to `fsm.json_schema`, such as `whitespace`.
 
     It can be pickled where its model can be.
@@ -61,7 +64,7 @@ class Extractor:
         SetupError: the schema or the template cannot be used.
         OptionError: another argument is out of its range.
         UnknownOption: an option is unknown.
-        fsm.FSMError: the model cannot write what the schema asks for.
+        fsm.FSMError: the schema has no value that the model can write.
     """
 
     def __init__(
@@ -151,12 +154,12 @@ class Extractor:
     def outcomes(
         self, rows: Iterable[Row | Exception], show: ShowValue | None = None
     ) -> Generator[Outcome, None, None]:
-        """Yield what becomes of each row, in their order, while others are on their way.
+        """Yield the outcome of each row, in their order, while others are running.
 
         Rows are taken when there is room for them, so there may be any number of them: a few hundred are held at once.
 
         Args:
-            rows: texts, or the fields of rows; an exception stands for a row that could not be read.
+            rows: texts, or the fields of rows; an exception in place of a row that could not be read is its outcome.
             show: takes the values while they are written, by the number of the row; None shows nothing.
         """
         source = enumerate(rows)

@@ -1,4 +1,7 @@
-"""`Flow`: continuous batching of rows: makes their prompts, runs them in a `Window`, and joins a record and its samples to an outcome."""
+"""`Flow`: runs rows by continuous batching: renders their prompts, puts each record and its samples into a `Window`, and joins them to one
+outcome, in order of completion. The agreement of a value is the share of samples with an equal one (self-consistency); a record that is
+cut, invalid or not JSON is the failure of its row alone.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Recipe:
         seed: of the random numbers.
         samples: how many samples are compared with each record.
         width: the most rows of the engine at once.
-        is_scored: whether the log-probabilities of records and their values are wanted.
+        is_scored: whether to compute the log-probabilities of records and their values.
     """
 
     generator: PieceMaker
@@ -51,14 +54,14 @@ class Recipe:
 
 @dataclass(slots=True)
 class _Pending:
-    """A row in flight."""
+    """The results so far of a row in flight: its record and its samples."""
 
     record: Ended | None = None
     votes: dict[int, Ended] = field(default_factory=dict)
 
 
 class Flow:
-    """Rows in flight. Put some in while there is room, take steps, and take out what became of them, in the order in which they end.
+    """Rows in flight: put some in while there is room, take steps, and take out the outcomes, in the order in which the rows end.
 
     Args:
         recipe: how a row becomes a record.
@@ -101,7 +104,7 @@ class Flow:
         return max(free // (1 + self._recipe.samples), 0 if self._pending else 1)
 
     def put(self, rows: Iterable[tuple[Hashable, Fields | Exception]]) -> None:
-        """Put rows in, each with a key; an exception in the place of a row is what became of it."""
+        """Put rows in, each with a key; an exception instead of a row is its outcome."""
         entries: list[WindowEntry] = []
         for key, row in rows:
             try:

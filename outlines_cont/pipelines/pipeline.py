@@ -1,4 +1,7 @@
-"""`run`: extracts records from a file of rows into a file, in this process or on several Ray workers."""
+"""`run`: extracts records from a file of rows into a file, in this process or on Ray actors, with resume, an HTML report and progress
+callbacks. Unusable arguments raise before the first row runs; rows that fail are lines with an error, counted in the `Tally` that is
+returned.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +57,11 @@ def run(
         cpus_per_worker: those of a worker, which are its threads, too; None shares out those of this machine, and is 1 on a cluster.
         gpus_per_worker: those of a worker.
         block_size: rows that a worker is given at once.
-        input_format: what the source holds, where its name does not tell.
+        input_format: the format of the source, if it does not follow from its name.
         text_field: the field that holds the message, where `extractor` is a function.
-        keep_text: whether the message stands in the output, too.
-        details: whether log-probabilities, tokens and agreement stand there; a report and samples need them.
-        calibration: what the agreement of samples is worth; then a confidence stands there, too.
+        keep_text: whether the message is written to the output, too.
+        details: whether log-probabilities, tokens and agreement are written; a report and samples need them.
+        calibration: turns the agreement of samples into a confidence, which is written, too.
         settings: more that decides a record: a run that is resumed must have the same. To be given where `extractor` is a function.
         resume: continue an existing output.
         overwrite: replace it.
@@ -71,7 +74,7 @@ def run(
 
     Raises:
         SetupError: something cannot be used; nothing ran, and the output is as it was.
-        WorkersFailed: workers die one after the other; what was written can be resumed.
+        WorkersFailed: too many workers crash in succession; what was written can be resumed.
     """
     is_made = isinstance(extractor, Extractor)
     if resume and not is_made and not settings:

@@ -1,4 +1,6 @@
-"""`RayWorkers`: runs rows on actors of Ray, on this machine or on a cluster.
+"""`RayWorkers`: runs rows on actors of Ray with one model each, on this machine or on a cluster; order, retries and limits are those of
+`BlockRunner`. A cluster on this machine is started and shut down, unless Ray runs already; an actor that cannot load its model raises
+`SetupError`.
 
 Plain actors with a bounded window of blocks, and no dataset of Ray Data: there what a job has done is known only at its end; see
 docs/pipelines.md. No other module imports ray.
@@ -54,7 +56,7 @@ def check_ray() -> Any:
 
 
 class RayWorkers:
-    """Turns rows into outcomes, as an `Extractor` does.
+    """Turns rows into outcomes, as an `Extractor` does, on actors of Ray.
 
     Args:
         make: makes the extractor of a worker, in its process.
@@ -72,11 +74,11 @@ class RayWorkers:
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
     ) -> Generator[Outcome, None, None]:
-        """Yield what becomes of each row, in their order. Rows are taken as there is room for them.
+        """Yield the outcome of each row, in their order. Rows are taken as there is room for them.
 
         Raises:
             SetupError: a worker cannot be made, or the cluster does not exist.
-            WorkersFailed: workers die one after the other.
+            WorkersFailed: too many workers crash in succession.
         """
         is_ours = self._begin()
         try:
@@ -123,7 +125,7 @@ class RayWorkers:
 
 
 class RayWorkerPool:
-    """Workers as actors of Ray.
+    """The `WorkerPool` of actors of Ray.
 
     Args:
         ray: the package, connected.
@@ -182,7 +184,7 @@ class RayWorkerPool:
         try:
             failure = self._ray.get(ready)
         except self._ray.exceptions.RayError:
-            return  # it has died, which its blocks will report
+            return  # it has crashed, which its blocks will report
         if failure is not None:
             raise SetupError(f"a worker cannot begin: {failure.message}")
 

@@ -1,4 +1,7 @@
-"""`Window`: a bounded number of prompts in flight on the engine (continuous batching); one that ends makes room at once."""
+"""`Window`: keeps at most `width` prompts in flight on the engine (continuous batching); one that ends makes room at once. After an error
+of a whole step, such as lack of memory, half of the prompts are cancelled, to be restarted later, and the width is halved; a prompt that is
+alone when it happens ends with the error.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class _Call:
         self._events = None if entry.show is None else RunEvents(run, StreamOptions.of(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
-        """Show what was written since this was asked last; return the prompt with its row if that has ended."""
+        """Show what was written since the last call; return the prompt with its row if that has ended."""
         entry = self.entry
         if entry.show is not None and self._events is not None:
             for event in self._events.pull():
@@ -87,7 +90,7 @@ class _Call:
 
 
 class Window:
-    """At most so many rows on the engine at once: put prompts in while there is room, take steps, and take out what has ended.
+    """At most `width` prompts on the engine at once: put some in while there is room, take steps, and take out those that have ended.
 
     Memory: what the rows in flight take.
 
@@ -122,7 +125,7 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in flight, and every end was reported."""
+        """Whether no prompt is in flight, and every end was reported."""
         return not (self._calls or self._waiting or self._ended)
 
     @property

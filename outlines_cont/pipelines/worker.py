@@ -1,4 +1,7 @@
-"""`RowWorker`: runs blocks of rows on a model in its own process, and keeps the batch full from one block to the next."""
+"""`RowWorker`: the Ray actor's side: blocks of rows that several threads submit go into a queue, and one thread runs them through a single
+`Flow`, so that the batch stays full across blocks. Each block is answered by a future; an exception in that thread is the result of all
+open and later blocks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class OpensFlow(Protocol):
 
 @dataclass(slots=True)
 class _Block:
-    """Rows that were given together, and what has become of them."""
+    """Rows that were given together, and their outcomes so far."""
 
     rows: Sequence[Any]
     answer: Future[list[Outcome]]
@@ -39,7 +42,7 @@ class _Block:
 
 
 class RowWorker:
-    """Runs rows. One thread of its own takes the steps; `run` may be called by several others at once, each with a block."""
+    """Runs blocks of rows. One thread of its own takes the steps; `run` may be called by several others at once, each with a block."""
 
     def __init__(self) -> None:
         self._given: SimpleQueue[_Block] = SimpleQueue()
@@ -50,7 +53,7 @@ class RowWorker:
         self._broken: BaseException | None = None
 
     def load(self, make: Callable[[], OpensFlow]) -> Failure | None:
-        """Make the extractor; return why that cannot be."""
+        """Make the extractor, and start the thread; return a failure if it cannot be made."""
         try:
             extractor = make()
         except (OutlinesContError, FSMError) as error:
@@ -59,7 +62,7 @@ class RowWorker:
         return None
 
     def run(self, rows: Sequence[Any]) -> list[Outcome]:
-        """Return the outcome of each row; a `Failure` in place of a row is passed through."""
+        """Return the outcome of each row; a `Failure` instead of a row is its outcome."""
         block = _Block(rows, Future())
         if not rows:
             return []

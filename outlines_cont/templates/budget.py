@@ -1,4 +1,6 @@
-"""`TemplateBudget`: the limits of one run of a template, and `TemplateUsage`, which counts what a run has used."""
+"""`TemplateBudget`: the limits of one run of a template (tokens, steps, characters, seconds), and `TemplateUsage`, the counters that raise
+`TemplateBudgetError` at a limit. The counters of the run that is active are in a context variable (`usage`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class TemplateBudget:
 
     Attributes:
         tokens: of its text and of what is generated, together.
-        steps: rounds of loops, calls, filters and generators.
+        steps: iterations of loops, calls, filters and generators.
         characters: that expressions read and make, and that are written, together; an item of a list counts as one.
         seconds: from its first step on, with the time in which the model runs.
     """
@@ -32,7 +34,7 @@ class TemplateBudget:
 
 
 class TemplateUsage:
-    """Counters of one run. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
+    """Counters of one run. Every method raises `TemplateBudgetError` if its count exceeds the budget."""
 
     def __init__(self, budget: TemplateBudget) -> None:
         self.budget = budget
@@ -47,7 +49,7 @@ class TemplateUsage:
         self.check_time()
 
     def rounds(self, count: int) -> None:
-        """Check whether there is room for so many steps, without counting them."""
+        """Check whether the budget allows this number of steps, without counting them."""
         self._check("steps", count, "Take a smaller range")
 
     def characters(self, count: int) -> None:
@@ -97,5 +99,5 @@ running_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=No
 
 
 def usage() -> TemplateUsage:
-    """Return that of the template that runs; where none runs, as while one is compiled, one of its own."""
+    """Return the usage of the template that runs; a new one where none runs, as at compile time."""
     return running_usage.get() or TemplateUsage(TemplateBudget())

@@ -1,4 +1,6 @@
-"""`ProgramBatch`: runs many templates on one engine (continuous batching); each waits for its own piece only."""
+"""`ProgramBatch`: runs many templates on one engine (continuous batching), at most `window` at once; each is resumed as soon as its own
+generated span has ended. Results are yielded in order: up to four windows of runs are held until those before them have ended.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from outlines_cont.templates.result import TemplateResult
 
 
 class ProgramBatch:
-    """Programs that run together, no more than `window` at once; what is asked for in one turn begins in one step of the engine."""
+    """Templates that run together, at most `window` at once; spans that are requested in one turn begin in one step of the engine."""
 
     def __init__(self, model: LanguageModel, programs: Iterable[TemplateProgram], window: int) -> None:
         self.engine = model.engine
@@ -35,7 +37,7 @@ class ProgramBatch:
             program.close()
 
     def turns(self) -> Generator[Job | None, None, None]:
-        """Begin programs, yield the first job that one waits for (the caller takes a step for it), and resume those whose piece has ended.
+        """Begin programs, yield the first job that one waits for (the caller takes a step for it), and resume those whose span has ended.
 
         Ends with the last program; where none waits, a turn yields None.
         """

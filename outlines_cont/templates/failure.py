@@ -1,4 +1,6 @@
-"""Errors of templates, with the line and, where it is known, the column."""
+"""Errors of templates: exceptions of Jinja and Python as `TemplateError` with the line (from the traceback), its source and, where known,
+the column. Errors of this package keep their class, and a misspelt name gets a suggestion.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ def failure(
     at: SourcePlace | None,
     known: Iterable[str],
 ) -> Exception:
-    """Return an error of a run with its place.
+    """Return an error of a run with its line and column.
 
     Args:
         template: what ran.
         source: its text.
         names: the column of each name in a line.
         error: as it came out of the template.
-        at: the place of the generator that was running, None where none was.
+        at: the position of the generator that was running, None where none was.
         known: names that had a value.
     """
     line = _line(error.__traceback__, template)
@@ -68,7 +70,7 @@ def _advice(message: str | None, name: str) -> str:
 
 
 def where(line: int, column: int | None) -> str:
-    """Return a place in words."""
+    """Return a position in words."""
     return f"line {line}" if column is None else f"line {line}, column {column}"
 
 

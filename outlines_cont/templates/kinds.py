@@ -1,4 +1,6 @@
-"""`KINDS`: the functions by which a template generates, and `piece_of`: the piece that a call of one of them requests."""
+"""`KINDS`: the functions by which a template generates (`gen`, `choice`, `json`, `grammar`), and `piece_of`: the span that a call of one
+requests, with its arguments checked. Equal generators are made once; a sampler must give one text (`best_of` and beam search do).
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ def piece_of(
     model: LanguageModel,
     sampler: Sampler | BeamSearch | None,
 ) -> TemplatePiece:
-    """Return the piece that `{{ kind(*args, **options) }}` requests.
+    """Return the generated span that `{{ kind(*args, **options) }}` requests.
 
     Args:
         kind: the name of the function.
         args: its arguments, as in the template.
         options: those with a name.
         model: what writes.
-        sampler: how tokens are drawn where the call does not say.
+        sampler: how tokens are drawn unless the call has a sampler.
 
     Raises:
         UnknownOption, OptionError: an option is unknown, or out of its range.

@@ -1,4 +1,6 @@
-"""`MarkedText`: a string that knows which of its parts may contain special tokens, and `given_parts`, which makes `Tokens` of it."""
+"""`MarkedText`: a `str` that records in which of its parts special tokens are control tokens, and `given_parts`, which makes as few
+`Tokens` of such texts as possible. `joined` keeps the marks; any other string operation returns a plain `str`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ Part = tuple[str, bool]
 
 
 class MarkedText(str):
-    """A text that knows in which of its parts special tokens are control tokens; whatever else is made of it is a plain text.
+    """A text that knows in which of its parts special tokens are control tokens; the results of string operations are plain.
 
     Attributes:
         parts: texts, each with whether special tokens in it are such.

@@ -1,4 +1,6 @@
-"""`TemplatePiece`: what a call of `gen`, `choice`, `json` or `grammar` in a template generates."""
+"""`TemplatePiece`: the span that a call of `gen`, `choice`, `json` or `grammar` in a template generates: generator, options, seed, and the
+name of its value.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class ValueMaker(PieceMaker, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TemplatePiece:
-    """A piece to be generated.
+    """A span to be generated.
 
     Attributes:
         name: under which its value is captured; None for no name.

@@ -1,4 +1,7 @@
-"""`TemplateProgram`: one run of a template as a coroutine, which is suspended at each generator until its piece has ended."""
+"""`TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
+span has ended; no event loop runs. Text between two generators is encoded as one and fed with the second; errors are thrown into the
+template, so that they have a line.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,11 @@ class Settings:
 
     Attributes:
         model: what writes.
-        sampler: how tokens are drawn where a generator does not say.
+        sampler: how tokens are drawn unless a generator has a sampler.
         budget: of each row.
         in_loops: names whose captures are lists.
-        piece_of: makes the piece of a call; see `kinds.piece_of`.
-        failure: from an error, the place of the generator that ran, and names that had a value, to the error with its place.
+        piece_of: makes the span that a call requests; see `kinds.piece_of`.
+        failure: from an error, the position of the generator that ran, and names that had a value, to the error with its line.
     """
 
     model: LanguageModel
@@ -63,7 +66,7 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        run: the piece that is being generated, or None.
+        run: the call that is generating a span, or None.
         error: the error it failed with, or None.
         news: for a stream: names, texts and events that were not yielded yet.
         is_over: whether it has come to its end.
@@ -101,7 +104,7 @@ class TemplateProgram:
         self._main: Coroutine[TemplatePiece, Any, None] | None = None
 
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-        """Generate a piece; return its value, or an empty text where that is not to be written again."""
+        """Generate a span; return its value, or an empty text where that is not to be written again."""
         settings, self._at = self._settings, site.place
         value = await _ask(settings.piece_of(site.kind, args, options, settings.model, settings.sampler))
         self._at = None
@@ -121,12 +124,12 @@ class TemplateProgram:
         return self._shaped(self._captures)
 
     def start(self) -> None:
-        """Run to the first piece, or to the end."""
+        """Run to the first generator, or to the end."""
         self._main = self._write()
         self._advance(partial(self._main.send, None))
 
     def resume(self) -> None:
-        """Resume with the finished piece, and run to the next one, or to the end."""
+        """Resume with the finished span, and run to the next generator, or to the end."""
         assert self._piece is not None
         assert self._main is not None
         try:
@@ -159,7 +162,7 @@ class TemplateProgram:
             self._main.close()
 
     def pull(self) -> None:
-        """Collect the events of the piece that runs, between two steps, if the run is streamed."""
+        """Collect the events of the span that is being generated, between two steps, if the run is streamed."""
         if self.run is not None and self._events is not None and self._piece is not None:
             name = self._piece.name
             self.news += [(name, event.text, event) for event in self._events.pull()]

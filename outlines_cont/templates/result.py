@@ -1,4 +1,4 @@
-"""`TemplateResult`: the text, captures, state and error of a run of a template."""
+"""`TemplateResult`: text, captures, state, finish reasons and error of a run of a template; after an error, what there was until then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TemplateResult:
         text: all that was written and generated, in order.
         state: the same as a state, to go on with; what a given state held is in front. None where there is no token yet.
         captures: the values by name, in the order in which they came about: a text, or what JSON and generators of types make of it.
-            A name that stands in a loop, or was generated again, has the list of its values.
+            A name that is generated in a loop, or was generated again, has the list of its values.
         finish_reasons: how each of them ended, in the same shape: `stop`, `constraint` or `length`.
         error: what the run has failed with; the rest is what there was then.
     """

@@ -1,8 +1,8 @@
-"""`Rewritten`: the syntax tree of a template, checked and transformed so that generators know their place and loops are counted.
+"""`rewritten`: checks and transforms the syntax tree of a template before compilation: calls of generators become filters that know their
+position, generated names become look-ups, and loops, comparisons and `~` are charged to the budget. Includes are refused, as are generators
+in macros, in `call`, `filter` and `set` blocks, and inside of a larger expression that is written.
 
-- A call of `gen`, `choice`, `json` or `grammar` becomes a filter with its place, which no name of the template can stand for.
-- A name that is generated is looked up when it is read, as the value that it has then.
-- Loops count their rounds, and comparisons and `~` are charged for.
+The names of these filters begin with a space, so that no template can write them. A generated name has the value that was generated last.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SILENT: dict[type[nodes.Node], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a generator stands in a template.
+    """The position of a generator in a template.
 
     Attributes:
-        line, column: its place.
+        line, column: its position.
         kind: `gen`, `choice`, `json` or `grammar`.
         is_written: whether it is the whole of a `{{ ... }}`, so that its value is not written once more.
     """
@@ -60,7 +60,7 @@ class Site:
 
     @property
     def place(self) -> SourcePlace:
-        """Its place."""
+        """Its position."""
         return SourcePlace(self.line, self.column)
 
 
@@ -71,8 +71,8 @@ class Rewritten:
     Attributes:
         tree: the changed tree.
         names: the values that it reads.
-        generated: the names that it generates, as far as they stand in the template as texts.
-        in_loops: those of them that stand in a loop: lists of values.
+        generated: the names that it generates, as far as they are constants in the template.
+        in_loops: those of them that are generated in a loop: lists of values.
         columns: of names, by line and name.
         texts: that the author has written, between the tags and as constants.
     """
@@ -208,7 +208,7 @@ class _Rewriter(NodeTransformer):
         return self._changes.get(type(node))
 
     def _loop(self, node: nodes.For) -> nodes.Node:
-        """Count every round of a loop, also those that its condition skips."""
+        """Count every iteration of a loop, also those that its condition skips."""
         self._allow(node.iter)
         node.iter = self.visit(node.iter)
         place = _place(node)

@@ -1,8 +1,9 @@
-"""`TemplateSandbox`: Jinja's immutable sandbox with allow-lists of filters and methods, each charged to a budget.
+"""`TemplateSandbox`: Jinja's immutable sandbox in its asynchronous form, with allow-lists of filters and methods, each charged to a budget
+of steps and characters, since the sandbox itself bounds neither time nor memory. Not allowed is what makes a huge result from a small
+argument (`format`, `center`) or differs from run to run (`random`).
 
-Jinja's immutable sandbox with strict names, in its asynchronous form, so that a template can wait for what is generated. The sandbox
-itself bounds neither time nor memory. Here filters and methods of texts, lists and numbers are those of a list, all of which make no
-more than a product of two sizes that is known before; each is charged for what it reads and makes, and a loop for each round.
+Names are strict. Every operation on the lists makes at most a product of two sizes that are known before, which is charged first; a loop is
+charged for each iteration.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _METHODS = {
 
 
 class TemplateSandbox(BoundedSandbox):
-    """The environment of all templates."""
+    """The Jinja environment of all templates."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -113,7 +114,7 @@ class TemplateSandbox(BoundedSandbox):
         return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Return `str.format` as it is, which `call` refuses: a number in it makes any width."""
+        """Return None, so that `str.format` is not wrapped; `call` refuses it, since a number in it makes any width."""
         return None
 
     def getitem(self, obj: Any, argument: Any) -> Any:

@@ -1,4 +1,6 @@
-"""`SourcePlace`: line and column in a template, and the Jinja lexer that records them."""
+"""`SourcePlace`: a line number (`int`) that also has the column, and `PlacedLexer`, Jinja's lexer, which finds the columns by searching
+each token in the source.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from jinja2.lexer import Lexer, newline_re
 
 
 class SourcePlace(int):
-    """The number of a line, as Jinja keeps it, that also knows the column.
+    """A line number, as Jinja stores it, that also has the column.
 
     Attributes:
         column: of the first character, from 1 on.
@@ -19,7 +21,7 @@ class SourcePlace(int):
     column: int
 
     def __new__(cls, line: int, column: int) -> Self:
-        """Return a place."""
+        """Return a line number with its column."""
         place = super().__new__(cls, line)
         place.column = column
         return place
@@ -31,7 +33,7 @@ class PlacedLexer(Lexer):
     def tokeniter(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> Iterator[tuple[int, str, str]]:
-        """Yield (place, kind, text) of the tokens of a template."""
+        """Yield (position, kind, text) of the tokens of a template."""
         text = "\n".join(newline_re.split(source)[::2])
         at = 0
         try:

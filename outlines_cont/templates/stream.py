@@ -1,4 +1,6 @@
-"""`TemplateStream`: iterates over the events of a run of a template, and has its result at every moment."""
+"""`TemplateStream`: iterates once over the events of a run of a template, in a `for` or `async for` loop; at every moment `result` is the
+result so far. Text of the template and of a search arrives as a whole; leaving the loop ends the run.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class TemplateStream(Closing):
 
     @property
     def result(self) -> TemplateResult:
-        """The result so far, also in the middle of a piece."""
+        """The result so far, also in the middle of a generated span."""
         return self._program.result()
 
     def __iter__(self) -> Iterator[TemplateEvent]:

@@ -1,4 +1,7 @@
-"""`Template`: a Jinja template as a program whose generators continue one state."""
+"""`Template`: a prompt program as a Jinja template whose text and generators continue one state (KV cache), parsed and compiled once, and
+run in a sandbox within a budget. `run`, `arun`, `iterate` and `stream` run it once or for many rows together (continuous batching); other
+files cannot be included.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ Values = Mapping[str, Any]
 
 
 class Template:
-    """A program as a Jinja template: its text is written as it stands, and its generators write on from there.
+    """A program as a Jinja template: its text is appended to the state, and its generators continue it.
 
         template = Template("Message: {{ text }}\\nKind: {{ choice('kind', ['order', 'complaint']) }}")
         template.run(model, text="Two lamps, please.").captures["kind"]
@@ -62,7 +65,7 @@ class Template:
         source: its text.
         special: whether special tokens in its text are control tokens.
         names: the values that it reads.
-        generated: the names that it generates, as far as they stand in it as texts.
+        generated: the names that it generates, as far as they are constants in it.
     """
 
     def __init__(self, source: str, *, special: bool = False, origin: str = "the template") -> None:
@@ -70,7 +73,7 @@ class Template:
 
         Args:
             source: its text.
-            special: special tokens that stand in its text are control tokens, as in a chat template; those in values never are.
+            special: special tokens in its text are control tokens, as in a chat template; those in values never are.
                 Without it they are letters, but in `{{ "<|im_end|>" | special }}`.
             origin: what errors call it, such as the name of a file.
 
@@ -166,9 +169,9 @@ class Template:
             model: what writes.
             rows: dicts of values, a run for each; `values` are for all of them. Rows share the forwards of the model wherever they are
                 in the template, and what they begin with is fed once.
-            state: what is there already, of one row; the template goes on after it.
+            state: what is there already, of one row; the template continues it.
             rng: a seed for samplers that draw, or a list with a seed per row, as for a generator.
-            sampler: how tokens are drawn where a generator does not say; greedy by default.
+            sampler: how tokens are drawn unless a generator has a sampler; greedy by default.
             budget: what each run may use; `TemplateBudget()` by default.
             **values: what the template reads.
 
@@ -243,7 +246,7 @@ class Template:
 
         Args:
             model: what writes.
-            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
+            top: for each drawn token, report this number of the most probable ones, with their log-probabilities.
             state: as for `run`; so are the others.
 
         Returns:
@@ -254,7 +257,7 @@ class Template:
         return TemplateStream(model, next(programs))
 
     def check_values(self, values: Iterable[str]) -> None:
-        """Refuse values by names that the template does not read; without one nothing happens.
+        """Raise for values whose names the template does not read.
 
         Raises:
             OptionError: it does not read one of them.
@@ -351,7 +354,7 @@ def _streams(
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
-    """Refuse a state that a template cannot go on from."""
+    """Raise for a state that a template cannot continue."""
     if state is None:
         return
     if not isinstance(state, SequenceState):

@@ -1,4 +1,6 @@
-"""`OpenCalls`: an incremental parser of tool calls in a reply that is being written."""
+"""`OpenCalls`: an incremental parser of tool calls in a reply that is being generated, which reports the new text and the partial arguments
+of each call. It relies on the constraint that the reply is generated under, and does not validate.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ _UP_TO_BRACE = re.compile(r"[^}]*\}|[^}]+")
 
 
 class OpenCalls:
-    """Parses tool calls from text that comes in pieces.
+    """Parses tool calls from text that arrives in chunks.
 
     Args:
         form: how they are written.
         tools: what may be called.
         first: the number of the first call in the conversation, by which it has its id.
-        text: the beginning of the reply that is there, from `form.before` on.
+        text: the text of the calls that is there already, from `form.before` on.
     """
 
     def __init__(self, form: ToolForm, tools: Sequence[Tool], first: int, text: str) -> None:

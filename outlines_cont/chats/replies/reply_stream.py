@@ -1,4 +1,6 @@
-"""`ChatStream`: iterates over the events of a reply, and has the conversation with it at every moment."""
+"""`ChatStream`: iterates once over the events of a reply, with or without tool calls, in a `for` or `async for` loop; at every moment
+`chat` is the conversation with the reply so far. Leaving the loop ends the reply there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ ChatT = TypeVar("ChatT")
 
 
 class _ReplyEvents(Protocol):
-    """Events of a piece or of a reply with tool calls, and its state: a `StateStream` or a `ToolStream`."""
+    """Events of a generated span or of a reply with tool calls, and its state: a `StateStream` or a `ToolStream`."""
 
     @property
     def state(self) -> SequenceState: ...

@@ -1,4 +1,6 @@
-"""`ToolPlan`: a reply that may call tools: free text up to the marker of a call, then JSON by the schemas of the tools."""
+"""`ToolPlan`: a reply that may call tools, in two generated spans: free text up to the marker of a call (a special token or a stop text),
+then names and JSON under the token FSM of the tools. It decides what follows the text, and how many tokens are left for it.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,9 @@ class ToolPlan:
         """Return what follows the text: calls, or more text if the marker of a call is not at the beginning.
 
         Args:
-            before: the state that the text goes on from.
+            before: the state that the text continues.
             done: the state that ends with it.
-            told: what of the reply `before` ends with.
+            told: the part of the reply that `before` ends with.
         """
         row, text = done.rows[0][0], told + str(done)[len(str(before)) :]
         if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
@@ -93,6 +95,6 @@ class ToolPlan:
 
 
 def cut(state: SequenceState) -> SequenceState:
-    """Return a state as one whose piece a limit has cut."""
+    """Return a state as one whose last generated span a limit has cut."""
     row: StateRow = replace(state.rows[0][0], finish_reason="length", value=None)
     return replace(state, rows=((row,),))

@@ -1,7 +1,7 @@
-"""Replies that may call tools, in two passes over a batch of states.
+"""`written`: replies that may call tools, for a batch of states in two passes: free text up to the marker of a call, then the calls of
+those that reached it; `resumed` continues one that was cut. If a call may only begin a reply, a marker inside of the text is text.
 
-The first pass is free text that stops at the marker of a call, a special token or a stop string. The rows that have
-come to it go on under the token FSM of the calls: JSON by the schema of each tool.
+The marker is a special token or a stop text. Calls are generated under a token FSM: a name, and JSON by the schema of that tool.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _parts(state: SequenceState) -> list[SequenceState]:
 
 
 def call_messages(calls: Sequence[tuple[str, dict[str, Any]]], first: int) -> list[dict[str, Any]]:
-    """Return calls as messages hold them; the first is call number `first` of the conversation."""
+    """Return calls in the format of messages; the first is call number `first` of the conversation."""
     return [
         {"type": "function", "id": call_id(first + i), "function": {"name": name, "arguments": arguments}}
         for i, (name, arguments) in enumerate(calls)

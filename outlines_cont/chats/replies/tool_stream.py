@@ -1,4 +1,6 @@
-"""`ToolStream`: iterates over the events of a reply that may contain tool calls."""
+"""`ToolStream`: streams a reply that may call tools: the events of its text, then those of its calls with partial arguments. Text that may
+be the beginning of the marker of a call (a suffix that is a prefix of the marker) is held back until that is decided; nothing is retracted.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from outlines_cont.state.sequence_state import SequenceState
 
 
 class ToolStream(Closing):
-    """Events of a reply: first of its text, then of its calls. The text waits where it may begin a call.
+    """Events of a reply: first of its text, then of its calls. Text that may begin a call is held back.
 
     Args:
         reply: how the reply is written.
-        before: the state of one row that it goes on from.
+        before: the state of one row that it continues.
         first: the number of its first call in the conversation.
         top, partial: as in `continuous(generator).stream`, of the text.
         rng, options: as in a call.
@@ -60,7 +62,7 @@ class ToolStream(Closing):
 
     @property
     def state(self) -> SequenceState:
-        """The state as it is now; see `StateStream.state`."""
+        """The present state; see `StateStream.state`."""
         return self._done if self._done is not None else self._running.state
 
     def __iter__(self) -> Iterator[StreamEvent]:

@@ -1,7 +1,8 @@
-"""`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one with a limit on its length.
+"""`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one up to a length limit. Only the results of `*`
+and `**` are bounded inside of an expression; limits on time and memory are those of `template_process`.
 
-Jinja's immutable sandbox with strict names: no attribute that leads to Python, no change of a row. It bounds neither time nor memory;
-`template_process` does, because a template can make huge results in more ways than a list of operators and filters could name.
+Names are strict, no attribute leads to Python, and no row can be changed. Templates can make huge results in more ways than an allow-list
+of operators and filters could cover, so a process with limits renders them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`PromptTemplate`: a Jinja template that renders the prompt of a row, and `RowPrompt`, which gives it the fields of the row.
-
-It runs in Jinja's immutable sandbox with strict names, without includes, in a process of its own. Its text, its time and its memory
-are bounded, whatever it does.
+"""`PromptTemplate`: a Jinja template, checked here and rendered in a sandboxed subprocess with limits on length, processor time and memory;
+`RowPrompt` passes it the fields of a row. Includes are refused, and so is a template that reads no variable; a missing field or an exceeded
+limit fails the row alone.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ MakePrompt = Callable[[Mapping[str, Any]], Any]
 
 
 class PromptTemplate:
-    """A template, compiled and checked.
+    """A prompt template, parsed and checked.
 
     Attributes:
         source: the text of the template.
-        names: the variables that it may ask for.
+        names: the variables that it may read.
         limits: of the length of a prompt, and of the time and memory that it may take.
     """
 
@@ -96,7 +95,7 @@ class PromptTemplate:
 
 
 class RowPrompt:
-    """Makes the prompts of rows.
+    """Makes the prompts of rows by a template and the fields of each row.
 
     Args:
         template: a template that may name `text`, any field of the row, `row` (all fields) and `schema`.

@@ -1,11 +1,11 @@
-"""`TemplateProcess`: a subprocess that renders templates, with limits on processor time and memory.
+"""`TemplateProcess`: a subprocess, shared by all threads, that renders templates on request (JSON lines over pipes), limited by the
+operating system in processor time (`setitimer`) and memory (`RLIMIT_AS`, on Linux). A killed process is replaced at the next row; where
+there is no such timer (Windows), a wall-clock timer kills it, and memory is not limited.
 
-A single expression of a template may run for minutes inside of Python's own functions, where nothing can stop it but the operating
-system. So templates run in a process of their own, one for all, begun with the first row. It is given a row and answers with a text,
-as lines of JSON; nothing else goes between the two. The system ends it when it has used up its processor time, and gives it no more
-memory than a limit. Where the system cannot (Windows), it is ended by the clock, and its memory has no limit.
+A single expression of a template may run for minutes inside of Python's own functions, where only the operating system can stop it. So one
+process, started with the first row, renders all templates: it reads a row and writes a string, and nothing else passes between the two.
 
-Cost: 0.1 s to begin, 0.2 ms for a row (2.5 GHz Xeon); a row that is stopped costs a new process.
+Cost: 0.1 s to start, 0.2 ms for a row (2.5 GHz Xeon); a row that is stopped costs a new process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TemplateLimits:
 
 
 class TemplateProcess:
-    """The process, begun when it is first needed, and again after it was ended. Threads take turns."""
+    """The subprocess, started when it is first needed, and again after it was killed. A lock serialises the threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ def _limit_time(seconds: float) -> None:
 
 
 def _limit_memory(limit: int) -> None:
-    """Limit the memory of this process to its present use and so many bytes more, where the system reports its use."""
+    """Limit the memory of this process to `limit` bytes more than it uses now, where the system reports its use."""
     try:
         import resource
 

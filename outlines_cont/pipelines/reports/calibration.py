@@ -1,4 +1,7 @@
-"""`Calibration`: the chance that a value is right, by the share of samples that agree with it (isotonic regression)."""
+"""`Calibration`: curves from the share of samples that agree with a value to the probability that it is right, by isotonic regression (pool
+adjacent violators), one per field and one for all fields; between its points a curve is linear. The curve of all fields is the prior of
+each, and serves fields that were not seen.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any, Self
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.json_paths import field_of
 
-# The curve of all fields is the prior of each: it weighs as much as so many values of the field.
+# Weight of the prior of a field, the curve of all fields, in values of the field.
 _PRIOR = 10.0
 _ALL = ""
 
@@ -23,7 +26,7 @@ class Answer:
     """A value of a record that was compared with the right one.
 
     Attributes:
-        path: where it stands.
+        path: its path in the record.
         share: the share of the samples that have the same.
         is_right: whether it is as expected.
         count: how many values of that kind there are.
@@ -75,7 +78,7 @@ class Calibration:
         return cls(curves)
 
     def confidence(self, path: str, share: float) -> float:
-        """Return the chance that a value is right of which such a share of the samples have the same."""
+        """Return the probability that a value is right with which this share of the samples agrees."""
         return _at(self.curves.get(field_of(path), self.curves[_ALL]), share)
 
     def save(self, path: str | Path) -> None:

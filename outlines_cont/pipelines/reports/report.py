@@ -1,6 +1,6 @@
-"""`Report`: statistics of an output: accuracy, failures, lengths, and the least certain values.
-
-Row by row, with memory that does not grow with them: counts, and the few values that are least certain.
+"""`Report`: statistics of an output (accuracy, failures, lengths, agreement), gathered in one pass over its lines with counters; the 50
+least certain values, and the wrong values that seemed most certain, are kept in bounded heaps. Accuracy needs a field with the right
+record.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a record, to look at.
+    """A value of a record that a person should look at: uncertain or wrong.
 
     Attributes:
         line: of its row in the input.
-        path: where it stands in the record.
+        path: its path in the record.
         value: the value itself.
         logprob: the log-probability of its tokens; None where that is not known.
         agreement: the share of the samples that have the same; None where there are none.
         confidence: the chance that it is right, by calibration; None without one.
         expected: what would be right, where `is_right` is known.
         is_right: whether it is as expected; None where nothing is known.
-        text: the message; empty where the output does not hold it.
+        text: the message; empty where the output does not have it.
     """
 
     line: int
@@ -85,13 +85,13 @@ class Report:
         failed: how many of them have an error.
         errors: by the type of the error.
         examples: for each type a few lines with their messages.
-        tokens: how many records have so many tokens.
-        prompt_tokens: how many prompts have so many.
+        tokens: the number of records by their number of tokens.
+        prompt_tokens: the number of prompts by their number of tokens.
         fields: by the name of the field, items of lists as one.
         compared: records with a right one to compare with.
         right: those that are right as a whole.
         unreadable: rows whose right record cannot be read.
-        answers: how many values of a field have such an agreement, and are right or not.
+        answers: the number of values by field, agreement, and whether they are right.
         chances: the same by the confidence of the value, in hundredths; empty without a calibration.
     """
 

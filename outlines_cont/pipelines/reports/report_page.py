@@ -33,7 +33,7 @@ def page(report: Report, title: str) -> str:
 
     Args:
         report: what came out.
-        title: what stands at the top, such as the name of the input.
+        title: the heading, such as the name of the input.
     """
     environment = ImmutableSandboxedEnvironment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

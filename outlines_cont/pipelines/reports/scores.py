@@ -1,4 +1,7 @@
-"""Scores of a record: the log-probability of each value, and the share of samples that agree with it."""
+"""Scores of a record: `value_logprobs`, the log-probability of each value by prefix sums over its tokens, and `agreement`, the share of
+samples with an equal value at the same path. A token across the end of a value counts for that value; what the schema forces has
+log-probability 0.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
     and what follows counts for the value.
 
     Args:
-        row: a row whose last piece is a record.
+        row: a row whose last generated span is a record.
     """
     if row.piece is None:
         return {}

@@ -1,4 +1,6 @@
-"""Errors of pipelines: those raised before anything runs, and those of a single row."""
+"""Errors of pipelines: `SetupError` is raised before anything runs, `OutputError` and `WorkersFailed` end a run, `RowError` and
+`TemplateError` fail a single row. `listed` formats names for messages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from outlines_cont.errors import OutlinesContError
 
 
 class SetupError(OutlinesContError, ValueError):
-    """A command was given something that it cannot use. Nothing ran, and no output was touched."""
+    """An option, file or schema cannot be used. Nothing ran, and no output was touched."""
 
 
 class OutputError(OutlinesContError, OSError):
@@ -24,7 +26,7 @@ class TemplateError(RowError):
 
 
 class WorkersFailed(OutlinesContError, RuntimeError):
-    """Workers die one after the other, so that nothing can be run on them. What was written stays, and can be resumed."""
+    """Too many workers have crashed in succession. What was written stays, and can be resumed."""
 
 
 def listed(names: Iterable[object]) -> str:

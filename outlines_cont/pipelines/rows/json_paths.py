@@ -1,4 +1,6 @@
-"""Paths of JSON values, such as `address.city` or `items[0].name`, and the byte range of each value in a text."""
+"""Paths of JSON values, such as `address.city` or `items[0].name`: `leaves` lists the values of a parsed document, and `places` the byte
+range of each in its text, by a tokenizing regular expression and an explicit stack (no recursion); of truncated text those that are whole.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def leaves(value: Any) -> dict[str, Any]:
 
 
 def places(text: bytes) -> dict[str, tuple[int, int]]:
-    """Return where the values of `leaves` stand in a JSON text: their first byte, and the one after their last.
+    """Return the byte range of each value of `leaves` in a JSON text: its first byte, and the one after its last.
 
     Of a text that was cut, those that are whole. Cost: about 1 us per value; no recursion.
     """

@@ -1,4 +1,6 @@
-"""`Outcome`: the result of one row, as plain data that can be sent to another process."""
+"""`Outcome`: the result of one row: the record or a `Failure`, with `Usage`, log-probabilities and agreement. Plain data that can be sent
+to another process, but for `value`, the Python object, which workers leave out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class Failure:
 
     Attributes:
         type: the name of the error's class.
-        message: what the error says.
+        message: the message of the error.
     """
 
     type: str
@@ -41,7 +43,7 @@ class Usage:
     Attributes:
         prompt_tokens: tokens of the prompt.
         tokens: tokens of the record.
-        forced_tokens: those of them that the schema left no choice about.
+        forced_tokens: those of them that the schema left no choice for.
         sample_tokens: tokens of the samples that were compared with it.
         steps: steps of the engine from the moment when the row was given to it.
     """
@@ -61,7 +63,7 @@ class Outcome:
         record: the record as JSON; None where the row failed (or the record is `null`).
         failure: why there is no record; None where there is one.
         value: what the type of the schema makes of the record; None where it came from another process.
-        weight: the log-probability of the record, under the unmodified model; None where it was not asked for.
+        weight: the log-probability of the record, under the unmodified model; None where it was not requested.
         usage: what the row took.
         logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
         agreement: for each value of the record, by its path, the share of the samples that have the same there.

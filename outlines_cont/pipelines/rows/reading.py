@@ -1,7 +1,7 @@
-"""`RowSource`: the rows of an input: lines of JSON, lines of text, or rows of a table.
+"""`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines, text, CSV or Parquet. The format follows from the
+file name, on the standard input from the first line that is not blank; a row that cannot be used is an `InputRow` with an error.
 
-A line ends with a line feed; blank lines are skipped. A line that cannot be used is a row with an error, so that every line
-of the input is accounted for.
+A line ends with a line feed; blank lines are skipped. `count` reads a file once more to number its rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`InputRow`: one row of an input, and `InputFormat`: the format of an input."""
+"""`InputRow`: one row of an input, with the digest by which a resumed run recognises it, and `InputFormat`: the format of an input."""
 
 from __future__ import annotations
 

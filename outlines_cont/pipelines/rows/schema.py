@@ -1,4 +1,6 @@
-"""`RecordSchema`: the schema of records, from a JSON Schema file or a Python type."""
+"""`RecordSchema`: the schema of records: a JSON Schema, a pydantic model or another type that pydantic can describe. `load_schema` reads it
+from `FILE.json`, `module:Class` or `FILE.py:Class`; the last two import, and so run, that module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`RecordColumns`: outcomes as columns of plain Python values or as an Arrow table, typed by the schema."""
+"""`RecordColumns`: outcomes as columns of plain Python values or as an Arrow table, one typed column per member of the schema. Members that
+the schema does not name are JSON in the column `additional`; a value that its type cannot represent turns the row into an error.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class RecordColumns:
 
     @property
     def members(self) -> dict[str, tuple[str, Shape]]:
-        """For each column of the record the member that it holds, and its shape."""
+        """For each column of the record the name of its member, and its shape."""
         if not isinstance(self.shape, ObjectShape):
             return {self._free("record"): ("", self.shape)}
         own = (*self._own, *([_OTHERS] if self.shape.is_open else []))
@@ -65,7 +67,7 @@ class RecordColumns:
         return arrow.schema([*zip(self.names, types, strict=True)])
 
     def rows(self, outcomes: Iterable[Outcome]) -> Iterator[dict[str, Any]]:
-        """Yield what stands in the columns for each outcome; a value that its column cannot hold is the error of the row."""
+        """Yield the values of the columns for each outcome; a value that its column type cannot represent is the error of the row."""
         for outcome in outcomes:
             try:
                 yield self._row(outcome)

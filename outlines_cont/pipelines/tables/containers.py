@@ -1,4 +1,6 @@
-"""`extracted`: records in the same container as the rows: list, columns, frame, table or dataset."""
+"""`extracted`: records in the same kind of container as the rows: list, dict of columns, pandas or polars frame, Arrow table or Hugging
+Face dataset (which keeps its own columns). A single row gives one record, any other iterable a lazy iterator.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,7 @@ def _of_arrow(data: Any, library: str, text_field: str, columns: RecordColumns, 
 
 
 def _of_dataset(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
-    """Return the dataset with the columns added, with their types: those of a first batch without records would say nothing."""
+    """Return the dataset with the columns added, with types from the schema, as a first batch may have no records to infer them from."""
     from datasets import Features
 
     beside = columns.beside(data.column_names)

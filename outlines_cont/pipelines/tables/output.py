@@ -1,4 +1,6 @@
-"""Output as JSON lines: `file_output`, to a file that can be resumed, and `stream_output`; `match_done` reads an earlier output again."""
+"""`file_output`: JSON lines written to a file without buffering; a line that is interrupted is truncated, so that the file has whole lines
+only. `match_done` compares an earlier output with the input, by digests, to resume it; `stream_output` writes to a stream.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ WriteLine = Callable[[bytes], None]
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
-    """Return a line of JSON; what UTF-8 cannot hold, such as half a surrogate pair, is replaced."""
+    """Return a line of JSON; what UTF-8 cannot encode, such as half a surrogate pair, is replaced."""
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
 

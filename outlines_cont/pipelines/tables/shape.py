@@ -1,7 +1,5 @@
-"""`Shape`: the column type (Arrow) of a value, inferred from its schema.
-
-A schema is read as far as a table can follow. What has no type of its own there is JSON text: a value that may be of several kinds, an
-object that may have any members, a list with items of several kinds, a schema that refers to itself.
+"""`Shape`: Arrow column types inferred from a JSON Schema or a Python type, and the conversion of values to them. Unions of several types,
+mixed lists, recursive references, open objects below the top and anything nested more than 16 levels deep become JSON text.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _LEAP_SECOND = re.compile(r"(?<=:)60")
 
 
 class Shape(Protocol):
-    """The type of a value in a table."""
+    """An Arrow type with the conversion of JSON values to it."""
 
     def arrow(self) -> Any:
         """Return it as a type of pyarrow."""
@@ -38,7 +36,7 @@ class Shape(Protocol):
         """Return a value of JSON, not null, as what pyarrow takes for it.
 
         Raises:
-            ValueError: the value is beyond what the type holds.
+            ValueError: the type cannot represent the value.
         """
 
 
@@ -185,7 +183,7 @@ class _Reader:
 
     Args:
         root: the whole of it.
-        is_type: whether it is of a Python type, whose objects are closed unless they say otherwise.
+        is_type: whether it is of a Python type, whose objects are closed by default.
         has_formats: whether formats are asserted.
     """
 

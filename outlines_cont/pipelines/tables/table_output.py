@@ -1,6 +1,6 @@
-"""`table_output`: output as CSV or Parquet, made from a file of JSON lines when all rows are there.
-
-So an interrupt loses nothing, and a table is never half.
+"""`table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; when all are there, the
+table is made of it in two passes (columns and types, then values) and renamed to its final name (atomic). Without a schema Parquet types
+are unified from the values; a column without a common type is JSON text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
     Args:
         path: the table, `.csv` or `.parquet`.
         keep: as for `file_output`, of the file of lines.
-        shape: that of the records, for the types of Parquet; None goes by the values.
+        shape: that of the records, for the types of Parquet; None infers types from the values.
     """
     lines = lines_path(path)
     with file_output(lines, keep) as write:
@@ -45,7 +45,7 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
 
 
 def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:
-    """Make a table of lines of output, `record` of the type that `shape` says.
+    """Make a table of lines of output, with `record` of the type of `shape`.
 
     Raises:
         OutputError: it cannot be written.
