@@ -1,8 +1,8 @@
-"""`Expression`: a regular or context-free language of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
+"""`Expression`: a regular or context-free language of texts as an immutable value, with `|`, `+`, `&`, `~` and `repeat`.
 
-An expression wraps a term (`node.py`) and keeps a name for messages and a report of how each part of its source is enforced. Two
-expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is the complement among texts, so that a finished value,
-decoded as `str`, belongs to its expression.
+It wraps an interned term (`node.py`: a regular expression extended by rules and checks), with a name for messages and a report of how each
+keyword of its schema is enforced (`Report`). Equality is that of terms, after simplification, and not that of languages. A text is valid
+UTF-8, and `~e` the complement among texts; `&` and `~` need regular operands without checks, or raise `ExpressionError`.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ class Report(tuple[ReportLine, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A set of texts, spelled in UTF-8; immutable, hashable, equal when interned the same.
+    """A language of texts in UTF-8; immutable, hashable, equal when its term is the same object.
 
     Attributes:
-        node: the term; internal, may change tomorrow.
-        name: a name for people, or nothing.
+        node: the term; internal, may change in any version.
+        name: a name for messages, or empty.
         report: one line per keyword of the schema that it came from; empty for other sources.
         source: how it was written, shortened where that is long; empty where only the term is known.
-        parts: how it was put together; None where no part has a name. Internal.
-        origin: what tells where in its source a text does not fit; None: only its name does. Internal.
-        made_by: the call that made it, by which it is pickled; None: by another. Internal.
+        parts: the tree of its named parts, for captures; None where no part has a name. Internal.
+        origin: names the part of its source that rejects a text; None: only its name is known. Internal.
+        made_by: the call that made it, by which it is pickled; None: not recorded. Internal.
     """
 
     node: Node

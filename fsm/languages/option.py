@@ -1,4 +1,7 @@
-"""`choice`: the language of a list of given texts. (The module is not called `choice`: the public function has that name.)"""
+"""`choice`: the finite language of some given texts, as one term with their sorted list, whose derivatives are ranges of it.
+
+(The module is not called `choice`, as the public function has that name.)
+"""
 
 from __future__ import annotations
 

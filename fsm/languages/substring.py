@@ -1,8 +1,8 @@
-"""`substring`: the language of all substrings of a text, as its suffix automaton over characters.
+"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters.
 
-At most two states and three transitions per character, built in one pass. The UTF-8 bytes of a character are made when
-the arcs of a state are asked for, so no substring begins or ends inside one. Source: Blumer et al. 1985, "The smallest
-automaton recognizing the subwords of a text".
+The automaton has at most two states and three transitions per character, and is built in one pass; arcs over the bytes of UTF-8 are made
+when a state is reached, so no substring begins or ends inside a character. With an end mark of several characters it is intersected with
+`until`. Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Substrings(nodes.Content, nodes.Machine):
     """Reads the substrings of some texts, the empty one included; every state leads to one of them.
 
     Attributes:
-        texts: what the substrings are taken from; none goes on from one text into the next.
+        texts: the texts with these substrings; no substring spans two of them.
     """
 
     __slots__ = ("_length", "_link", "_next", "texts")

@@ -1,9 +1,8 @@
-"""Texts, the byte strings that are valid UTF-8, and the complement among them.
+"""`complement`, `intersection`, `encode`: operations on languages of texts, the byte strings that are valid UTF-8 (`TEXTS`).
 
-A term denotes byte strings, an expression texts. All operations on terms keep to texts but one: the complement of a term holds every
-other byte string. Here it is intersected with the set of all texts.
-What this leaves out: complements inside a term that is a text only with its surroundings (a pattern, the inside of a JSON string);
-those are made by `node.complement`, which costs less.
+A term denotes byte strings, and its plain complement also has byte strings that are not UTF-8; here it is intersected with `TEXTS`, a
+factor that is left out where another operand implies it. Complements inside a larger term (a pattern, the inside of a JSON string) are
+made by `node.complement`, which costs less.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How the mask of a state is made: strategies in a fixed order, of which the first that recognises the term makes the mask.
+"""`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term.
 
-A state is a term, and its mask holds every token after whose bytes the Brzozowski derivative of the term is not empty. The plain form,
+A state is a term, and its mask has every token after whose bytes the Brzozowski derivative of the term is not empty. The definition,
 which each strategy equals (`tests/property/test_mask_strategies.py`), is one loop:
 
     for token_id, token in enumerate(vocabulary.tokens):
@@ -41,9 +41,9 @@ Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
 MAX_NARROW_COST = 4_000
-"""Steps after which the depth-first walk is given up; a breadth-first walk costs as much."""
+"""Steps after which the depth-first walk is abandoned; a breadth-first walk costs as much."""
 MAX_JUMPS = 6
-"""Places at which a depth-first walk may stop and leave the tokens below to other strategies."""
+"""The most trie nodes at which a depth-first walk may stop and leave the tokens below to other strategies."""
 MAX_OPEN_WORK = 20_000
 """Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
 
@@ -55,7 +55,7 @@ class MaskMaker:
         automaton: the automaton of the language.
         vocabulary: the tokens, their trie, and what all constraints over them share.
         spelling: the search for texts that tokens can spell; only for a vocabulary that lacks bytes.
-        is_recursive: whether the language has recursive rules, so that a loop is met in ever new states.
+        is_recursive: whether the language has recursive rules, so that the same loop occurs in unboundedly many states.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MaskMaker:
         return None
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
-        """How the tokens below `node` run through `body*`; None where `body` is not one class of characters, or is not met often yet."""
+        """The product of `body*` and the tokens below `node`; None where `body` is no character class, or was not met often enough yet."""
         is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
         return self.vocabulary.loop(body, node, at_once=is_counted or self._is_recursive)
 

@@ -1,4 +1,8 @@
-"""`Vocabulary`: the bytes of every token id, the token trie, and what all constraints over it share: masks, loops and prefixes."""
+"""`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share.
+
+The caches, each bounded in bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are
+made at once), with prefixes, and with patterns whose counts are open. The trie can be stored in a folder (`vocabulary_file.py`).
+"""
 
 from __future__ import annotations
 
@@ -30,11 +34,11 @@ from fsm.tokens.trie import Trie
 
 
 class Vocabulary:
-    """The tokens of one tokenizer, as bytes.
+    """The tokens of one tokenizer, as bytes, with their trie and caches.
 
     Args:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
-        eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
+        eos_token_ids: ids that end a text; their bytes, if they have any, are ignored.
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
             the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
