@@ -7,8 +7,8 @@ recursive rule of a term, left recursion becomes repetition, and each terminal i
 - where both a keyword (`"if"`) and a name may come, the keyword is not a name, and a longer name is not a keyword. Where only one of them
   may come, it is read as that one. Which terminals may come is told by the terminal before: all that follow it anywhere in the grammar;
 - where Lark's LALR parser takes the grammar without conflicts, the order of its lexer holds for all terminals, priorities included;
-- what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since a model that may write blanks for ever does; with
-  `ignored="any"` any number of them, also before the first terminal.
+- ignored terminals (`%ignore`) are allowed after a terminal: one text of at most 32 bytes, since a model that may write unlimited white
+  space sometimes does; with `ignored="any"` any number of them, also before the first terminal.
 
 A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
 `lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what follows could extend a terminal, and

@@ -1,11 +1,12 @@
 """`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
 
-The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that hold together for one value
-(`allOf`, `$ref` beside other keywords, a property that two of them name) are collected as places; `anyOf`, `oneOf`, `if` and negations,
-which are pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
+The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that apply to one value together
+(`allOf`, `$ref` beside other keywords, a property in two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are
+pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
 expression) is built from all places at once; only patterns, formats and languages of keys are intersected. A schema that contains itself
-becomes a recursive rule, as in a context-free grammar. What no automaton holds is checked when the value is complete. The builders are
-generators that yield the schemas whose terms they need; they run on a stack of our own, so that deep nesting does not exhaust Python's.
+becomes a recursive rule, as in a context-free grammar, with bounded nesting. Keywords that no term can express exactly are checked when the
+value is complete (`check.py`). The builders are generators that yield the schemas whose terms they need, run on an explicit stack, so that
+deep nesting does not exhaust Python's.
 """
 
 from __future__ import annotations

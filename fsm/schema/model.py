@@ -1,4 +1,4 @@
-"""Python types as schemas: what pydantic says of a type, and stricter where pydantic is.
+"""`schema_of_type`: a JSON schema of a Python type, by pydantic's schema generator, made stricter where pydantic's validation is.
 
 Any type that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... Whatever
 satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from

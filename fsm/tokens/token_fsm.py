@@ -1,7 +1,9 @@
 """`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks.
 
-A state is a state of the byte automaton (`lazy_dfa.py`), a small int. The mask of a state is made when first asked for
-(`mask_strategies.py`) and kept by its term, so that all constraints over the vocabulary share it.
+A state is a state of the byte-level lazy DFA (`lazy_dfa.py`), a small int. Its mask is computed when it is first needed
+(`mask_strategies.py`) and cached by the state's term in the vocabulary, so that all constraints share it. A mask that takes too much work
+is made again with a larger bound, and at last restricted to short tokens. Checks of values are not part of the automaton (`checker.py`).
+Explanations of rejected tokens (`Explanation`) and dense tables (`TokenTables`) are made from it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes with which a value of JSON may begin or go on; where one is not allowed, a keyword forbids it."""
 
 _MAX_GAP_STATES = 100
-"""States that are visited to find which bytes a vocabulary lacks."""
+"""The most states that are visited to find which bytes a vocabulary lacks."""
 
 MASK_OVERHEAD = 1_000
 """Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
@@ -73,7 +75,7 @@ class Explanation:
 
 
 class TokenFSM:
-    """The token automaton of `expression` over `vocabulary`.
+    """The automaton of `expression` over the tokens of `vocabulary`, with a mask of allowed tokens for each state.
 
     Args:
         expression: the language.

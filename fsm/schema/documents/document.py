@@ -1,6 +1,8 @@
-"""A schema document: read each of its schemas as draft 2020-12, check their keywords, resolve their references.
+"""`Document`: a schema document whose subschemas are normalised to draft 2020-12, validated, and resolved, each when it is first met.
 
-What is found on the way is kept for the report: every keyword by its JSON pointer, and remarks on those not taken at their word.
+It collects the notes for the report: every keyword by its JSON pointer, and remarks on those that are not enforced as written. Where the
+author may have meant something else (a misspelling, an unknown format), `strict` makes the remark an error. References are resolved by
+`places/resource.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from fsm.terms.node import Check
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What there is to say of a keyword that was not taken at its word.
+    """A note on a keyword that was not read exactly as written.
 
     Attributes:
         keyword: its name.

@@ -1,4 +1,4 @@
-"""Read keywords of older drafts and of OpenAPI, in any schema that uses them, as those define them.
+"""`in_latest_words`, `read_older_words`: rewrite keywords of older drafts and of OpenAPI as those of draft 2020-12, in any schema.
 
 Many schemas name no draft, or a later one than they are written for. What an older word means is not in doubt where the later
 draft has no such word, or gives it another shape:

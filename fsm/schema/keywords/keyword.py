@@ -1,8 +1,8 @@
 """`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name.
 
-The default of each fact is safe: less exact, and never wrong. Without a term the keyword is checked when the value is complete; its
-negation is "the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new
-keyword needs a name, a shape, the types that it can reject, and a function that tells whether it accepts a value:
+The default of each attribute is safe, if less exact: without a term the keyword is checked when the value is complete; its negation is
+"the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new keyword needs
+a name, a shape, the types that it can reject, and a predicate on values:
 
     Keyword("maxBytes", COUNT, frozenset({"string"}), accepts=lambda most, text: len(text.encode()) <= most)
 """
@@ -30,7 +30,7 @@ OBJECT = frozenset({"object"})
 DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
 """The drafts to which keywords were added, oldest first."""
 PYTHON_TYPE = "python"
-"""In the place of a draft, of a keyword that only the schemas of Python types have; their own code is asked where no term holds it."""
+"""Instead of a draft, for a keyword that only the schemas of Python types have; their own code validates where no term is exact."""
 
 Part = Schema | NegatedKeyword | Place
 Failure = tuple[Part, ...]
@@ -38,7 +38,7 @@ Failure = tuple[Part, ...]
 
 
 class NoNegation(Exception):
-    """The ways to fail a keyword cannot be told, so that they are left to a check; `args[0]` names the keyword."""
+    """A keyword cannot be negated here, so that its negation is left to a check; `args[0]` is the keyword."""
 
 
 class Role(Enum):
@@ -47,19 +47,19 @@ class Role(Enum):
     ANNOTATION = auto()
     """It rejects nothing."""
     ASSERTION = auto()
-    """It says something of the value, or of its parts."""
+    """It constrains the value, or its parts."""
     VALUES = auto()
     """It lists values."""
     REFERENCE = auto()
-    """It names a schema that holds, too."""
+    """It refers to a schema that must be satisfied, too."""
     ALL = auto()
-    """Its schemas hold, too."""
+    """All of its schemas must be satisfied, too."""
     NOT = auto()
-    """Its schema does not hold."""
+    """Its schema must not be satisfied."""
     BRANCHES = auto()
-    """Some of its schemas hold."""
+    """Some of its schemas must be satisfied."""
     CONDITION = auto()
-    """What holds depends on the value."""
+    """Which schema must be satisfied depends on the value."""
     CONSEQUENCE = auto()
     """A part of a condition, which has no meaning alone."""
 
@@ -69,7 +69,7 @@ Name = str | int | None
 Matches = Callable[[str, str | None], bool | None]
 """Whether a pattern is found in a key; None: that is unknown."""
 Make = Callable[..., Schema]
-"""Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
+"""Interns a schema that is not in the document, given a key: the same object at every call."""
 
 
 def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:

@@ -1,4 +1,7 @@
-"""Shapes of keywords: which values of a keyword are well-formed, and where in them schemas are."""
+"""`Shape`: the syntax of a keyword's value: a test of whether it is well-formed, and where it contains subschemas.
+
+Also here: the shapes of all keywords, JSON pointer tokens (`escape`, `part_at`), numbers as decimals, and `shorten` for messages.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def to_decimal(value: int | float | Decimal) -> Decimal:
 
 
 class Inside(Enum):
-    """What the value of a keyword holds."""
+    """What the value of a keyword contains: data, JSON values, or one, a list or a map of schemas."""
 
     DATA = auto()
     """Names, numbers, flags."""
