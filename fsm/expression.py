@@ -184,7 +184,7 @@ class Expression:
 
     @remembered
     def named(self, name: str) -> Expression:
-        """The same language with a name: what of a text belongs to it, `captures` tells, in whatever it becomes a part of.
+        """The same language with a name, by which `captures` finds its part of a text in any expression that contains it.
 
         Raises:
             ExpressionError: names are nested more than 100 deep.
@@ -248,13 +248,13 @@ class Expression:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """What is checked, each once, for people."""
+        """Descriptions of the checks, each once."""
         return tuple(dict.fromkeys(str(check) for check in checks_of(self.node)))
 
     def to_interegular(self, *, max_states: int = 10_000, max_symbols: int = 200_000) -> Any:
         """Return the same texts as an automaton of the library `interegular`, an `interegular.FSM`.
 
-        Of the sets of characters that it tells apart the largest is `anything_else`. Characters that have no UTF-8 (surrogates) are read
+        The largest of its classes of characters is `anything_else`. Characters that have no UTF-8 (surrogates) are read
         as that, too, though no text of the expression has one.
 
         Args:
@@ -348,7 +348,7 @@ def lift(term: Expression | str) -> Expression:
     """Read text as the expression that accepts exactly that text; an expression stays as it is.
 
     Raises:
-        ExpressionError: the text holds a lone surrogate.
+        ExpressionError: the text contains a lone surrogate.
         TypeError: it is neither text nor an expression.
     """
     if isinstance(term, Expression):
@@ -363,6 +363,6 @@ def literal(term: str) -> Expression:
     """Return the expression that accepts exactly a text.
 
     Raises:
-        ExpressionError: the text holds a lone surrogate.
+        ExpressionError: the text contains a lone surrogate.
     """
     return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))

@@ -24,7 +24,7 @@ class Limits:
         max_nesting: how many arrays and objects of a text may be open at once in values of any type and in those that may hold their own
             kind; other nesting in the schema is not bounded by it. It is not an error: deeper texts do not belong to the language.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
-        max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
+        max_alternatives: combinations of the `anyOf` and `enum` keywords that apply to one value.
         max_properties: properties of one object.
         max_key_kinds: languages into which `patternProperties` and the like divide the keys of one object.
         max_enum_values: values of one `enum`.

@@ -68,7 +68,7 @@ def _is_character(symbol: object) -> bool:
 
 
 def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
-    """Return the automaton as one of interegular; of the sets of characters that it tells apart the largest is `anything_else`.
+    """Return the automaton as one of interegular; the largest of its classes of characters is `anything_else`.
 
     Raises:
         BudgetExceeded: the other sets have more than `max_symbols` characters, each of which is a symbol of its own.

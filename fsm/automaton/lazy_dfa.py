@@ -263,7 +263,7 @@ class Automaton:
         return node.is_plain or self.derivatives.is_inhabited(node)
 
     def rows(self) -> Rows:
-        """The table of next states; a new one where the last is full, so hold on to it for one walk."""
+        """The table of next states; a new one where the last is full, so use one object for a whole walk."""
         rows = self._rows
         if rows is None or rows.is_full:
             rows = self._rows = Rows(self.arcs, self.max_row_bytes)

@@ -66,7 +66,7 @@ class Rows:
         return codes
 
     def states(self, codes: Codes) -> NDArray[np.int32]:
-        """The states that codes of this object stand for."""
+        """The states of some codes of this object."""
         states: NDArray[np.int32] = self._states[codes >> 8]
         return states
 

@@ -21,7 +21,7 @@ def choice(options: Sequence[str]) -> Expression:
     """One of `options`, exactly.
 
     Raises:
-        ExpressionError: `options` is not a list, is empty, or holds something that is not text or has a lone surrogate.
+        ExpressionError: `options` is not a list, is empty, or contains something that is not text or has a lone surrogate.
 
     Cost: one sort; 50,000 options are fine.
     """

@@ -47,7 +47,7 @@ class Substrings(nodes.Content, nodes.Machine):
         return not state[1]
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
-        """One arc per byte with which a next character goes on."""
+        """One arc per next byte of the characters that may follow."""
         at, begun = state
         after: dict[int, State] = {}
         for character, target in self._next[at].items():
@@ -98,7 +98,7 @@ def substring(text: str, *, end: str = "") -> Expression:
     mark ends it.
 
     Raises:
-        ExpressionError: `text` or `end` is not text, or holds a lone surrogate.
+        ExpressionError: `text` or `end` is not text, or contains a lone surrogate.
 
     Cost: one pass over `text`, 3 us per character; an arc per next character when a state is reached.
     """

@@ -20,7 +20,7 @@ def until(mark: str) -> Expression:
     """Any text whose first and only occurrence of `mark` is its end, such as the thoughts of a model before `</think>`.
 
     Raises:
-        ExpressionError: `mark` is empty, not text, or holds a lone surrogate.
+        ExpressionError: `mark` is empty, not text, or contains a lone surrogate.
 
     Cost: one state per byte of the mark.
     """

@@ -151,7 +151,7 @@ class _Terminal:
         return self.automaton.accepts(other.text) and self.taking.accepts(other.text)
 
     def meets(self, other: _Terminal) -> bool:
-        """True when a text of one of both may begin a text of the other, or go on into it."""
+        """True when a text of one of both may be a prefix of a text of the other."""
         if self.is_plain and other.is_plain:
             assert self.text is not None
             assert other.text is not None
@@ -166,7 +166,7 @@ class _Terminal:
 
 
 class Collision(NamedTuple):
-    """Two terminals of equal priority, by name, and one of the shortest texts that both match: the grammar does not say which it is."""
+    """Two terminals of equal priority, by name, and one of the shortest texts that both match: the grammar is ambiguous there."""
 
     first: str
     second: str
@@ -225,7 +225,7 @@ class Terminals:
         return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
 
     def gap(self, context: Context) -> Node:
-        """What is ignored before a place where the terminals of `context` may come."""
+        """The ignored texts before a position where the terminals of `context` are allowed."""
         known = self._gaps.get(context)
         if known is None:
             texts = [self._read(name, context) for name in sorted(self._ignored)]
@@ -248,7 +248,7 @@ class Terminals:
 
         Raises:
             GrammarError: a terminal has no pattern, or one that is not supported.
-            BudgetExceeded: the product automaton of two of them is too large to tell.
+            BudgetExceeded: the product automaton of two of them is too large to decide it.
 
         Cost: one search of two automata per pair that may begin alike.
         """
@@ -265,7 +265,7 @@ class Terminals:
         return None
 
     def written(self, name: str) -> str:
-        """The regular expression of a terminal, for people."""
+        """The regular expression of a terminal, for messages."""
         return f"/{shorten(self._terminal(name).pattern)}/"
 
     def _first_bytes(self, names: Context) -> int:

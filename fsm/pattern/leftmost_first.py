@@ -70,7 +70,7 @@ def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
         spell: how a character is written in bytes.
 
     Raises:
-        NotSupported: a lookaround stands where it is not handled.
+        NotSupported: a lookaround is used in a way that is not supported.
 
     Cost: linear in the pattern; a state for each list of threads that is met.
     """

@@ -72,7 +72,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound); `is_lazy` says that less is tried first."""
+    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound); `is_lazy`: fewer are tried first."""
 
     lo: int
     hi: int | None
@@ -81,7 +81,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Replace the last one by the condition that its texts come next (or stand just before), or that none of them does."""
+    """Replace the last one by the condition that its texts come next (or just before), or that none of them does."""
 
     is_behind: bool = False
     is_negative: bool = False

@@ -37,7 +37,7 @@ class _Count:
 
     @property
     def most(self) -> int:
-        """The largest number that needs to be told from the next."""
+        """The largest number that must be distinguished from the next."""
         return self.lo if self.hi is None else self.hi
 
 

@@ -176,7 +176,7 @@ def _entries(
 
 
 class _Keys:
-    """What the places of one object say about keys."""
+    """The keywords on keys at the places of one object."""
 
     def __init__(self, places: Conjunction, context: Context) -> None:
         self._places, self._context = places, context
@@ -271,12 +271,12 @@ class _Keys:
         return not all(self.is_in(name, node) for node in self._names)
 
     def value_places(self, name: str) -> Conjunction:
-        """The schemas that hold for the property `name`."""
+        """The schemas that apply to the property `name`."""
         matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
         return self._schemas(name, matched, self._speakers(name))
 
     def places_of(self, kind: _Kind) -> Conjunction:
-        """The schemas that hold for members of one kind."""
+        """The schemas that apply to members of one kind."""
         return self._schemas(None, kind.patterns, self._places)
 
     def _schemas(self, name: str | None, matched: frozenset[str], speakers: Iterable[Place]) -> Conjunction:

@@ -121,7 +121,7 @@ def json_text(text: str) -> bytes:
     """Spell text as the inside of a JSON string, as `json_spelling` does.
 
     Raises:
-        UnicodeEncodeError: the text holds a lone surrogate, which has no UTF-8.
+        UnicodeEncodeError: the text contains a lone surrogate, which has no UTF-8.
     """
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 

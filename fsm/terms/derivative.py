@@ -61,7 +61,7 @@ class Derivatives:
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
 
-        A target that holds an intersection or complement may still turn out to be empty: see `is_inhabited`.
+        A target that contains an intersection or complement may still be empty: see `is_inhabited`.
 
         Raises:
             ExpressionError: a rule refers to itself before it reads a byte (left recursion).

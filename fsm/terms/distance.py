@@ -38,7 +38,7 @@ class Distances:
 def is_endless(root: Node, known: dict[Node, bool]) -> bool:
     """Return whether some part of a term repeats without a bound, so that its texts may be of any length.
 
-    An intersection is endless where all of its members are: `a* & b*` counts as endless. Machines and rules count as
+    An intersection counts as unbounded where all of its members are, such as `a* & b*`. Machines and rules count as
     bounded.
 
     Args:

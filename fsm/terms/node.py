@@ -103,7 +103,7 @@ class Rule:
     the body refers to the rule, the two would form a reference cycle: make such rules with `Rules`.
 
     Args:
-        name: for people.
+        name: for messages.
         build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
         is_sure: a promise that the body is not empty, nor what any of its texts begins.
         is_inhabited: a promise that some text belongs to the body; so it need not be built to find that out.

@@ -91,12 +91,12 @@ class Ruler(nodes.Machine):
         return True
 
     def parts(self, state: int) -> tuple[Node, ...]:
-        """One more round."""
+        """One more iteration."""
         return (nodes.concat(self.body, self.term),)
 
     @property
     def term(self) -> Node:
-        """Any number of rounds."""
+        """Any number of iterations."""
         return nodes.machine(self, 0, is_plain=False)
 
 
@@ -140,7 +140,7 @@ def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[C
 
 
 def is_counted(node: Node) -> bool:
-    """True for a loop with a bound that a text may come to, each of whose rounds reads something."""
+    """True for a loop with a bound that a text may reach, each of whose iterations reads something."""
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
 
 

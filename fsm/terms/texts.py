@@ -37,7 +37,7 @@ def complement(node: Node) -> Node:
 
 
 def intersection(left: Node, right: Node) -> Node:
-    """The texts of both, two terms of texts: a complement among texts is a plain one where the other term stands beside it.
+    """The texts of both, two terms of texts: a complement among texts is a plain one beside the other term.
 
     Raises:
         ExpressionError: one of the two refers to a rule, or has a check.
@@ -59,7 +59,7 @@ def encode(text: str, what: str) -> bytes:
         what: what it is, for the error.
 
     Raises:
-        ExpressionError: it holds a lone surrogate.
+        ExpressionError: it contains a lone surrogate.
     """
     try:
         return text.encode()

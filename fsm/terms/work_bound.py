@@ -15,7 +15,7 @@ def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str
     Args:
         name: of the bound.
         most: work.
-        doing: what is bounded, for people.
+        doing: what is bounded, for the message.
         heavy: what takes much work there.
         advice: what to do; without it: simplify the expression, or raise the bound.
     """

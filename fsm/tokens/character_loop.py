@@ -186,7 +186,7 @@ class CharacterLoop:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
 
         Args:
-            byte: the first one after the last round.
+            byte: the first one after the last iteration.
             of_all: whether tokens count that could as well stay inside to their end.
         """
         key = *self._key, byte, of_all

@@ -7,7 +7,7 @@ which each strategy equals (`tests/property/test_mask_strategies.py`), is one lo
         allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD
 
 `STRATEGIES` is that order, from the most special to the walk that takes any term. All but the last two avoid a walk of the whole trie:
-they add up parts of the mask that do not depend on what follows, which the `Vocabulary` holds once for all constraints. The mask of a
+they add up parts of the mask that do not depend on what follows, which the `Vocabulary` caches for all constraints. The mask of a
 term is kept under `mask_key`, so equal situations in different schemas share it; end-of-sequence tokens are added by `TokenFSM`.
 
 Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the vocabulary shares already made.
@@ -172,7 +172,7 @@ def _members(term: Node) -> list[Node]:
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
 
-    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what they go on with, and each
+    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what follows, and each
     group is walked once beside `rest`. 5 to 30 us.
     """
     parts = as_loop(term)
@@ -232,7 +232,7 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
 def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
 
-    The counts stand open in the walk, which is kept; a mask then decides each pair of a state and rounds once. 0.3 ms.
+    The walk ignores the bounds of counts, and is cached; a mask then decides each pair of a state and iterations once. 0.3 ms.
     """
     automaton = maker.automaton
     is_product = nodes.first_and_rest(term)[0].kind is Kind.INTERSECTION
@@ -253,7 +253,7 @@ def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None
 def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`first body{lo,hi} rest`, where `first` is a byte class within `body`, as in an identifier that does not begin with a digit.
 
-    It is the mask of a loop with one round more, without the tokens whose first byte `first` lacks. Only below the root of the trie.
+    It is the mask of a loop with one iteration more, without the tokens whose first byte `first` lacks. Only below the root of the trie.
     """
     if as_loop(term) is not None or not begins_with_byte_loop(term):
         return None

@@ -4,7 +4,7 @@ A plain walk would be needed again for nearly every mask, as each state counts c
 the state in which each token ends, and `CharacterLoop` its iterations of `body`. For a mask, each distinct pair of both (some hundred) is
 tested: does a text lead from the state to an accepting one within the iterations that are left? Mostly the shortest path decides
 (Dijkstra's algorithm), or one with a cycle that adds any number of iterations; otherwise the emptiness test of the term with its bounds
-(`Derivatives.is_inhabited`). Which loops lose their bounds is told in `open_counts.py`.
+(`Derivatives.is_inhabited`). See `open_counts.py` for which loops lose their bounds.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Counted:
         term: the open pattern, intersected with the ruler.
         bounds: those of its open loops.
         body: the class of characters that is counted beside it.
-        lo, hi: its rounds.
+        lo, hi: the bounds of its iterations.
         rest: what comes after.
     """
 

@@ -56,9 +56,9 @@ class Explanation:
         allowed: the answer.
         position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
         expected: the bytes that would fit there, ascending.
-        text: the same for people.
+        text: the same as a message.
         rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.
-        sources: what of the source asks for it: JSON pointers to keywords of a schema, or a pattern; only where the text so far was given.
+        sources: the parts of the source that require it (JSON pointers to keywords, or a pattern); only where the text was given.
     """
 
     token_id: int
@@ -96,8 +96,8 @@ class TokenFSM:
 
     In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `coreachable.py`.
     A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
-    work, in states that are forgotten again. It is the same mask. Where that is not enough, it holds the tokens up to a length that was
-    looked at in full, with a `RuntimeWarning`: all that it allows is right, and the text can go on by single bytes.
+    work, in states that are forgotten again. It is the same mask. Where that is not enough, it has the tokens up to a length that was
+    looked at in full, with a `RuntimeWarning`: all that it allows is correct, and the text can continue by single bytes.
     States are small ints, valid for this object and for its whole life. Several threads may use one object.
     Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
     """
@@ -181,7 +181,7 @@ class TokenFSM:
                 (`max_step`, `max_search`). Other states are as good as before.
 
         Warns:
-            RuntimeWarning: the mask takes more than four times `max_mask_work`, and holds short tokens only; see `TokenFSM`.
+            RuntimeWarning: the mask takes more than four times `max_mask_work`, and has short tokens only; see `TokenFSM`.
 
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
@@ -253,7 +253,7 @@ class TokenFSM:
         return self.automaton.forced_text(state)
 
     def explain(self, state: int, token_id: int, text: str | bytes | None = None) -> Explanation:
-        """Say whether `token_id` is allowed, and if not, which byte does not fit, what would, and what asks for that.
+        """Explain whether `token_id` is allowed; if not, which byte does not fit, what would, and the part of the source that forbids it.
 
         Args:
             state: where the token would come.
@@ -290,7 +290,7 @@ class TokenFSM:
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
 
     def wanted(self, state: int, text: str | bytes) -> str:
-        """Return what must follow in `state`, for people: as a pattern, shortened, and what of the source asks for it.
+        """Return what must follow in `state`, for messages: as a pattern, shortened, and the parts of the source that require it.
 
         Args:
             state: where the text ends.
@@ -330,7 +330,7 @@ class TokenFSM:
             max_bytes: most bytes of the transitions, and of the masks.
 
         Returns:
-            `TokenTables`, numpy arrays, read-only. They say what `bitmask`, `next_state` and `is_accepting` say.
+            `TokenTables`, numpy arrays, read-only. They agree with `bitmask`, `next_state` and `is_accepting`.
 
         Raises:
             BudgetExceeded: the language needs more than `max_states` or `max_bytes`, or the automaton more than its own

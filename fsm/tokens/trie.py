@@ -213,7 +213,7 @@ class Trie:
         return labels, ending[which]
 
     def below(self, node: int) -> int:
-        """How many texts go on below `node`."""
+        """The number of texts that end below `node`."""
         return self._counts[node] - self._ends[node]
 
     def child_range(self, first: int, last: int) -> tuple[int, int]:

@@ -171,7 +171,7 @@ class Vocabulary:
         """The product of `body*` and the trie below a node; None where `body` is not a class of characters.
 
         Args:
-            body: one round of the loop.
+            body: one iteration of the loop.
             node: where in the trie the loop is entered.
             at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
                 is cheaper than a loop that is used once.
@@ -187,7 +187,7 @@ class Vocabulary:
         return self._make_loop(body, node)
 
     def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
-        """The product of an open term and the trie below a node, counted in rounds of `body`; None where it needs too many states.
+        """The product of an open term and the trie below a node, counted in iterations of `body`; None where it needs too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
@@ -215,7 +215,7 @@ class Vocabulary:
         return self._loops.get((body, Trie.root))
 
     def reach(self, body: Node) -> int:
-        """An upper bound for the rounds of `body` that a token can read: larger counts make no difference. Cost: once per body."""
+        """An upper bound for the iterations of `body` that a token can read: larger counts make no difference. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
             return self.max_token_bytes
         known = self._reaches.get(body.serial)

@@ -78,10 +78,10 @@ class Cases:
     """The ways to satisfy some places.
 
     Attributes:
-        alternatives: each a list of places that hold together and apply no other schema to the same value any more.
+        alternatives: each a conjunction of places that apply no other schema to the same value any more.
         missing: places and keywords that were left out, so that some alternative allows too much.
         cost: what making terms of them costs, of what may be spent on negations.
-        key: what tells them from other cases.
+        key: their hashable identity.
     """
 
     alternatives: list[Conjunction]
@@ -127,7 +127,7 @@ class CaseFinder:
         Places without keywords of their own are left out, so that `()` means any value; no alternative at all: no value.
 
         Args:
-            places: what holds together.
+            places: a conjunction.
             loosely: leave out `not`, read `oneOf` and `if` as `anyOf`, and leave out an `anyOf` that would multiply the cases of others
                 too often, where the exact cases would be too many.
 
@@ -241,7 +241,7 @@ class _Search:
 
     Args:
         finder: of the document.
-        places: what holds together.
+        places: a conjunction.
         loosely: see `CaseFinder.find`.
     """
 

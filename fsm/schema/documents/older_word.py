@@ -5,7 +5,7 @@ draft has no such word, or gives it another shape:
 
 - `dependencies`; a list as `items`, with `additionalItems` beside it; `true` or `false` as `exclusiveMinimum` and
   `exclusiveMaximum`; `required: true` inside a property; the type `any` (draft 3);
-- `nullable: true` (OpenAPI 3.0): null, or what the schema says without it.
+- `nullable: true` (OpenAPI 3.0): null, or a value of the schema without it.
 
 Left out: `additionalItems` without a list of items, which means nothing in any draft; the words of draft 3 that are unknown to later
 drafts (`extends`, `disallow`, `divisibleBy`): they count where a schema names draft 3.

@@ -22,8 +22,8 @@ class _Form:
     """One way to write a tool or a response format.
 
     Attributes:
-        name: for people.
-        kind: what stands there as `type`, if anything does; no type of JSON.
+        name: for messages.
+        kind: the value of `type` in the wrapper, if there is one; no type of JSON.
         path: where the schema is.
         has_optional_schema: whether there may be none: a function without arguments.
     """

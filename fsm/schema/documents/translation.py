@@ -92,7 +92,7 @@ _GONE = frozenset({"id", "$schema", "nullable", "dependencies", "additionalItems
 
 
 def needs_translation(root: Schema, dialect: Dialect) -> bool:
-    """Whether a validator of the draft would not read a document as it is read here."""
+    """Whether a validator of the draft would read a document differently from this package."""
     if dialect.name.startswith(("draft-03", "openapi")):
         return True
     todo: list[Any] = [root]

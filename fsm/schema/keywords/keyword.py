@@ -78,7 +78,7 @@ def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
 
 
 def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
-    """The same, where terms or checks are sure to hold it.
+    """The same, where terms or checks are sure to enforce it.
 
     Raises:
         NoNegation: what builds the terms of the keyword may not know its negation.
@@ -162,7 +162,7 @@ class Keyword:
 
     @property
     def checked_types(self) -> frozenset[str]:
-        """The types of values for which no term holds it."""
+        """The types of values for which no term enforces it."""
         if self.is_built or (self.since is not None and self.role is not Role.ASSERTION):
             return frozenset()
         return self.types if self.language is None else self.types - STRING
@@ -205,26 +205,26 @@ def type_of(instance: Any) -> str:
 
 
 class Registry(dict[str, Keyword]):
-    """Keywords by name, and the sets of names that are asked for again and again.
+    """Keywords by name, and sets of names that are used often.
 
     Attributes:
         enforced: the keywords that reject values.
         annotations: those that reject nothing.
-        own: those that say something of the value itself, or list values.
+        own: those that constrain the value itself, or list values.
         apart: those that apply other schemas to the value, or list values.
-        always: those whose schemas hold, or do not hold, in every case.
+        always: those whose schemas must be satisfied, or must not, in every case.
         splitting: those that make several cases.
         heavy: those whose terms cost much.
         of_members: those that give schemas to members of objects.
-        only_checked: those that no term holds, for some types of values.
-        of_strings: those that say something of strings and not of all types.
+        only_checked: those that no term enforces, for some types of values.
+        of_strings: those that constrain strings and not all types.
         of_any_type: those that may reject a value of any type, but for `type` and `enum`.
         of_python_types: those that only the schemas of Python types have.
         listing: those that list values.
         besides_type: those that reject values, but for `type`.
-        with_accepts: those that the validator must be told.
+        with_accepts: those that must be added to the validator.
         with_language: those that are a language of strings.
-        with_patterns: those that hold regular expressions, each with what finds them in its value.
+        with_patterns: those that contain regular expressions, each with a function that finds them in its value.
     """
 
     def add(self, keywords: Iterable[Keyword]) -> None:
@@ -284,7 +284,7 @@ class Registry(dict[str, Keyword]):
         return self._unknown.get(draft, frozenset())
 
     def inside(self, name: str) -> Inside:
-        """What the value of a keyword holds."""
+        """What the value of a keyword contains."""
         return self[name].shape.inside if name in self else Inside.DATA
 
     def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:

@@ -95,7 +95,7 @@ class Place(NamedTuple):
 
     @property
     def is_watching(self) -> bool:
-        """True when the schema asks which parts of the value are evaluated."""
+        """True when the schema depends on which parts of the value are evaluated."""
         return self.has(WATCHERS[0]) or self.has(WATCHERS[1])
 
     def get(self, keyword: str) -> Any:

@@ -188,7 +188,7 @@ class Resources:
 
 
 class NoSuchPlace(Exception):
-    """A pointer leads nowhere; `args[0]` tells users so."""
+    """A pointer leads nowhere; `args[0]` is the message."""
 
 
 def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:

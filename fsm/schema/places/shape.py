@@ -61,7 +61,7 @@ def is_number(value: object) -> bool:
 
 
 def to_decimal(value: int | float | Decimal) -> Decimal:
-    """The decimal that a number in a schema stands for."""
+    """The decimal value of a number in a schema: of a float, the decimal that Python prints."""
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
@@ -83,7 +83,7 @@ class Shape:
 
     Attributes:
         check: refuses all others.
-        inside: what such a value holds.
+        inside: what such a value contains.
     """
 
     check: Check

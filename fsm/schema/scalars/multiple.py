@@ -28,7 +28,7 @@ def common_multiple(steps: list[Fraction]) -> Fraction:
 
 
 def multiples(step: Fraction, decimals: int, digits: int) -> Node:
-    """Zero and the multiples of a step, of either sign, with at most so many decimals.
+    """Zero and the multiples of a step, of either sign, with at most `decimals` decimals.
 
     Args:
         step: any number above zero.

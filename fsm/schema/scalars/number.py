@@ -9,7 +9,7 @@ The language, so that every text is one `json.loads` reads and no text overflows
 - with a bound or a divisor a number has no exponent and zero has no sign; a bound of more than 40 digits allows its own number
   of digits;
 - with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows
-  `9.9`, `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same holds for a listed number (`const: 10` allows `10.0`);
+  `9.9`, `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
 - what is left of a negation (no multiple of, none of, not whole) has at most six decimals, or as many as what is negated.
 
 Trailing zeros are spellings of one value: bounds, divisors and exclusions apply to all of them.
@@ -233,7 +233,7 @@ def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, l
     """The numbers that satisfy all places.
 
     Args:
-        places: what holds together.
+        places: a conjunction.
         types: `integer` for whole numbers, `number` for others, or both.
         limits: bounds of compiling.
         loosely: whether to leave divisors out.
