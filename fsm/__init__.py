@@ -1,4 +1,8 @@
-"""fsm: sets of texts as values, compiled lazily to token automata. Never imports torch."""
+"""fsm: regular and context-free languages as values, and the token masks that constrain a language model to them.
+
+Languages come from regular expressions, JSON schemas and Lark grammars; masks from lazily determinised automata, by Brzozowski derivatives.
+Never imports torch.
+"""
 
 from fsm import types
 from fsm.errors import (

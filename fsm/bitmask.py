@@ -1,4 +1,7 @@
-"""Packed sets of token ids: bit `t % 32` of word `t // 32`."""
+"""Packed sets of token ids as int32 arrays (token bitmasks): token `t` is bit `t % 32` of word `t // 32`.
+
+`pack` and `from_ids` make one from booleans or ids, `add_ids` adds ids in place, `to_ids` lists them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def num_words(vocab_size: int) -> int:
-    """Words of 32 bits that hold `vocab_size` bits."""
+    """The number of 32-bit words for `vocab_size` bits."""
     return (vocab_size + 31) // 32
 
 

@@ -1,4 +1,7 @@
-"""`stacklevel_of_user`: the `stacklevel` for a warning, so that it names the first frame outside of these packages."""
+"""`stacklevel_of_user`: the `stacklevel` with which a warning points at the first stack frame outside of these packages.
+
+Frames of torch and of some modules of the standard library between ours, such as `contextlib` and `asyncio`, are skipped, too.
+"""
 
 from __future__ import annotations
 

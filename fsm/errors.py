@@ -1,16 +1,17 @@
-"""Errors of `fsm`: each says what was expected, what was received, where, and what to do.
+"""Errors of `fsm`: a message states what was expected, what was received, where, and how to correct it.
 
-`FSMError` is the base of all. A child also derives from the built-in that it resembles, and keeps its facts as attributes.
+`FSMError` is the base class of all. Each subclass also derives from the built-in exception that it resembles (mostly `ValueError`), some
+have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning and not an `FSMError`.
 """
 
 from __future__ import annotations
 
 
 class FSMError(Exception):
-    """Base of every error that `fsm` raises on purpose."""
+    """Base class of the errors that `fsm` defines; a wrong argument may also raise a plain `TypeError` or `ValueError`."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the message and the facts; without this an error would break the pool of processes that it comes from."""
+        """Pickle the message and the attributes without calling `__init__`, so that an error can leave a worker process."""
         return _again, (type(self), self.args, vars(self))
 
 
@@ -43,12 +44,12 @@ class UnsupportedRegex(ExpressionError):
 
 
 def reference(pointer: str) -> str:
-    """A place of a schema as people write it: `#/items` in the document itself, `http://example.org/x#/items` in another."""
+    """A position in a schema as a URI reference: `#/items` in the document itself, `http://example.org/x#/items` in another."""
     return f"#{pointer}" if pointer[:1] in ("", "/") else pointer
 
 
 class SchemaError(FSMError, ValueError):
-    """A JSON schema is malformed, or uses what is not supported; `pointer` says where, such as `#/items`."""
+    """A JSON schema is malformed, or uses what is not supported; `pointer` is the position, such as `#/items`."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
         self.pointer = reference(pointer)
@@ -56,15 +57,15 @@ class SchemaError(FSMError, ValueError):
 
 
 class SchemaWarning(UserWarning):
-    """Something in a JSON schema rejects nothing and may be meant to: a keyword that looks misspelt, a format that is not known."""
+    """Part of a JSON schema has no effect and was probably meant to have one: a keyword that looks misspelt, an unknown format."""
 
 
 class GrammarError(FSMError, ValueError):
-    """A grammar is malformed, or uses something that is not supported; the message says where."""
+    """A grammar is malformed, or uses something that is not supported; the message contains the position."""
 
 
 class TerminalCollision(GrammarError):
-    """Two terminals match one text where both may come, and the grammar was to be read strictly."""
+    """Two terminals of equal priority match the same text at a position that allows both; raised only in strict mode."""
 
     def __init__(self, message: str, terminals: tuple[str, str], text: str) -> None:
         super().__init__(message)
@@ -73,7 +74,7 @@ class TerminalCollision(GrammarError):
 
 
 class NotRegular(SchemaError):
-    """A keyword of a schema is not regular here; caught inside where the keyword can be checked instead."""
+    """A keyword of a schema cannot be compiled to an automaton; caught internally where a check of the finished value can replace it."""
 
 
 class UnsupportedPython(FSMError, ImportError):
@@ -81,7 +82,7 @@ class UnsupportedPython(FSMError, ImportError):
 
 
 class EmptyLanguage(FSMError, ValueError):
-    """No text at all satisfies the constraint."""
+    """No text satisfies the constraint."""
 
 
 class VocabularyError(FSMError, ValueError):
@@ -89,7 +90,7 @@ class VocabularyError(FSMError, ValueError):
 
 
 class VocabularyGap(FSMError, ValueError):
-    """Texts exist that satisfy the constraint, but the tokens of the vocabulary cannot spell any of them."""
+    """Texts satisfy the constraint, but none of them is a concatenation of tokens of the vocabulary, as some bytes are missing from it."""
 
 
 class BudgetExceeded(FSMError, RuntimeError):
@@ -102,7 +103,7 @@ class BudgetExceeded(FSMError, RuntimeError):
 
 
 class TokenNotAllowed(FSMError, ValueError):
-    """A token id was fed that the state does not allow."""
+    """The token FSM was advanced by a token id that the state does not allow."""
 
 
 class UnknownState(FSMError, ValueError):

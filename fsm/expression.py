@@ -1,8 +1,8 @@
-"""`Expression`: a regular or context-free language of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
+"""`Expression`: a regular or context-free language of texts as an immutable value, with `|`, `+`, `&`, `~` and `repeat`.
 
-An expression wraps a term (`node.py`) and keeps a name for messages and a report of how each part of its source is enforced. Two
-expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is the complement among texts, so that a finished value,
-decoded as `str`, belongs to its expression.
+It wraps an interned term (`node.py`: a regular expression extended by rules and checks), with a name for messages and a report of how each
+keyword of its schema is enforced (`Report`). Equality is that of terms, after simplification, and not that of languages. A text is valid
+UTF-8, and `~e` the complement among texts; `&` and `~` need regular operands without checks, or raise `ExpressionError`.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ class Report(tuple[ReportLine, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A set of texts, spelled in UTF-8; immutable, hashable, equal when interned the same.
+    """A language of texts in UTF-8; immutable, hashable, equal when its term is the same object.
 
     Attributes:
-        node: the term; internal, may change tomorrow.
-        name: a name for people, or nothing.
+        node: the term; internal, may change in any version.
+        name: a name for messages, or empty.
         report: one line per keyword of the schema that it came from; empty for other sources.
         source: how it was written, shortened where that is long; empty where only the term is known.
-        parts: how it was put together; None where no part has a name. Internal.
-        origin: what tells where in its source a text does not fit; None: only its name does. Internal.
-        made_by: the call that made it, by which it is pickled; None: by another. Internal.
+        parts: the tree of its named parts, for captures; None where no part has a name. Internal.
+        origin: names the part of its source that rejects a text; None: only its name is known. Internal.
+        made_by: the call that made it, by which it is pickled; None: not recorded. Internal.
     """
 
     node: Node
@@ -184,7 +184,7 @@ class Expression:
 
     @remembered
     def named(self, name: str) -> Expression:
-        """The same language with a name: what of a text belongs to it, `captures` tells, in whatever it becomes a part of.
+        """The same language with a name, by which `captures` finds its part of a text in any expression that contains it.
 
         Raises:
             ExpressionError: names are nested more than 100 deep.
@@ -248,13 +248,13 @@ class Expression:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """What is checked, each once, for people."""
+        """Descriptions of the checks, each once."""
         return tuple(dict.fromkeys(str(check) for check in checks_of(self.node)))
 
     def to_interegular(self, *, max_states: int = 10_000, max_symbols: int = 200_000) -> Any:
         """Return the same texts as an automaton of the library `interegular`, an `interegular.FSM`.
 
-        Of the sets of characters that it tells apart the largest is `anything_else`. Characters that have no UTF-8 (surrogates) are read
+        The largest of its classes of characters is `anything_else`. Characters that have no UTF-8 (surrogates) are read
         as that, too, though no text of the expression has one.
 
         Args:
@@ -348,7 +348,7 @@ def lift(term: Expression | str) -> Expression:
     """Read text as the expression that accepts exactly that text; an expression stays as it is.
 
     Raises:
-        ExpressionError: the text holds a lone surrogate.
+        ExpressionError: the text contains a lone surrogate.
         TypeError: it is neither text nor an expression.
     """
     if isinstance(term, Expression):
@@ -363,6 +363,6 @@ def literal(term: str) -> Expression:
     """Return the expression that accepts exactly a text.
 
     Raises:
-        ExpressionError: the text holds a lone surrogate.
+        ExpressionError: the text contains a lone surrogate.
     """
     return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))

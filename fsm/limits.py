@@ -1,4 +1,8 @@
-"""`Limits`: every bound of compiling a schema or a grammar, by name, with its default."""
+"""`Limits`: the bounds of compiling a schema or a grammar (sizes, depths, counts, work), as a dataclass with defaults.
+
+Most raise `BudgetExceeded` when they are passed. `max_nesting` bounds the language instead, and beyond `max_work` a schema is first
+compiled again with more left to checks. Bounds of masks and states are arguments of `TokenFSM`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from fsm.errors import BudgetExceeded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of compiling; going over one raises `BudgetExceeded` with its name.
+    """Bounds of compiling; most raise `BudgetExceeded` with their name when they are passed.
 
     Attributes:
         max_schema_characters: length of a schema that is given as text.
@@ -18,9 +22,9 @@ class Limits:
         max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
         max_nesting: how many arrays and objects of a text may be open at once in values of any type and in those that may hold their own
-            kind; what the schema itself nests deeper counts as it stands. It is not an error: deeper texts do not belong to the language.
+            kind; other nesting in the schema is not bounded by it. It is not an error: deeper texts do not belong to the language.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
-        max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
+        max_alternatives: combinations of the `anyOf` and `enum` keywords that apply to one value.
         max_properties: properties of one object.
         max_key_kinds: languages into which `patternProperties` and the like divide the keys of one object.
         max_enum_values: values of one `enum`.

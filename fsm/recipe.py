@@ -1,4 +1,8 @@
-"""Recipes: pickling of expressions as the calls that made them, so that the terms are built anew where they are loaded."""
+"""`recipe`, `follow`: pickle an expression as the calls of public functions that made it, which are repeated where it is loaded.
+
+Terms are interned per process and so are not pickled. `remembered` is the decorator that records a call; the calls of all parts are a DAG,
+flattened in topological order. A part that was made in another way raises `TypeError`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Result(int):
-    """The number of the call whose result is an argument."""
+    """A reference to the result of an earlier call, by its number, in the arguments of a later one."""
 
 
 def remembered(maker: Callable[P, E]) -> Callable[P, E]:
@@ -56,7 +60,7 @@ def recipe(expression: Any) -> list[Call]:
     """Return the calls that make an expression, in order; arguments that are expressions are the `Result` of an earlier call.
 
     Raises:
-        TypeError: a part of it was made in another way, of which nothing is known.
+        TypeError: a part of it was not made by a recorded call.
 
     Cost: linear in the number of different parts.
     """

@@ -1,8 +1,8 @@
-r"""Predefined languages: `fsm.types.date`, `fsm.types.email + "\n"`.
+r"""Predefined languages, such as `fsm.types.date` and `fsm.types.email`, as expressions that are built when they are first used.
 
-Each name is an `Expression` that is built when it is first used. A value has one spelling wherever a standard leaves a choice that
-nobody needs (`integer` never writes `-0` or `007`), and letters and digits are those of ASCII. All can be combined as every expression
-can; `json_value` is recursive, so `&` and `~` refuse it.
+Most are regular expressions; `iban` and `credit_card` verify check digits. Where a standard allows several spellings of a value, mostly one
+is in the language (`integer` has no `-0` or `007`), and letters and digits are those of ASCII. All can be combined like other expressions,
+but `json_value` is recursive, so `&` and `~` refuse it.
 """
 
 from __future__ import annotations

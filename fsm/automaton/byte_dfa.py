@@ -1,4 +1,4 @@
-"""`ByteDFA`: a deterministic automaton over bytes, as algorithms on one see it; `Automaton` is built of terms and is one."""
+"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance); `Automaton` (`lazy_dfa.py`) satisfies it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 FEW_BYTES = 24
-"""A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
+"""The most next bytes of a state, or bytes of a class, that is called narrow: best walked byte by byte. One with more is wide."""
 
 
 class ByteDFA(Protocol):
-    """States by number, and where each byte leads."""
+    """A DFA over bytes with numbered states."""
 
     initial_state: int
 

@@ -1,4 +1,8 @@
-"""Captures: the spans of a text that belong to the named parts of an expression."""
+"""`Captures`: the spans of the named parts of an expression in a text that it accepts, like the groups of `re.fullmatch`.
+
+By dynamic programming: for each part and start position, the set of positions where it may end, from a DFA simulation of the parts without
+names, checks included. Of several divisions the one with the longest parts from left to right, and the first alternative, is taken.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,15 @@ MAX_NESTING = 100
 
 @dataclass(frozen=True, eq=False)
 class CapturedPart:
-    """How an expression with named parts was put together.
+    """A tree of how an expression with named parts was composed.
 
     Attributes:
-        kind: a `leaf` has a term and no names inside, a `named` part one member, the others say how members go together.
+        kind: a `leaf` has a term and no names inside, a `named` part one member; the others are the operations on their members.
         members: the parts inside.
         node: the term of a leaf.
         name: the name of a `named` part.
-        lo: fewest rounds of a `repeat`.
-        hi: most rounds of a `repeat`; None: no bound.
+        lo: the fewest iterations of a `repeat`.
+        hi: the most iterations of a `repeat`; None: no bound.
 
     Raises:
         ExpressionError: parts are nested more than 100 deep.
@@ -64,13 +68,13 @@ def together(kind: Literal["sequence", "either", "both"], left: CapturedPart, ri
 
 
 class Captures:
-    """Finds the named parts of texts.
+    """Finds the named parts in texts.
 
     Args:
-        part: how the expression was put together.
+        part: how the expression was composed.
 
-    Where a text can be divided in several ways, a part takes as much as it can, from left to right, and of alternatives the
-    first. Several threads may share one object. Cost: one pass of the text per part without names and place where it may begin.
+    Where a text can be divided in several ways, each part, from left to right, is as long as possible, and of alternatives the first is
+    taken. Several threads may share one object. Cost: one pass of the text per part without names and position where it may begin.
     """
 
     def __init__(self, part: CapturedPart) -> None:
@@ -96,7 +100,7 @@ class Captures:
 
 
 class _Division:
-    """One text, and where parts that begin at a place may end."""
+    """One text, with a memo of the positions where a part that begins at a given position may end."""
 
     def __init__(self, text: bytes, automata: dict[Node, Automaton]) -> None:
         self._text = text

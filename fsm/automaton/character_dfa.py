@@ -1,7 +1,8 @@
-"""`CharacterDFA`: a DFA whose transitions are sets of characters, made from a term or turned into one.
+"""`CharacterDFA`: a DFA whose transitions are labelled with sets of characters, made from a byte DFA, or turned into a term.
 
-Terms are over the bytes of UTF-8, while most other libraries have automata over characters; this is the form in between. It has a
-state for each state of the byte automaton that lies between two characters. Bytes that are not UTF-8 are left out.
+It converts between terms, which are over the bytes of UTF-8, and the automata over characters of other libraries. Its states are those
+states of the byte DFA that lie between two characters, found breadth first; more than `max_states` raise `BudgetExceeded`. Only valid
+UTF-8 is read, so surrogates are excluded.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class CharacterDFA(nodes.Content, nodes.Machine):
         accepting: the states in which a text may end.
 
     Attributes:
-        transitions: the arcs, without those to states from which no text can end.
+        transitions: the arcs, without those to states from which no accepting state can be reached.
         accepting: the states in which a text may end.
     """
 
@@ -104,7 +105,7 @@ def character_dfa(automaton: ByteDFA, max_states: int) -> CharacterDFA:
 
 
 class CharacterSteps:
-    """The steps of a byte automaton over whole characters."""
+    """The transitions of a byte DFA by whole characters, computed for each state when it is needed."""
 
     def __init__(self, automaton: ByteDFA) -> None:
         self._automaton = automaton

@@ -1,8 +1,8 @@
-"""`Checker`: a nondeterministic reader of languages with checks; it finds each checked value in a text and runs its check at the end.
+"""`Checker`: reads languages with checks, by simulating a nondeterministic pushdown automaton, and runs each check where its value ends.
 
-The automaton of such a language accepts a text whether or not its checks hold. The checker follows all ways to parse the text so far
-(its *readings*, as in an NFA simulation): each is a stack of terms that are still to come, with a mark where a checked value began. A
-reading is dropped when a check fails; the text is accepted while at least one reading is left.
+The DFA of such a language ignores checks. The checker follows all ways to parse the text so far (its *readings*): each is a stack of terms
+that are still to come, with a mark where a checked value began. A reading is dropped when its check fails, some before the value ends
+(`telling_bytes`); the text is accepted while a reading is left. More than `max_readings` at once raise `BudgetExceeded`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Check, Kind, Node
 
 _MAX_MEMO = 1 << 16
-"""So many steps of terms are remembered before all are forgotten."""
+"""The most derivatives that are cached; then the cache is cleared."""
 _STRUCTURE = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT, Kind.RULE, Kind.CHECK})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """Under a checked term: the check, and where its text began."""
+    """An entry of a stack below a checked term: the check, and the index where its value began."""
 
     check: Check
     start: int
 
 
 class _Stack:
-    """What is still to come: the top, and the rest below it; None: nothing."""
+    """A linked list of what is still to come: the top, and the stack below it; None is the empty stack."""
 
     __slots__ = ("below", "top")
 
@@ -44,7 +44,7 @@ class CheckFailure:
     Attributes:
         start: the index of its first byte.
         stop: the index after its last byte.
-        check: the check; `str` says what it asks.
+        check: the check; `str` describes its condition.
     """
 
     start: int
@@ -54,7 +54,7 @@ class CheckFailure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedReading:
-    """The ways to read a text so far; a value that never changes.
+    """The ways to read a text so far, as an immutable value.
 
     Attributes:
         data: the text.
@@ -84,11 +84,11 @@ class CheckedReading:
 
 
 class Checker:
-    """Reads texts of one term.
+    """Reads texts of one term with checks.
 
     Args:
         root: the language.
-        max_readings: most ways to read a text at once.
+        max_readings: the most ways to read a text at once.
 
     Several threads may use one checker. Cost: some 3 us per byte of an object of six members whose keys must be distinct, that
     check included; more for each further way to read a text.
@@ -256,7 +256,7 @@ class Checker:
 
 
 def checks_of(root: Node) -> Iterator[Check]:
-    """The checks inside a term, of rules that differ only in their depth those of one. Cost: one visit of each part."""
+    """The checks inside a term; of rules that differ only in their nesting depth, those of one. Cost: one visit of each part."""
     seen, stack = {root}, [root]
     families = set[Hashable]()
     while stack:

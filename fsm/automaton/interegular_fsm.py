@@ -1,6 +1,7 @@
-"""Conversion from and to automata of the library `interegular`: `read_fsm` and `make_fsm`. No other module imports it.
+"""`read_fsm`, `make_fsm`: convert automata of `interegular` to a `CharacterDFA`, and back; no other module imports that library.
 
-Its automata are DFAs over characters, in which all characters that no transition names are one symbol, `anything_else`.
+Its automata are DFAs over characters, in which all characters that no transition names are one symbol, `anything_else`. `make_fsm` lists
+the characters of every other minterm (all but the largest) one by one, at most `max_symbols`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _is_character(symbol: object) -> bool:
 
 
 def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
-    """Return the automaton as one of interegular; of the sets of characters that it tells apart the largest is `anything_else`.
+    """Return the automaton as one of interegular; the largest of its classes of characters is `anything_else`.
 
     Raises:
         BudgetExceeded: the other sets have more than `max_symbols` characters, each of which is a symbol of its own.
@@ -103,7 +104,7 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
 
 
 def _kinds(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
-    """The characters by the sets that hold them, which are the bits of the key."""
+    """The minterms of some sets of characters: the key has a bit for each set that contains them."""
     toggles: dict[int, int] = {0: 0, MAX_CODE_POINT + 1: 0}
     for number, ranges in enumerate(sets):
         for first, last in ranges:

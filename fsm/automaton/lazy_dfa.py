@@ -1,9 +1,9 @@
-"""The lazy DFA of a term (`Automaton`): a state is a Brzozowski derivative of the term, numbered when it is first reached.
+"""`Automaton`: the lazy DFA of a term over bytes; a state is a Brzozowski derivative of the term, numbered when it is first reached.
 
-States are small ints; nothing is determinised ahead of its use. A state can be read in several forms, each made when first asked for:
-`moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks) and `next_state` (bytes one after the other).
-For longer strides there is also what the term begins with: a text, a list of words, optional fields or a loop (`start`), a few
-alternative texts (`split`), other alternatives (`ways`), or a prefix that may end at many places (`prefix`).
+States are small ints, at most `max_states`; nothing is determinised ahead of its use. A state has its transitions in three forms, each made
+on demand: `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks), and `next_state` (simulation over a
+string of bytes, which reads literals, words and byte loops in one step). Walks of the token trie also use the leading subexpression of a
+state: a literal, words, optional fields or a loop (`start`), alternatives (`split`, `ways`), or a prefix of variable length (`prefix`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
 from fsm.terms.optional_fields import read_fields
 
 DEAD = 0
-"""The state from which nothing can be accepted; it stands in rows only."""
+"""The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
 
 Start = tuple[Node, int]
 """A term of the kind LITERAL, WORDS, FIELDS or REPEAT, and the state after it."""
 
 MAX_WAYS = 4
-"""With more alternatives they are united instead of being followed one by one."""
+"""The most alternatives that are followed one by one; more are derived together, as one term."""
 
 _START_KINDS = frozenset({Kind.LITERAL, Kind.WORDS, Kind.FIELDS, Kind.REPEAT})
 
@@ -92,13 +92,13 @@ def opened(node: Node) -> list[Node]:
 
 
 class Automaton:
-    """States of one term.
+    """The lazy DFA of one term, over bytes.
 
     Args:
         root: the language.
-        max_states: most states that may be made; `BudgetExceeded` beyond it.
-        max_row_bytes: most memory for rows and moves together; at the limit they are dropped and made again when needed. What is kept
-            beside them, some hundred bytes for a state, has no bound but `max_states`.
+        max_states: the most states that may be made; `BudgetExceeded` beyond it.
+        max_row_bytes: the most memory for rows, and the most for moves; at the limit they are dropped and made again when needed. Other
+            data, some hundred bytes for a state, has no bound but `max_states`.
 
     A state stays valid for the life of the automaton. Several threads may use one automaton.
     """
@@ -263,7 +263,7 @@ class Automaton:
         return node.is_plain or self.derivatives.is_inhabited(node)
 
     def rows(self) -> Rows:
-        """The table of next states; a new one where the last is full, so hold on to it for one walk."""
+        """The table of next states; a new one where the last is full, so use one object for a whole walk."""
         rows = self._rows
         if rows is None or rows.is_full:
             rows = self._rows = Rows(self.arcs, self.max_row_bytes)

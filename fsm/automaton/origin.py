@@ -1,7 +1,8 @@
-"""Origins: what an expression was made from, to say which keyword, pattern or rule does not allow a text.
+"""`Origin`: what an expression was made from, to name the keyword, pattern or grammar rule that rejects a text (for error messages).
 
-Terms do not record it, so that equal ones are one object; it is found by reading the text again along the source. What it leaves out:
-terminals of a grammar, which are parts of its rules, and the parts of `&` and `~`, which are named as a whole.
+Terms do not record their source, as equal ones are one object; so the rejected text is read again: by DFA simulation along the parts of a
+concatenation or a union, and along all open rules of a grammar, as a nondeterministic pushdown automaton. Above 300 ways to read it, the
+language is named as a whole; so are `&` and `~`. Terminals of a grammar are not named, and at most 8 rules.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_DEPTH = 30
 
 
 class Origin(Protocol):
-    """Where a language came from."""
+    """The source of a language, as something that can name the part that rejects a text."""
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
         """What forbids `text`, whose last byte does not fit; where `is_whole`, the end after it does not fit."""
@@ -31,7 +32,7 @@ class Origin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A language that is known as a whole, by its name or by how it was written."""
+    """A language that is named as a whole, by its name or its source."""
 
     label: str
 
@@ -42,7 +43,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A language whose rules have names: those that stand open where a text does not fit, the innermost of each way to read it.
+    """A language with named rules: names those that are open at the byte that does not fit, the innermost of each way to read the text.
 
     Cost: some 10 us per byte and way to read the text; with more than 300 ways the language is named as a whole.
     """
@@ -66,7 +67,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A term that comes next, the rule that it stands in, and what comes after it."""
+    """A stack: a term that comes next, the innermost rule that contains it, and what comes after it."""
 
     node: Node
     rule: str
@@ -109,7 +110,7 @@ Step = tuple[Node, Origin]
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Languages one after the other, or one of several.
+    """A concatenation or a union of languages.
 
     Attributes:
         kind: `sequence` or `either`.

@@ -1,4 +1,7 @@
-"""`shortest_text`: a shortest text of a language, by breadth-first search of its automaton; for examples."""
+"""`shortest_text`: a shortest text of a language, by breadth-first search of its lazy DFA; for examples in messages.
+
+Checks are ignored. None where no accepting state is among the first `max_states` states.
+"""
 
 from __future__ import annotations
 

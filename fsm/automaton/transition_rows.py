@@ -1,4 +1,8 @@
-"""Rows: the transition table of a DFA as one numpy array, filled on demand, so that one look-up advances many states by a byte each."""
+"""`Rows`: the transition table of a DFA as one numpy array, filled on demand, so that one gather advances many states by a byte each.
+
+Each state has a row of 256 next states, filled when the state is first read (lazy determinisation). There is no eviction: a walk whose
+table is full continues with a new one. `bytes_of` lists the bytes of a 256-bit mask.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ def bytes_of(mask: int) -> NDArray[np.int32]:
 
 
 class Rows:
-    """Rows of 256 next states, filled when first needed (lazy determinisation).
+    """A transition table with a row of 256 next states per state, filled when first needed (lazy determinisation).
 
     An entry whose target has no row yet holds the state itself with a mark bit; `step` replaces it when a walk first reads it.
 
@@ -62,7 +66,7 @@ class Rows:
         return codes
 
     def states(self, codes: Codes) -> NDArray[np.int32]:
-        """The states that codes of this object stand for."""
+        """The states of some codes of this object."""
         states: NDArray[np.int32] = self._states[codes >> 8]
         return states
 

@@ -1,4 +1,4 @@
-"""`StateGraph`: the states and labelled edges of an automaton as data, and as DOT text for Graphviz."""
+"""`StateGraph`: the states and labelled edges of an automaton to be drawn, as adjacency lists, and as DOT source for Graphviz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""State graphs as SVG: a layered drawing, with states in columns by their longest distance from the initial one."""
+"""`picture`: a state graph as SVG, by a layered drawing: columns by longest path from the initial state, back edges left out.
+
+Back edges run below all states, each at a level of its own; long labels are cut.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ def picture(graph: StateGraph) -> str:
 
 
 class _Layout:
-    """Where everything stands.
+    """The coordinates of states, arrows and labels.
 
-    A column is the longest way to a state, arrows that lead back left out, so that all others lead to later columns; they pass through
-    each column between in a line of its own. Arrows that lead back run below all states, each in a lane of its own.
+    The column of a state is the length of the longest path to it without back edges, so that all other arrows lead to later columns; they
+    cross each column between at a height of their own. Back edges run below all states, each at a level of its own.
     """
 
     def __init__(self, graph: StateGraph) -> None:

@@ -1,8 +1,8 @@
-"""`StateGraph`: the states and labelled edges of an automaton, simplified for drawing, as data and as DOT text for Graphviz.
+"""`expression_graph`: the DFA over characters of an expression, minimised (Moore's partition refinement) and simplified for drawing.
 
-The graph of an expression is its DFA over characters, minimised by partition refinement (Moore) and then shortened for the eye: a chain
-of states with one edge each becomes one edge, an optional space joins the edge before it, a loop over the characters of a JSON string is
-one edge, and a count above `MAX_COUNT` is drawn as a loop. So the graph is for reading and not for matching.
+A chain of states with one edge each becomes one edge, an optional space is joined to the edge before it, a character of a JSON string is
+one edge, and a count above `MAX_COUNT` is drawn as a loop; so the graph is for reading and not for matching. States are explored breadth
+first, up to 8 for each that may be drawn. `explored`, which makes the graph of any automaton, and the labels are also here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Expressions out of automata of the library `interegular`: `from_interegular`. `Expression.to_interegular` is the way back."""
+"""`from_interegular`: the language of a DFA of the library `interegular` as an expression; `Expression.to_interegular` is the inverse.
+
+Texts with a surrogate are left out, as they have no UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def from_interegular(fsm: Any) -> Expression:
     Raises:
         ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
 
-    Cost: linear in its symbols and its arcs; what is left after each byte is made when a text comes there.
+    Cost: linear in its symbols and its arcs; the derivatives of a state are made when it is reached.
     """
     dfa = read_fsm(fsm)
     return Expression(dfa.language(), source=f"from_interegular(<FSM of {len(dfa.transitions)} states>)")

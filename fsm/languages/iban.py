@@ -1,4 +1,7 @@
-"""International bank account numbers: the length of each country, and the check digits.
+"""`iban`: international bank account numbers, with the length of each country, as a lazy automaton that computes modulo 97.
+
+The country fixes the length, the check digits the remainder that the characters after them must have; only remainders that can still
+become that one are followed, so every state leads to a valid number.
 
 After the first four characters (country and check digits) are moved to the end and every letter is written as a number
 (A = 10 to Z = 35), an account number is 1 modulo 97. The rest of each country's own structure (where it has letters,

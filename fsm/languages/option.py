@@ -1,4 +1,7 @@
-"""`choice`: the language of a list of given texts. (The module is not called `choice`: the public function has that name.)"""
+"""`choice`: the finite language of some given texts, as one term with their sorted list, whose derivatives are ranges of it.
+
+(The module is not called `choice`, as the public function has that name.)
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def choice(options: Sequence[str]) -> Expression:
     """One of `options`, exactly.
 
     Raises:
-        ExpressionError: `options` is not a list, is empty, or holds something that is not text or has a lone surrogate.
+        ExpressionError: `options` is not a list, is empty, or contains something that is not text or has a lone surrogate.
 
     Cost: one sort; 50,000 options are fine.
     """

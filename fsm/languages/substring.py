@@ -1,8 +1,8 @@
-"""`substring`: the language of all substrings of a text, as its suffix automaton over characters.
+"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters.
 
-At most two states and three transitions per character, built in one pass. The UTF-8 bytes of a character are made when
-the arcs of a state are asked for, so no substring begins or ends inside one. Source: Blumer et al. 1985, "The smallest
-automaton recognizing the subwords of a text".
+The automaton has at most two states and three transitions per character, and is built in one pass; arcs over the bytes of UTF-8 are made
+when a state is reached, so no substring begins or ends inside a character. With an end mark of several characters it is intersected with
+`until`. Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Substrings(nodes.Content, nodes.Machine):
     """Reads the substrings of some texts, the empty one included; every state leads to one of them.
 
     Attributes:
-        texts: what the substrings are taken from; none goes on from one text into the next.
+        texts: the texts with these substrings; no substring spans two of them.
     """
 
     __slots__ = ("_length", "_link", "_next", "texts")
@@ -47,7 +47,7 @@ class Substrings(nodes.Content, nodes.Machine):
         return not state[1]
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
-        """One arc per byte with which a next character goes on."""
+        """One arc per next byte of the characters that may follow."""
         at, begun = state
         after: dict[int, State] = {}
         for character, target in self._next[at].items():
@@ -98,7 +98,7 @@ def substring(text: str, *, end: str = "") -> Expression:
     mark ends it.
 
     Raises:
-        ExpressionError: `text` or `end` is not text, or holds a lone surrogate.
+        ExpressionError: `text` or `end` is not text, or contains a lone surrogate.
 
     Cost: one pass over `text`, 3 us per character; an arc per next character when a state is reached.
     """

@@ -1,4 +1,8 @@
-"""`until`: any text up to and including the first occurrence of a mark."""
+"""`until`: any text up to and including the first occurrence of a mark, as an intersection with a complement.
+
+The term is that of the texts that end in the mark, without those that continue after an occurrence; its lazy DFA has one state per byte of
+the mark, like that of Knuth, Morris and Pratt.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ def until(mark: str) -> Expression:
     """Any text whose first and only occurrence of `mark` is its end, such as the thoughts of a model before `</think>`.
 
     Raises:
-        ExpressionError: `mark` is empty, not text, or holds a lone surrogate.
+        ExpressionError: `mark` is empty, not text, or contains a lone surrogate.
 
     Cost: one state per byte of the mark.
     """

@@ -1,7 +1,7 @@
-"""LALR analysis of a grammar by Lark: whether it has no conflict (`is_lalr`), and what each state accepts (`accepted_terminals`).
+"""`is_lalr`, `accepted_terminals`: whether Lark's LALR(1) analysis of a grammar finds no conflict, and which terminals each state accepts.
 
-The size of Lark's analysis is estimated first, since the item sets of a grammar can double with every rule. Of terminals that stand in
-the same places, such as many keywords, only a few are analysed.
+The LR(0) item sets are counted first, as they can grow exponentially; beyond `MAX_PLACES` items the grammar counts as not LALR. For
+conflicts, only `MAX_TWINS` of several terminals that occur in the same positions, such as many keywords, are analysed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lark.parsers.lalr_analysis import LALR_Analyzer
 MAX_PLACES = 50_000  # places in all states of the parser, and steps from them, together
 
 MAX_TWINS = 3
-"""A conflict is between two productions, at one terminal that may come next: three that stand in the same places are enough."""
+"""A conflict is between two productions, at one lookahead terminal: three that occur in the same positions are enough."""
 
 _Place = tuple[int, int]
 """A production, and how many of its symbols were read."""
@@ -31,7 +31,7 @@ def is_lalr(rules: Sequence[Rule], start: str) -> bool:
 
 
 def accepted_terminals(rules: Sequence[Rule], start: str) -> set[frozenset[str]] | None:
-    """The names of the terminals that the parser accepts, for each of its states; None where `is_lalr` would say no.
+    """The names of the terminals that the parser accepts, for each of its states; None where `is_lalr` would be False.
 
     Cost: 10 us per place, at most `MAX_PLACES`, now with all terminals.
     """
@@ -55,7 +55,7 @@ def _analyzed(rules: Sequence[Rule], start: str) -> LALR_Analyzer | None:
 
 
 def _with_few_twins(rules: Sequence[Rule]) -> list[Rule]:
-    """The rules without all but a few of the terminals that stand in the same places, each alone in a production."""
+    """The rules with only a few of the terminals that occur in the same positions."""
     places: dict[str, list[tuple[object, ...]]] = {}
     for rule in rules:
         names = [symbol.name for symbol in rule.expansion]

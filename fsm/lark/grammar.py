@@ -5,14 +5,14 @@ recursive rule of a term, left recursion becomes repetition, and each terminal i
 
 - a terminal is a leftmost-first match, as `re.match` finds it, by maximal munch: `a b` of two names needs a space between them;
 - where both a keyword (`"if"`) and a name may come, the keyword is not a name, and a longer name is not a keyword. Where only one of them
-  may come, it is read as that one. Which terminals may come is told by the terminal before: all that follow it anywhere in the grammar;
-- where Lark's LALR parser takes the grammar without conflicts, the order of its lexer holds for all terminals, priorities included;
-- what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since a model that may write blanks for ever does; with
-  `ignored="any"` any number of them, also before the first terminal.
+  may come, it is read as that one. Which terminals may come is decided by the terminal before: all that follow it in the grammar;
+- where Lark's LALR parser takes the grammar without conflicts, the order of its lexer applies to all terminals, priorities included;
+- ignored terminals (`%ignore`) are allowed after a terminal: one text of at most 32 bytes, since a model that may write unlimited white
+  space sometimes does; with `ignored="any"` any number of them, also before the first terminal.
 
 A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
 `lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what follows could extend a terminal, and
-only more than a few bytes would tell that it does not. `lexer="dynamic"` is for the first parser only: then names may be keywords.
+only more than a few bytes would show that it does not. `lexer="dynamic"` is for the first parser only: then names may be keywords.
 Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, regular expressions
 that `fsm.regex` refuses, and those that look at the text around the terminal, except for `(?!...)` and `\b` at its end.
 """
@@ -61,7 +61,7 @@ def grammar(
     Args:
         text: a grammar in the language of Lark.
         start: the rule that a whole text is.
-        ignored: how much of what `%ignore` names may stand in one place; see the top of this module.
+        ignored: how many ignored texts (`%ignore`) are allowed between two terminals; see the top of this module.
         lexer: whether `lark.Lark(text, parser="lalr")` reads what is written, too; see the top of this module.
         strict: refuse a grammar in which two regular expressions of one priority match one text where both may come, as Lark's
             strict mode does. Where the LALR parser of Lark takes the grammar, its states tell what may come; else all that follows the
@@ -166,7 +166,7 @@ class _Symbol(NamedTuple):
 
 
 class _Facts:
-    """What the productions of a grammar say about its symbols: what is empty, and which terminals begin, end and follow."""
+    """Facts about the symbols of a grammar (NULLABLE, FIRST, LAST and FOLLOW sets), from its productions."""
 
     def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]]) -> None:
         self.nullable: set[str] = set()

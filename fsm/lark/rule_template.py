@@ -1,4 +1,8 @@
-"""Templates of Lark grammars: the number of distinct instances, estimated before Lark expands each to a rule of its own."""
+"""`check_templates`: bounds the distinct instances of the templates of a Lark grammar, before Lark expands each to a rule of its own.
+
+Instances are counted breadth first, by hash-consing template and arguments; more than `max_templates`, so also infinitely many, raise
+`BudgetExceeded`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ _Use = tuple[str, tuple[_Argument, ...]]
 
 
 def check_templates(text: str, limits: Limits) -> None:
-    """Refuse a grammar whose templates are used with too many arguments, endlessly many among them, as in `a{t}: t | a{b{t}}`.
+    """Refuse a grammar whose templates have too many instances, also infinitely many, as in `a{t}: t | a{b{t}}`.
 
     Args:
         text: the grammar.

@@ -1,4 +1,4 @@
-r"""`Terminals`: the terminals of a grammar as the lexers of Lark read them, by leftmost-first match and maximal munch.
+r"""`Terminals`: the terms of a grammar's terminals, restricted to what the lexers of Lark read as that terminal in its context.
 
 Lark reads a grammar in two ways, and a text that is written here is read as the same terminals by both:
 
@@ -7,9 +7,9 @@ Lark reads a grammar in two ways, and a text that is written here is read as the
   and of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A match of a regular
   expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword may come.
 
-So the texts of a terminal are those that `re.match` takes whole, as long as they can be extended, without those that the contextual
-lexer reads otherwise at that position; and a terminal does not end where the next byte could make another terminal of it. This leaves
-out a few texts more than needed, and lets no wrong one in (`terminal_end.py` tells where a text ends).
+So the texts of a terminal are its leftmost-first matches, by maximal munch, without those that the contextual lexer reads as another
+terminal at that position (an intersection with complements); and a terminal does not end where the following bytes could extend it
+(`terminal_end.py`). This leaves out a few texts more than needed, and allows no wrong one.
 A pattern that ends in `(?!...)`, or after a word character in `\b`, must not be followed by what that excludes. Refused: patterns that
 look beyond their own text in another way.
 """
@@ -38,9 +38,9 @@ from fsm.terms.state_elimination import as_loops
 
 Ignored = Literal["one", "any"]
 Lexing = Literal["none", "keywords", "all"]
-"""How far the contextual lexer is followed: not at all, keywords before names, or the order of all terminals."""
+"""How much of the contextual lexer is imitated: nothing, keywords before names, or the order of all terminals."""
 Context = frozenset[str]
-"""The names of the terminals that may come at a place, those that are ignored left out."""
+"""The names of the terminals that are allowed at a position, without those that are ignored."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 # Where no part is of these kinds, a term is made of loops.
@@ -52,7 +52,7 @@ MAX_COMMON = (
 
 
 class _Terminal:
-    """One terminal: its texts, and its place in the order of the lexer."""
+    """One terminal: its texts, and its rank in the order of the lexer."""
 
     def __init__(self, definition: TerminalDef) -> None:
         pattern = definition.pattern
@@ -151,7 +151,7 @@ class _Terminal:
         return self.automaton.accepts(other.text) and self.taking.accepts(other.text)
 
     def meets(self, other: _Terminal) -> bool:
-        """True when a text of one of both may begin a text of the other, or go on into it."""
+        """True when a text of one of both may be a prefix of a text of the other."""
         if self.is_plain and other.is_plain:
             assert self.text is not None
             assert other.text is not None
@@ -166,7 +166,7 @@ class _Terminal:
 
 
 class Collision(NamedTuple):
-    """Two terminals of equal priority, by name, and one of the shortest texts that both match: the grammar does not say which it is."""
+    """Two terminals of equal priority, by name, and one of the shortest texts that both match: the grammar is ambiguous there."""
 
     first: str
     second: str
@@ -174,7 +174,7 @@ class Collision(NamedTuple):
 
 
 class Terminals:
-    """The terms of terminals, each by the terminals that may come in its place."""
+    """The terms of terminals, each for a context: the set of terminals that are allowed at the same position."""
 
     def __init__(
         self, definitions: Iterable[TerminalDef], ignored: Iterable[str], mode: Ignored, lexing: Lexing
@@ -225,7 +225,7 @@ class Terminals:
         return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
 
     def gap(self, context: Context) -> Node:
-        """What is ignored before a place where the terminals of `context` may come."""
+        """The ignored texts before a position where the terminals of `context` are allowed."""
         known = self._gaps.get(context)
         if known is None:
             texts = [self._read(name, context) for name in sorted(self._ignored)]
@@ -248,7 +248,7 @@ class Terminals:
 
         Raises:
             GrammarError: a terminal has no pattern, or one that is not supported.
-            BudgetExceeded: the product automaton of two of them is too large to tell.
+            BudgetExceeded: the product automaton of two of them is too large to decide it.
 
         Cost: one search of two automata per pair that may begin alike.
         """
@@ -265,7 +265,7 @@ class Terminals:
         return None
 
     def written(self, name: str) -> str:
-        """The regular expression of a terminal, for people."""
+        """The regular expression of a terminal, for messages."""
         return f"/{shorten(self._terminal(name).pattern)}/"
 
     def _first_bytes(self, names: Context) -> int:

@@ -1,9 +1,9 @@
-"""`TerminalEnd`: maximal munch for a terminal, as a condition on what may follow each of its texts.
+"""`TerminalEnd`: maximal munch (longest match) for a terminal, as a negative condition on what may follow each of its texts.
 
-A lexer takes the longest match. So a text of the terminal may end only where what follows does not extend it, to a longer text of the
-same terminal or to one of a rival that the lexer would take instead. The extensions are followed in the product automaton of both for
-up to `MAX_BYTES` bytes: a number `1` may end before `..`, since only a digit after the dot makes a longer number. Longer or unbounded
-extensions are approximated by their first bytes, which leaves out a few texts and lets no wrong one in.
+A text of the terminal may end only where what follows does not extend it, to a longer text of the same terminal or of a rival that the
+lexer prefers. Extensions of up to `MAX_BYTES` bytes are enumerated in the product automaton of both: the number `1` may end before `..`,
+since only a digit after the dot makes a longer number. Longer ones are approximated by their first bytes, which excludes a few texts and
+allows no wrong one; above `MAX_PLACES` product states the condition is evaluated while the text is read (a term of kind MUNCH).
 """
 
 from __future__ import annotations

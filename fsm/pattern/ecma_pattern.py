@@ -1,4 +1,6 @@
-r"""Parser for regular expressions in the dialect of JSON Schema's `pattern`: ECMA-262 with the `u` flag, searched anywhere in the text.
+r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262 with the `u` flag, searched anywhere in the text) as terms.
+
+A parser of our own with an explicit stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles.
 
 Constructs that the `u` flag forbids are read as without it (annex B): a backslash before any sign (`\_`, `\i`, `\p` without braces), a
 lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are

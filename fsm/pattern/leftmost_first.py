@@ -1,10 +1,10 @@
-"""`preferred`: the texts that `re.match` takes whole, that is, leftmost-first (Perl) match priority as a term.
+"""`preferred`: the texts that `re.match` matches in full by leftmost-first (Perl) priority, as a term; a state is one of Pike's matcher.
 
-Of all ways to match, `re` takes the first in the order of alternatives and greedy or lazy repetition; the language of a pattern does not
-know that order. `/x|xy/` never takes "xy" as a whole, and `/".*?"/` ends at the first quote. Here a state is an ordered list of threads,
-as in Pike's matcher: behind a thread that is complete all others are dropped, and those before it continue. A text is taken whole
-where a thread is complete at its end.
-What this leaves out: the same constructs as `lookaround.py`. Lookarounds see the text that is taken, and nothing around it.
+Of all ways to match, `re` takes the first in the order of alternatives and greedy or lazy repetition, so `/x|xy/` never matches all of
+"xy", and `/".*?"/` ends at the first quote. A state is an ordered list of threads: after a complete thread all others are dropped, and
+those before it continue; a text belongs to the term where a thread is complete at its end. `simplest` returns the plain language of the
+pattern where a bounded comparison proves both equal.
+Not supported: the same constructs as in `lookaround.py`. Lookarounds see the matched text and nothing around it.
 Source: the ordered threads of Pike's and Thompson's matchers, as in R. Cox, "Regular Expression Matching: the Virtual Machine
 Approach", 2009.
 """
@@ -41,7 +41,7 @@ MAX_STEPS = 250_000  # for that; some 3 us each
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """A place in the pattern: a step that comes next, the turns that are left of it, and the place after it."""
+    """A position in the pattern: the step that comes next, its remaining iterations, and the position after it."""
 
     step: Step
     lo: int
@@ -49,7 +49,7 @@ class _Place:
     after: _Place | None
 
     def follows(self, turn: _Place) -> bool:
-        """True where this is what is left of a loop after a turn that was not needed any more."""
+        """True where this is the rest of a loop after an iteration beyond its lower bound."""
         return turn.step is self.step and turn.after is self.after and turn.lo == 0
 
 
@@ -70,7 +70,7 @@ def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
         spell: how a character is written in bytes.
 
     Raises:
-        NotSupported: a lookaround stands where it is not handled.
+        NotSupported: a lookaround is used in a way that is not supported.
 
     Cost: linear in the pattern; a state for each list of threads that is met.
     """

@@ -1,10 +1,11 @@
-"""The compiler from patterns in postfix order to terms: `full_match` and `search`, lookarounds and anchors in any place included.
+"""`full_match`, `search`: compile a pattern in postfix order to a term, with anchors and lookarounds at any position as intersections.
 
-A pattern becomes a tree of steps. Parts that look nowhere are terms at once. An anchor or a lookaround is a condition on the whole rest of
-the text, or on all of it so far: an intersection (`(?=x)rest` is `rest & x.*`), as far as the text before it is known as a term
-(`continuation.begin`), and else a state that is derived in parallel (`continuation.py`). Each turn of a repetition reads something; what a
-turn asserts without reading is stated once, beside the repetition.
-What this leaves out: a lookahead inside a lookbehind, a turn that only asserts in a loop with a count beyond `MAX_ASSERTING_TURNS`.
+A pattern becomes a tree of steps; parts without lookarounds are terms at once. An anchor or a lookaround is a condition on the whole rest
+of the text, or on all of it so far: an intersection (`(?=x)rest` is `rest & x.*`) where the text before it is known as a term
+(`continuation.begin`), and else a state that is derived in parallel (`continuation.py`). Each iteration of a repetition reads something;
+assertions of an iteration that reads nothing are moved beside the repetition.
+Not supported: a lookahead inside a lookbehind, an iteration that only asserts in a loop with a count above `MAX_ASSERTING_TURNS`, more than
+`MAX_FAR_LOOKS` lookarounds at more than one character.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def full_match(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
         spell: how a character is written in bytes.
 
     Raises:
-        NotSupported: an anchor or a lookaround stands where it is not handled.
+        NotSupported: an anchor or a lookaround is used in a way that is not supported.
 
     Cost: linear in the pattern; counts cost nothing.
     """

@@ -1,7 +1,8 @@
-"""Regular expressions in postfix order: the instructions that every dialect is read into.
+"""Regular expressions in postfix order: the instructions of a stack machine, as common intermediate form of both dialects.
 
-A parser (`python_pattern.py`, `ecma_pattern.py`) turns text into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c) Loop(0, None)
-Choose(2). Postfix needs an explicit stack and no recursion, however deeply a pattern is nested. `lookaround.py` makes terms of them.
+A parser (`python_pattern.py`, `ecma_pattern.py`) turns a pattern into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c)
+Loop(0, None) Choose(2). They are evaluated with an explicit stack, without recursion, however deeply a pattern is nested (`evaluated`).
+`lookaround.py` makes terms of them. `NotSupported` is the internal error for constructs that are not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Before(IntEnum):
-    """What is asserted about the place before the first character; each level implies those below it."""
+    """What is asserted about the position before the first character; each level implies those below it."""
 
     ANY = 0
     LINE_START = 1
@@ -25,7 +26,7 @@ class Before(IntEnum):
 
 
 class After(IntEnum):
-    """What is asserted about the place after the last character; each level implies those below it."""
+    """What is asserted about the position after the last character; each level implies those below it."""
 
     ANY = 0
     LINE_END = 1
@@ -71,7 +72,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound); `is_lazy` says that less is tried first."""
+    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound); `is_lazy`: fewer are tried first."""
 
     lo: int
     hi: int | None
@@ -80,7 +81,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Replace the last one by the condition that its texts come next (or stand just before), or that none of them does."""
+    """Replace the last one by the condition that its texts come next (or just before), or that none of them does."""
 
     is_behind: bool = False
     is_negative: bool = False

@@ -1,5 +1,4 @@
-r"""`regex`: Python regular expressions with the meaning of `re.fullmatch`, as a term whose Brzozowski derivatives are the
-DFA.
+r"""`regex`: Python regular expressions with the meaning of `re.fullmatch`, compiled to a term whose Brzozowski derivatives are the DFA.
 
 The parser of the standard library itself makes the syntax tree (`re_parser.py`), so every escape, flag and quirk means
 what it means to `re` in the Python that runs. The tree is flattened to postfix instructions (`postfix.py`), which

@@ -1,7 +1,7 @@
-"""Access to the parser of Python's own regular expressions (`re_parser`), in one place, with a check that it is the known one.
+"""`re_parser`: CPython's private parser of regular expressions (`re._parser`), after a test that it works as expected.
 
-The module is private to CPython (`re._parser`, in that place since Python 3.11), and a version of Python may change it. So it parses one
-pattern that holds every construct, and its result is compared with the expected one before anything relies on it.
+As any version of Python may change it, it first parses one sample pattern that has every construct; where the syntax tree is not the
+expected one, importing `fsm` raises `UnsupportedPython`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Arrays as terms: item schemas, counts, `contains`, `unevaluatedItems`. Counts are counters, so a bound of a billion costs nothing.
+"""`array_node`: the JSON arrays that satisfy all keywords of some places, as a term: items, counts, `contains`, `unevaluatedItems`.
 
-With `contains` the term is a grid: one entry for each number of items read and each number of them that satisfied it, up to the bounds.
-`uniqueItems` is checked: an automaton would have to remember every item.
+`minItems` and `maxItems` are counters, so a bound of a billion costs nothing. With `contains` the term is a grid by dynamic programming: a
+state for each number of items and each number of matching ones, up to the bounds; a grid of more than `_MAX_COUNTED` terms, and
+`uniqueItems` always, is left to a check of the finished value.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MAX_CLASSES = 4  # keywords that count items of one array
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """From `lo` to `hi` of the items from `start` on satisfy a schema."""
+    """The condition that from `lo` to `hi` of the items from `start` on satisfy a schema."""
 
     owner: Place
     keyword: str
@@ -36,7 +37,7 @@ class _Count:
 
     @property
     def most(self) -> int:
-        """The largest number that needs to be told from the next."""
+        """The largest number that must be distinguished from the next."""
         return self.lo if self.hi is None else self.hi
 
 

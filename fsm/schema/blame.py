@@ -1,8 +1,8 @@
-"""Explain why a text does not fit a schema: the JSON pointers of the keywords that forbid it, found by reading the text again.
+"""`SchemaOrigin`: explains why a schema rejects a text, as JSON pointers of keywords, by testing single keywords on the text again.
 
-Terms do not record the keywords that they come from, so that equal terms are shared. A keyword is to blame if no value that satisfies it,
-and `type` beside it, begins with the text. The search goes from the root of the schema down to the value that is being written. The terms
-of single keywords are built when a text is explained; nothing is prepared.
+Terms do not record the keywords that they come from, as equal ones are shared. A keyword is to blame if no value that satisfies it, and
+`type` beside it, begins with the text: its own term is compiled and simulated. The breadth-first search goes from the root of the schema
+down to the last value of the text, through at most 200 places, and reports at most 8 keywords. Nothing is prepared before.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ Build = Callable[[Conjunction, KeyOrder], Node]
 
 @dataclass(frozen=True, slots=True)
 class SchemaOrigin:
-    """The schema that an expression came from.
+    """The schema from which an expression was compiled.
 
     Attributes:
-        read: reads it anew: the document, and what makes terms of its places. So nothing is kept until a text is explained.
+        read: reads it again: the document, and the builder of terms of its places. So nothing is in memory until a text is explained.
         is_ordered: whether members come in the order of the schema.
     """
 
@@ -67,12 +67,12 @@ class SchemaOrigin:
     is_ordered: bool
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
-        """Pointers to at most 8 keywords that forbid a text; none where no JSON value begins so."""
+        """Pointers to at most 8 keywords that reject a text; none where no JSON value begins with it."""
         return _BlameSearch(*self.read(), self.is_ordered).names(text, is_whole)
 
 
 class _BlameSearch:
-    """One question: which keywords of a document forbid a text."""
+    """One search for the keywords of a document that reject a text."""
 
     def __init__(self, document: SchemaDocument, build: Build, is_ordered: bool) -> None:
         self._document, self._build, self._is_ordered = document, build, is_ordered

@@ -1,7 +1,8 @@
-"""Checks: what a schema asks and no automaton holds, asked of a value when its text is complete.
+"""`SchemaCheck`: validates a complete JSON value by `jsonschema-rs`, for subschemas that the automaton only over-approximates.
 
-A check takes the text of one value. The validator is the library `jsonschema-rs`, which is told that formats count or not as the
-automaton is, and never fetches anything.
+A check has a conjunction of subschemas, possibly negated, which the validator reads as JSON-pointer references into the schema document.
+It works offline; documents with keywords of older drafts are rewritten for it (`translation.py`), and where a pattern might make it
+backtrack, `matching.py` matches `pattern` instead. Negated single keywords and those of Python types cannot be checked so (`is_checkable`).
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from fsm.schema.places.shape import escape
 
 
 def is_checkable(places: Conjunction) -> bool:
-    """True when these places can be told to a validator: each is a part of a document, asked for or not."""
+    """True when the validator can test these places: no negated single keyword and no keyword of a Python type is among them."""
     return not any(isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.of_python_types) for place in places)
 
 
 class SchemaCheck:
-    """A value satisfies the schemas at some places of a document.
+    """The condition that a value satisfies the schemas at all of some places of a document, or their negations.
 
     Args:
-        document: where the places are.
-        places: what holds together.
-        search: makes terms of patterns.
+        document: the document of the places.
+        places: the schemas, all of which must be satisfied; a place may be negated.
+        search: compiles a pattern to a term.
 
     Cost: some 10 us per check; the validator is made at the first one.
     """
@@ -52,12 +53,12 @@ class SchemaCheck:
         """True when the value that `data` spells in JSON is valid.
 
         Raises:
-            BudgetExceeded: a pattern takes too many steps of backtracking to tell; see `matching.py`.
+            BudgetExceeded: a pattern takes too many steps of backtracking to be decided; see `matching.py`.
         """
         return matching.is_valid(self._validator, json.loads(data))
 
     def fault(self, data: bytes) -> int | None:
-        """Nothing: the validator looks at whole values."""
+        """Always None: the validator needs a complete value."""
         return None
 
     @cached_property
@@ -94,7 +95,7 @@ class SchemaCheck:
 
     @cached_property
     def _translation(self) -> Translation | None:
-        """The root in words that the validator knows; None where it has no others."""
+        """The root in keywords of draft 2020-12; None where the document needs no translation."""
         root, dialect = self._document.schema, self._document.dialect
         return Translation(root, dialect) if needs_translation(root, dialect) else None
 
@@ -117,7 +118,7 @@ class SchemaCheck:
 
 
 def _own_keyword(keyword: Keyword) -> Any:
-    """What the validator calls to make a keyword that is in no draft."""
+    """The factory with which the validator makes a keyword that no draft defines."""
     return lambda parent, value, path: _OwnKeyword(keyword, value)
 
 
@@ -145,7 +146,7 @@ _SCHEMES = {name: "https" if "/" in name else "http" for name in _DRAFTS}
 
 
 def _pointer(root: Any, wanted: Any) -> str | None:
-    """A pointer to this very object."""
+    """The JSON pointer to this very object (by identity), or None; booleans are not found, as they have no identity."""
     stack = [(root, "")]
     while stack:
         node, pointer = stack.pop()
@@ -159,10 +160,10 @@ def _pointer(root: Any, wanted: Any) -> str | None:
 
 
 def plain(schema: Any, *, asserts_format: bool) -> Any:
-    """A copy of a schema as the validator wants it.
+    """A copy of a schema in the form that the validator requires.
 
-    It has no `Decimal`s, references as proper URIs (`#/$defs/Row<Cell>` is percent-encoded, as generated schemas often leave it), and what
-    formats such as `int32` say, which the validator does not know, in one more member of `allOf`.
+    It has ints and floats instead of `Decimal`s, references as valid URIs (`#/$defs/Row<Cell>`, as in generated schemas, is
+    percent-encoded), and an additional member of `allOf` for each number format, such as `int32`, that the validator does not know.
     """
     copy = json.loads(json.dumps(schema, default=_float))
     stack = [copy]

@@ -1,11 +1,12 @@
 """`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
 
-The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that hold together for one value
-(`allOf`, `$ref` beside other keywords, a property that two of them name) are collected as places; `anyOf`, `oneOf`, `if` and negations,
-which are pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
+The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that apply to one value together
+(`allOf`, `$ref` beside other keywords, a property in two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are
+pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
 expression) is built from all places at once; only patterns, formats and languages of keys are intersected. A schema that contains itself
-becomes a recursive rule, as in a context-free grammar. What no automaton holds is checked when the value is complete. The builders are
-generators that yield the schemas whose terms they need; they run on a stack of our own, so that deep nesting does not exhaust Python's.
+becomes a recursive rule, as in a context-free grammar, with bounded nesting. Keywords that no term can express exactly are checked when the
+value is complete (`check.py`). The builders are generators that yield the schemas whose terms they need, run on an explicit stack, so that
+deep nesting does not exhaust Python's.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ def json_schema(
     Every text of the language is JSON whose value satisfies the schema. The other way it is one spelling: strings as
     `json.dumps(x, ensure_ascii=False)` writes them, whole numbers as plain digits (see `number.py`), the members of an
     object in the order of the schema, declared ones before additional ones, or in any order. No key comes twice.
-    Values of any type and values that may hold their own kind are nested as deep as `limits.max_nesting` (64) allows.
+    Values of any type, and those of recursive schemas, are nested at most `limits.max_nesting` (64) deep.
 
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
-        whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all; `spaced` asks for one after each, as
+        whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all; `spaced` requires one after each, as
             `json.dumps` and most chat templates write it.
-        strict: refuse whatever is not exact: what the automaton alone does not hold, a keyword that looks misspelt, an unknown format.
-            `report` says which keywords those are.
+        strict: refuse whatever is not exact: keywords that need a check, a keyword that looks misspelt, an unknown format.
+            `report` lists them.
         key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
         formats: `assert` enforces the formats that are known, `annotate` ignores all (but for types, whose formats are always enforced).
         registry: schemas by URI, which references may lead to; the standard metaschemas are known. Nothing is ever fetched.
@@ -87,7 +88,7 @@ def json_schema(
         limits: bounds of compiling.
 
     Raises:
-        SchemaError: the schema is malformed, or something around a schema, such as a tool; a JSON pointer says where.
+        SchemaError: the schema is malformed, or something around a schema, such as a tool; the message has a JSON pointer.
         EmptyLanguage: no value satisfies the schema.
         BudgetExceeded: a bound of `limits` is exceeded.
 
@@ -301,7 +302,7 @@ class _Frame:
         is_value: false for one that only chooses among others for the same value: it adds nothing to the depth.
         bound: how the term depends on the nesting.
         height: how many arrays and objects may be open at once in what does not depend on it.
-        left_out: keywords that the term does not hold.
+        left_out: keywords that the term does not enforce exactly.
         endless: keywords that would bound its length.
     """
 

@@ -1,4 +1,8 @@
-"""The state of one compilation, shared by all builders of terms: syntax, options, and notes on what the automaton does not hold."""
+"""`Context`: the mutable state of one compilation of a schema, shared by all builders of terms: options, caches, and notes for the report.
+
+The notes are the keywords that are left to checks, with reasons, the values of unbounded length, and the spellings that are left out. With
+`strict`, a note on a check raises `SchemaError`.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +37,9 @@ class Context:
         is_strict: whether to refuse what is not exact.
         is_coarse: whether to leave more to checks, where everything together was too much.
         can_be_coarser: whether something was met that costs less then.
-        left_out: the keywords that the automaton does not hold, of the value that is being built.
-        checked: the pointers of all such keywords, and why the automaton cannot hold them.
-        key_kinds: into what languages divide all keys, by the languages.
+        left_out: the keywords that the automaton does not enforce exactly, of the value that is being built.
+        checked: the pointers of all such keywords, with the reason.
+        key_kinds: the minterms of languages of keys, by the languages.
         endless: of the value that is being built, the keywords that would bound it; see `Report.unbounded`.
         is_outermost: whether there is room for all that a value may hold inside.
         impossible: optional properties that no value satisfies, by their pointers.

@@ -1,4 +1,8 @@
-"""Explain an empty schema: find the innermost place that no value satisfies and that every value of the whole schema needs."""
+"""`empty_place`: explains an unsatisfiable schema, by descending to the innermost subschema that is itself empty and always required.
+
+At each step the required parts (`$ref`, `allOf`, required properties, items up to `minItems`) are compiled and tested for emptiness, along
+one path of at most 32 steps.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 
 
 def empty_place(document: SchemaDocument, start: Place, build: Callable[[Place], Node]) -> Place:
-    """Return the innermost place that no value satisfies and that every value of the places around it needs.
+    """Return the innermost place that no value satisfies and that is a required part of all places around it.
 
     Args:
         document: the schema.

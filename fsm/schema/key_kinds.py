@@ -1,7 +1,8 @@
-"""Partition the keys of an object: which intersections of some languages, and of their complements, hold a text, and which hold few.
+"""`KeyKinds`: the minterms (non-empty Boolean combinations) of regular languages over object keys, such as `patternProperties`.
 
-One breadth-first walk over the product of all languages finds every set that holds a text; a search for each set would visit the same
-states again and again. Declared names are not left out of the sets; few texts are enough to tell them (see `object.py`).
+One breadth-first search of the product of their derivatives finds all minterms at once, over at most 1,000 states; beyond that the result
+is marked incomplete. For each minterm, `is_endless` decides by topological sorting whether it is infinite, and `few_texts` enumerates its
+texts where they are few and short. Declared names are not excluded here (see `object.py`).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _MAX_LENGTH = 200
 
 
 class KeyKinds:
-    """The sets into which `languages` divide the texts of `base`; a set is a number whose bit n tells of language n.
+    """The minterms of `languages` within `base`; each is an int whose bit n is set where its texts belong to language n.
 
     Args:
-        base: all texts that count.
-        languages: what divides them.
-        derivatives: where arcs are remembered.
+        base: the language that is partitioned.
+        languages: the languages that partition it.
+        derivatives: computes the derivatives, and caches them.
 
     Attributes:
-        is_complete: whether all states were visited; if not, there may be more sets.
+        is_complete: whether all states were visited; if not, there may be more minterms.
 
-    Cost: some 30 us for each state of all languages together, of which at most 1,000 are visited.
+    Cost: some 30 us for each state of the product, of which at most 1,000 are visited.
     """
 
     def __init__(self, base: Node, languages: tuple[Node, ...], derivatives: Derivatives) -> None:
@@ -56,11 +57,11 @@ class KeyKinds:
 
     @property
     def found(self) -> list[int]:
-        """The sets that hold some text, each once."""
+        """The minterms that were found, each once; none is empty."""
         return list(dict.fromkeys(self._kinds.values()))
 
     def is_endless(self, kind: int) -> bool:
-        """True where a set has endlessly many texts: a circle leads to one of its states."""
+        """True where a minterm is infinite: a cycle lies on a path to one of its accepting states."""
         if kind not in self._endless:
             self._endless[kind] = self._has_circle(self._leading_to(kind))
         return self._endless[kind]
@@ -72,7 +73,7 @@ class KeyKinds:
                 if target in alive:
                     before[target] += 1
         first = [state for state, count in before.items() if count == 0]
-        # What is left when states with nothing before them are taken away stands on circles, or behind one.
+        # Kahn's topological sort: the states that it does not reach are on a cycle, or reachable from one.
         for state in first:
             for _, target in self._arcs[state]:
                 if target in alive:
@@ -82,7 +83,7 @@ class KeyKinds:
         return len(first) < len(alive)
 
     def few_texts(self, kind: int, most: int) -> list[bytes] | None:
-        """The texts of a set, ascending, or None where they are more than `most`, or some are long."""
+        """The texts of a minterm, ascending, or None where there are more than `most`, or one is longer than 200 bytes."""
         if (kind, most) not in self._few:
             alive = self._leading_to(kind)
             self._few[kind, most] = few_texts(
@@ -94,7 +95,7 @@ class KeyKinds:
         return self._few[kind, most]
 
     def _leading_to(self, kind: int) -> set[int]:
-        """The states from which a text of a set can be completed."""
+        """The states from which an accepting state of a minterm can be reached, by backward search."""
         before: dict[int, list[int]] = {}
         for state, arcs in enumerate(self._arcs):
             for _, target in arcs:
@@ -112,13 +113,13 @@ class KeyKinds:
 def few_texts(
     start: State, ends: Callable[[State], bool], live_arcs: Callable[[State], Iterable[tuple[int, State]]], most: int
 ) -> list[bytes] | None:
-    """The texts that lead from `start` to a state that `ends`, ascending, or None where they are more than `most`, or some are long.
+    """The texts that a DFA accepts from `start`, ascending, or None where there are more than `most`, or one is longer than 200 bytes.
 
     Args:
         start: a state.
-        ends: whether a text may end in a state.
-        live_arcs: masks of bytes, each with the state that they lead to, from which a text can be completed.
-        most: texts at most.
+        ends: whether a state is accepting.
+        live_arcs: the transitions of a state, as masks of bytes and their targets; only targets from which a text can be completed.
+        most: the greatest number of texts.
     """
     found, stack = list[bytes](), [(start, b"")]
     while stack:
@@ -138,7 +139,7 @@ _State = tuple[Node, ...]
 
 
 def _steps(state: _State, derivatives: Derivatives) -> list[tuple[int, _State]]:
-    """Disjoint masks of bytes, each with the terms that are left of all languages; none where the base is over."""
+    """Disjoint masks of bytes, each with the derivatives of all languages; only bytes for which that of the base is not empty."""
     found: list[tuple[int, _State]] = [(mask, (target,)) for mask, target in derivatives.arcs(state[0])]
     for node in state[1:]:
         arcs = list(derivatives.arcs(node))

@@ -1,7 +1,7 @@
-r"""The keyword `pattern` inside checks: by a DFA where the pattern is regular, else by backtracking with a bound on its steps.
+r"""`pattern` inside checks: a pattern that might backtrack is matched by a lazy DFA where it is regular, else by bounded backtracking.
 
-The validator matches `pattern` itself. With a look-around or a back-reference (`(.+)-\1`) it backtracks, and reports a text that takes
-too many steps as not matching. Here such a text is not refused: the check ends in an error.
+The validator `jsonschema-rs` backtracks on a pattern with a lookaround or a back-reference (`(.+)-\1`), and reports a text that takes too
+many steps as not matching. Here such a text raises `BudgetExceeded` instead. Other patterns are left to the validator's linear-time engine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fsm.terms.characters import Speller, utf8
 from fsm.terms.node import Node
 
 MAX_BACKTRACKS = 50_000_000
-"""Builder of a match, some seconds."""
+"""Steps of one match: some seconds."""
 NOTE = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_BACKTRACKS:,} steps"
-"""What a report says of such a pattern."""
+"""The note on such a pattern in a report."""
 MAX_STATES = 50_000
 
 _BACKTRACKS = re.compile(r"\(\?<?[=!]|\\+(?:[1-9]|k<)")
@@ -41,7 +41,7 @@ _unknown = _Unknown()
 
 
 def may_backtrack(schemas: str) -> bool:
-    """True where JSON text of schemas holds what may be a look-around or a back-reference."""
+    """True where the JSON text of schemas contains what may be a lookaround or a back-reference."""
     return _BACKTRACKS.search(schemas) is not None
 
 
@@ -64,7 +64,7 @@ def is_valid(validator: Any, value: Any) -> bool:
 
 
 def pattern_keyword(search: Search) -> Any:
-    """What the validator calls to make the keyword `pattern`; `search` makes the terms of patterns."""
+    """The factory with which the validator makes the keyword `pattern`; `search` compiles a pattern to a term."""
     return lambda parent, pattern, path: _Pattern(pattern, search)
 
 

@@ -1,10 +1,10 @@
-"""Python types as schemas: what pydantic says of a type, and stricter where pydantic is.
+"""`schema_of_type`: a JSON schema of a Python type, by pydantic's schema generator, made stricter where pydantic's validation is.
 
 Any type that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... Whatever
 satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from
 `model_json_schema()`:
 
-- objects are closed, unless the model says extra="allow";
+- objects are closed, unless the model has extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
 - a `Decimal` is a string of plain digits, as pydantic writes it in JSON (see `decimal_text.py`); pydantic reads JSON numbers, too, but
   would round them to doubles and lose their zeros, so they are not written;
@@ -12,8 +12,8 @@ satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Mod
 - a `pattern` is narrowed so that it is right for the regex engine of pydantic, whose `\\d`, `\\w`, `\\s` know all of Unicode;
 - the tag of a tagged union is required, as pydantic requires it.
 
-- what only Python code can tell is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
-  changing the case of strings that have bounds. The automaton allows what the type says without it, and the code is asked when the value
+- what only Python code can decide is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
+  changing the case of strings that have bounds. The automaton allows the type without it, and the code is called when the value
   is complete. What it changes is not seen in the text;
 - a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
   whole numbers, and what JSON writes as a string;

@@ -1,10 +1,9 @@
-"""Objects: properties, patterns and names of keys, `required`, counts, `unevaluatedProperties`, members in order or in any order.
+"""`object_node`: the JSON objects that satisfy all keywords of some places, as a term, with members in the order of the schema or any.
 
-Keys fall into kinds: each declared one, and the languages into which `patternProperties`, `propertyNames` and the like divide all
-others. Each kind has the values that all keywords together allow. In the order of the schema declared properties come as the
-schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/terms/optional_fields.py` for that,
-and `fsm/terms/object_members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a
-pattern allows, by the automaton, another one by a check.
+Each declared key, and each minterm of the languages of other keys (`patternProperties`, `propertyNames`; `key_kinds.py`), has the values
+that all keywords together allow. In the order of the schema, declared properties come as the schemas list them (a name that is only in
+`required` after those), then the others, as a `FieldList`; any order, and counts, need a `MemberTable`. No key is repeated: the automaton
+ensures it for declared keys and for patterns with few texts, a check for others. Too many key patterns are left to a check as well.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _NAMES_ONLY = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Keys that are not declared: their language, with quotes, which patterns and duties they meet, and their texts if few."""
+    """A class of keys that are not declared: their language, with quotes, the patterns and duties they match, and their texts if few."""
 
     keys: Node
     patterns: frozenset[str] = frozenset()
@@ -56,7 +55,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Duty:
-    """Some member has a key of a language, and a value."""
+    """The condition that some member has a key of a language and a value that satisfies a schema."""
 
     owner: Place
     keys: Node
@@ -177,7 +176,7 @@ def _entries(
 
 
 class _Keys:
-    """What the places of one object say about keys."""
+    """The keywords on keys at the places of one object."""
 
     def __init__(self, places: Conjunction, context: Context) -> None:
         self._places, self._context = places, context
@@ -272,12 +271,12 @@ class _Keys:
         return not all(self.is_in(name, node) for node in self._names)
 
     def value_places(self, name: str) -> Conjunction:
-        """The schemas that hold for the property `name`."""
+        """The schemas that apply to the property `name`."""
         matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
         return self._schemas(name, matched, self._speakers(name))
 
     def places_of(self, kind: _Kind) -> Conjunction:
-        """The schemas that hold for members of one kind."""
+        """The schemas that apply to members of one kind."""
         return self._schemas(None, kind.patterns, self._places)
 
     def _schemas(self, name: str | None, matched: frozenset[str], speakers: Iterable[Place]) -> Conjunction:

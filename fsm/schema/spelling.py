@@ -1,4 +1,7 @@
-"""What is never written though a schema allows it, in one sentence for each kind of value; `docs/json_text.md` has examples."""
+"""Sentences for the report on valid JSON texts that are left out of the language, one for each kind of value.
+
+Of the texts with the same value usually only one is in the language (white space, escapes, numbers); `docs/json_text.md` has examples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""JSON text around values: separators with or without a space, and the term of any JSON value."""
+"""`Syntax`: the separators of JSON text, with no, one or an optional space, and the term of any JSON value up to a nesting depth.
+
+Any value is a chain of rules, one per nesting level, each built when it is reached; its objects have a check against repeated keys.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ BOOLEAN = nodes.words((b"true", b"false"))
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """Separators, and any JSON value."""
+    """The terms of the separators of JSON, and of arrays, members and values that are made with them."""
 
     comma: Node
     colon: Node

@@ -1,4 +1,8 @@
-"""Checks of one value in its text: no key twice in an object, no equal items in an array, what Python code says of it."""
+"""`DistinctKeys`, `DistinctItems`, `TypeCheck`: checks of one value from its JSON text: no repeated key, no equal items, Python code.
+
+The first two scan the tokens of the text with a set of what was seen, also before the value is complete: they can fail at a `:` or a `,`.
+`TypeCheck` calls validators of Python types on complete values.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any, ClassVar
 from fsm.errors import reference
 
 _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\s"{}\[\]:,]+')
-"""What JSON text is made of; an unfinished string is left out, an unfinished number is found as it is."""
+"""The tokens of JSON text; an unfinished string is skipped, an unfinished number is a token."""
 
 
 def scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -30,7 +34,7 @@ def scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class DistinctKeys:
-    """The object itself has no key twice, however it is spelled; the objects inside are asked for themselves."""
+    """The condition that no key of the object is repeated, in any spelling; nested objects have checks of their own."""
 
     telling_bytes: ClassVar = frozenset(b":")
 
@@ -59,7 +63,7 @@ DISTINCT_KEYS = DistinctKeys()
 
 @dataclass(frozen=True, slots=True)
 class DistinctItems:
-    """No two items of the array are equal, as JSON compares values: 1 and 1.0 are equal, 1 and true are not."""
+    """The condition that no two items of the array are equal as JSON values: 1 and 1.0 are equal, 1 and true are not."""
 
     pointer: str
     telling_bytes: ClassVar = frozenset(b",]")
@@ -86,7 +90,7 @@ class DistinctItems:
 
 
 def comparable(value: Any) -> tuple[str, Any]:
-    """What is equal for JSON values that are equal."""
+    """A hashable form of a JSON value, equal for equal values."""
     if isinstance(value, dict):
         return "object", frozenset((key, comparable(item)) for key, item in value.items())
     if isinstance(value, list):
@@ -97,10 +101,10 @@ def comparable(value: Any) -> tuple[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypeCheck:
-    """Python code of a type (a validator function, a `__post_init__`) accepts the value.
+    """The condition that Python code of a type (a validator function, a `__post_init__`) accepts the value.
 
     Attributes:
-        name: what it is, for people.
+        name: a name for messages.
         validate: takes JSON text; raises `ValueError` where the value is not accepted.
     """
 
@@ -117,7 +121,7 @@ class TypeCheck:
         return True
 
     def fault(self, data: bytes) -> int | None:
-        """Nothing: the code looks at whole values."""
+        """Always None: the code needs a complete value."""
         return None
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
-"""Sets of characters that have a name: `\\d \\w \\s`, case-insensitive equals, Unicode general categories.
+"""Sets of characters that have a name, as code point ranges: `\\d \\w \\s`, case-insensitive equivalents, Unicode general categories.
 
-Every set is found by asking this Python (`re`, `unicodedata`), not by a table of ours, so that it means what `re`
-means here, whatever version of Unicode that is. Each is computed once, when first needed.
-What this leaves out: scripts and other properties, for which Python holds no data.
+Every set is computed with the `re` and `unicodedata` of the running Python, so that it agrees with `re` in any version of Unicode; it is
+cached when it is first needed. Scripts and other properties are not supported, as Python has no data on them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Sets of characters as terms over bytes: a set of code points compiled to UTF-8, plain or as a JSON string spells it.
+"""`utf8` and others: sets of characters compiled to terms over the bytes of UTF-8, plain or with the escapes of a JSON string.
 
-A set is a tuple of inclusive code point ranges, ascending and disjoint. Surrogates (U+D800 to U+DFFF) have no UTF-8 and are removed.
+A set is a tuple of inclusive code point ranges, ascending and disjoint, with union, intersection and complement here. Surrogates (U+D800 to
+U+DFFF) have no UTF-8 and are removed.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def json_text(text: str) -> bytes:
     """Spell text as the inside of a JSON string, as `json_spelling` does.
 
     Raises:
-        UnicodeEncodeError: the text holds a lone surrogate, which has no UTF-8.
+        UnicodeEncodeError: the text contains a lone surrogate, which has no UTF-8.
     """
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 

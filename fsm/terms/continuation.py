@@ -1,12 +1,12 @@
-"""`Continuation`: the rest of a pattern with lookarounds, as a term that has Brzozowski derivatives.
+"""`Continuation`: the rest of a pattern with lookarounds, as a linked list of steps that has Brzozowski derivatives.
 
 A lookaround is a condition on the whole rest of the text, or on all of the text before it, so it has no language of its own that could
 be concatenated. Together with its continuation it has one: `(?!x)` followed by R is the intersection of R with the complement of `x.*`.
-A `Continuation` is this rest, as a linked list of steps. Inside a repetition the continuation contains the repetition itself with
-one turn less, and is expanded only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each adding a condition that later
-turns simplify away. A lookbehind is a second term that is derived in parallel, from the beginning of the text.
+Inside a repetition the continuation contains the repetition itself with one iteration less, and is expanded only when it is reached; so
+`(?:(?!-->).)*` is read iteration by iteration, each adding a condition that later ones simplify away. A lookbehind is a second term that is
+derived in parallel, from the beginning of the text.
 
-Every turn of a repetition reads at least one byte: assertions without width are taken out when the steps are made.
+Every iteration of a repetition reads at least one byte: assertions without width are taken out when the steps are made.
 What this leaves out: reading patterns (`postfix.py`, `lookaround.py`), derivatives (`derivative.py`, which calls `parts` and `arcs`).
 """
 
@@ -22,7 +22,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_BEGINNINGS = 64
-"""Ways to begin a pattern that are made terms of one by one."""
+"""The most alternative beginnings of a pattern that are made terms of one by one."""
 
 Behind = tuple[Node, ...]
 """For each lookbehind that a continuation may still test, in its order: the derivative of its term by the text so far."""
@@ -68,7 +68,7 @@ class Repetition(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookahead(Step):
-    """A lookahead: reads nothing, and holds where the body comes next, or does not."""
+    """A lookahead: reads nothing; true where the body matches next, or, if negative, where it does not."""
 
     body: Step
     is_negative: bool
@@ -76,14 +76,14 @@ class Lookahead(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest(Step):
-    """Reads nothing, and holds where the whole rest of the text belongs to a language."""
+    """Reads nothing; true where the whole rest of the text belongs to a language."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class After(Step):
-    """A lookbehind: reads nothing, and holds where all of the text so far belongs to a language, or does not.
+    """A lookbehind: reads nothing; true where all of the text so far belongs to a language, or, if negative, where it does not.
 
     With `is_local` it looks at the last character only.
     """

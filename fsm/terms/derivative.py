@@ -1,7 +1,8 @@
-"""Brzozowski derivatives of terms, as transitions: disjoint sets of bytes (256-bit masks), each with the derivative by its bytes.
+"""`Derivatives`: Brzozowski derivatives of terms by classes of bytes, as disjoint 256-bit masks with the derivative of each, cached.
 
-All traversals use an explicit stack, so no input, however deeply nested, exhausts Python's. `is_inhabited` decides whether a term with
-intersections or complements is empty, by a best-first search of its derivatives within a budget.
+All traversals use an explicit stack, so deep nesting does not exhaust Python's. `is_inhabited` decides whether a term with intersections
+or complements is empty, by a best-first search of its derivatives. A search, or one derivative, that takes more than its budget raises
+`BudgetExceeded`.
 Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
 
@@ -40,7 +41,7 @@ def share(node: Node) -> None:
 
 
 class Derivatives:
-    """Arcs of nodes and their emptiness, remembered for as long as this object lives, within a budget.
+    """Arcs (derivatives by byte class) and emptiness of nodes, cached in this object, within budgets of work.
 
     Args:
         max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
@@ -60,7 +61,7 @@ class Derivatives:
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
 
-        A target that holds an intersection or complement may still turn out to be empty: see `is_inhabited`.
+        A target that contains an intersection or complement may still be empty: see `is_inhabited`.
 
         Raises:
             ExpressionError: a rule refers to itself before it reads a byte (left recursion).

@@ -1,7 +1,7 @@
-"""Lengths of the texts of a term, computed from its parts: the heuristic of the emptiness search, and whether there is a longest text.
+"""`Distances`: estimates of the length of a shortest text of a term, by structural recursion, as heuristic of best-first searches.
 
-An estimate of the shortest length (`Distances`) may be too small or too large: rules are not expanded, and a complement or a machine counts
-as one byte.
+An estimate may be too small or too large: rules are not expanded, and a complement or a machine counts as one byte. `is_endless`, also by
+structural recursion, decides whether texts may be of any length; it approximates intersections, machines and rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Distances:
 def is_endless(root: Node, known: dict[Node, bool]) -> bool:
     """Return whether some part of a term repeats without a bound, so that its texts may be of any length.
 
-    An intersection is endless where all of its members are: `a* & b*` counts as endless. Machines and rules count as
+    An intersection counts as unbounded where all of its members are, such as `a* & b*`. Machines and rules count as
     bounded.
 
     Args:

@@ -1,8 +1,9 @@
-"""Terms: regular expressions over bytes with intersection, complement, counters and recursive rules, as interned immutable nodes.
+"""`Node`: terms, which are regular expressions over bytes with intersection, complement, counters and recursive rules, hash-consed.
 
-Equal terms are one object (hash-consing), so identity is equality and a state of an automaton can be a node. The functions that build
-nodes simplify as they build. Counters, sets of words and rules are never unrolled.
-What this leaves out: derivatives (`derivative.py`), operators for people (`expression.py`).
+Terms are immutable, and equal ones are one object, found in a table of weak references; so a state of an automaton can be a node. The
+functions that build nodes simplify them by algebraic laws, which does not find all equal languages. Counters, sets of words and rules are
+not expanded. Other languages are added as a `Machine`, conditions beyond automata as a `Check`. Derivatives are in `derivative.py`, public
+operators in `expression.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking o
 
 
 class Kind:
-    """What a node is; the comment gives its `args`. One object each: compare them with `is`.
+    """The operator of a node; the comment gives its `args`. There is one object of each: compare them with `is`.
 
-    No `Enum`: looking up a member of one takes five times as long in Python 3.11, and nothing is done as often here.
+    Not an `Enum`: looking up a member of one takes five times as long in Python 3.11, and this is the most frequent operation here.
     """
 
     __slots__ = ("name",)
@@ -102,7 +103,7 @@ class Rule:
     the body refers to the rule, the two would form a reference cycle: make such rules with `Rules`.
 
     Args:
-        name: for people.
+        name: for messages.
         build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
         is_sure: a promise that the body is not empty, nor what any of its texts begins.
         is_inhabited: a promise that some text belongs to the body; so it need not be built to find that out.

@@ -1,9 +1,9 @@
-"""`MemberTable`: the members of a JSON object as one term, where counts or a free order rule out a sequence of fields.
+"""`MemberTable`: the members of a JSON object as one term, for any order and for bounds on their number, by states with bit sets.
 
-A table lists the members that may come: declared ones, each at most once, and others (a language of keys), any number of times. A state
-is the set of declared members seen so far (in a fixed order: the position), the number of members as far as it matters, and which
-duties are met; a duty asks for at least one member of a kind. So n optional members in any order are one table, and of the 2^n states
-only those are made that a text reaches.
+It lists the members that are allowed: declared ones, each at most once, and others (a language of keys), any number of times. A state
+has the set of declared members seen so far (in a fixed order: the next index), the number of members as far as it is bounded, and the set
+of duties that are met (a duty requires at least one member of a kind). So n optional members in any order have 2^n states, of which only
+those are made that a text reaches. Without counts and in a fixed order, `FieldList` (`optional_fields.py`) is used instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MemberEntry:
         value: the colon and the values.
         slot: the number of the declared member; None for others.
         is_required: whether an object without it is incomplete.
-        duties: a bit set of the duties that such a member does.
+        duties: a bit set of the duties that such a member meets.
     """
 
     key: Node
@@ -36,7 +36,7 @@ class MemberEntry:
 
 
 State = tuple[int, int, int]
-"""A bit set of the slots seen (in a fixed order: the next slot), the number of members, the duties done."""
+"""A bit set of the slots seen (in a fixed order: the next slot), the number of members, a bit set of the duties met."""
 
 
 class MemberTable(nodes.Content):
@@ -48,8 +48,8 @@ class MemberTable(nodes.Content):
         hi: most members; None: no bound.
         duties: how many duties there are.
         is_ordered: whether declared members come in the order of their slots, before the others.
-        comma: what stands between two members.
-        close: what ends the object.
+        comma: the separator between two members.
+        close: the end of the object.
     """
 
     __slots__ = (

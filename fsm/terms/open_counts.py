@@ -1,10 +1,9 @@
-r"""Terms with open counters: a counted repetition without its bounds, so that one walk of the token trie serves every count.
+r"""`opened_loops`, `OpenLoop`: terms in which counted repetitions have no bounds but a counter, so that one trie walk serves all counts.
 
-`(?:\S+\s+){0,49}\S+` beside a length of 500 is another term after every word and every character, and so is its mask. A token does the
-same in all of them, except for how many words and characters it reads. In an open term a counted loop stands without its bounds; each
-derivative tells how many rounds were read, and where the loop was left, after how many.
-What this leaves out: the walk (`open_walk.py`). In each chain of alternatives the first counted loop is opened; counts inside a loop,
-inside an intersection and behind that loop keep their bounds.
+`(?:\S+\s+){0,49}\S+` beside a length of 500 has another derivative, and so another mask, after every word and every character. In an
+open term the loop is a machine whose state is the number of iterations so far, or at its exit; the bounds are applied afterwards. `Ruler`
+counts the characters beside it. In each chain of alternatives only the first counted loop is opened; counts inside a loop, inside an
+intersection and after that loop keep their bounds. The walk is in `open_walk.py`.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 
 MAX_NESTED = 8
-"""Alternatives in alternatives that are looked into for a counted loop."""
+"""The deepest nesting of alternatives that is searched for a counted loop."""
 MAX_PARTS = 64
-"""Terms in a row that are searched for one."""
+"""The most terms of a concatenation that are searched for one."""
 
 NEVER = 1 << 60
-"""More rounds than any loop has."""
+"""More iterations than any loop has."""
 
 Counts = tuple[int, int | None]
-"""The least and the most rounds of a loop; None: no bound."""
+"""The fewest and the most iterations of a loop; None: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop(nodes.Machine):
-    """`body{lo,hi} rest` without its bounds, as a machine (see `node.machine`); the state n >= 0 is the loop after n rounds.
+    """`body{lo,hi} rest` without its bounds, as a machine (see `node.machine`); the state n >= 0 is the loop after n iterations.
 
-    The state -1 - n is what stands behind `rest` where the loop was left after n rounds. No state accepts by itself: what a term
-    with such states accepts is told by `accepts`, given the bounds.
+    The state -1 - n is the end of `rest` where the loop was left after n iterations. No state accepts by itself: `accepting` decides for a
+    term with such states, given the bounds.
     """
 
     body: Node
@@ -43,7 +42,7 @@ class OpenLoop(nodes.Machine):
         return False
 
     def parts(self, state: int) -> tuple[Node, ...]:
-        """One more round, or what comes after the loop."""
+        """One more iteration, or what comes after the loop."""
         if state < 0:
             return ()
         more = nodes.concat(self.body, self.at(state + 1))
@@ -72,32 +71,32 @@ class OpenLoop(nodes.Machine):
         )
 
     def may_go_on(self, state: int, counts: Counts) -> bool:
-        """True when something is left of it in a state: the most rounds are not passed, and a loop that was left may be left so."""
+        """True when the state is live: at most the upper bound was read, and a loop that was left had enough iterations."""
         return (state >= 0 or counts[0] <= done(state)) and done(state) <= (NEVER if counts[1] is None else counts[1])
 
 
 def done(state: int) -> int:
-    """How many rounds of an open loop were read in a state."""
+    """The iterations of an open loop that were read in a state."""
     return state if state >= 0 else -1 - state
 
 
 @dataclass(frozen=True, slots=True)
 class Ruler(nodes.Machine):
-    """`body*` beside a term that is walked, by which the characters of that term are counted; the only state is 0."""
+    """`body*` as a machine with the single state 0, intersected with an open term, so that a walk can count the iterations of `body`."""
 
     body: Node
 
     def is_accepting(self, state: int) -> bool:
-        """True: the rounds are counted by the walk."""
+        """True: the walk counts the iterations."""
         return True
 
     def parts(self, state: int) -> tuple[Node, ...]:
-        """One more round."""
+        """One more iteration."""
         return (nodes.concat(self.body, self.term),)
 
     @property
     def term(self) -> Node:
-        """Any number of rounds."""
+        """Any number of iterations."""
         return nodes.machine(self, 0, is_plain=False)
 
 
@@ -141,7 +140,7 @@ def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[C
 
 
 def is_counted(node: Node) -> bool:
-    """True for a loop with a bound that a text may come to, each of whose rounds reads something."""
+    """True for a loop with a bound that a text may reach, each of whose iterations reads something."""
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
 
 

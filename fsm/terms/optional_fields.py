@@ -1,8 +1,9 @@
-"""`FieldList`: a sequence of optional fields in a fixed order as one term, linear in the number of fields.
+"""`FieldList`: a sequence of optional fields in a fixed order as one term, of a size linear in the number of fields.
 
-A sequence is a list of entries, each a word (for JSON: a key as it is spelled) and a value term. Its texts are the subsequences of the
-entries, with a separator between them. As an alternation, n optional entries would need n * n / 2 members; here a state is the suffix
-of the list that can still follow. What stands before and after the sequence is left to JSON (`schema/object.py`).
+Each field is a word (in JSON, a key with its quotes) and a value term; the texts are the subsequences of the fields, with a separator
+between them. As an alternation, n optional fields would need n * n / 2 members; here a state is the suffix of the list that can still
+follow, and the derivative by a byte a range of the sorted words. No word may be a prefix of another. Objects around it are made in
+`schema/object.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Terms as short text for messages: in the notation of regular expressions, with `&` and `~` beside it.
+"""`render`: a term as a short string for error messages, in the notation of regular expressions, with `&` and `~`.
 
 It cannot be parsed back: bytes beyond ASCII are shown as escapes, rules by name, machines by their kind, and long terms are cut.
 """

@@ -1,9 +1,9 @@
-r"""State elimination: a small DFA as a term made of concatenations, alternatives and loops (`as_loops`, `eliminated`).
+r"""`as_loops`, `eliminated`: a DFA of at most 64 states as a plain regular expression, by Moore minimisation and state elimination.
 
-A term can describe a language well and still be slow to walk: the leftmost-first matches of `".*?(?<!\\)"` are many threads read in
-parallel. Where the DFA of such a term is small, it is minimised (Moore 1956) and its states are removed one by one, replacing the paths
-through each by loops, until one term is left. The state with the most paths goes last, so that a string becomes `"`, a loop over
-characters, and `"`.
+A term with intersections, complements or lookarounds may be slow to walk though its DFA is small: the leftmost-first matches of
+`".*?(?<!\\)"` are many threads in parallel. The states of the minimised DFA (Moore 1956) are removed one by one, and the paths through each
+replaced by loops, until one term is left. The state with the most paths is removed last, so that a string becomes `"`, a loop over
+characters, and `"`. `as_loops` returns None where there are more states; `refined` is Moore's partition refinement.
 Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
 """
 

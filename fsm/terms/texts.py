@@ -1,9 +1,8 @@
-"""Texts, the byte strings that are valid UTF-8, and the complement among them.
+"""`complement`, `intersection`, `encode`: operations on languages of texts, the byte strings that are valid UTF-8 (`TEXTS`).
 
-A term denotes byte strings, an expression texts. All operations on terms keep to texts but one: the complement of a term holds every
-other byte string. Here it is intersected with the set of all texts.
-What this leaves out: complements inside a term that is a text only with its surroundings (a pattern, the inside of a JSON string);
-those are made by `node.complement`, which costs less.
+A term denotes byte strings, and its plain complement also has byte strings that are not UTF-8; here it is intersected with `TEXTS`, a
+factor that is left out where another operand implies it. Complements inside a larger term (a pattern, the inside of a JSON string) are
+made by `node.complement`, which costs less.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def complement(node: Node) -> Node:
 
 
 def intersection(left: Node, right: Node) -> Node:
-    """The texts of both, two terms of texts: a complement among texts is a plain one where the other term stands beside it.
+    """The texts of both, two terms of texts: a complement among texts is a plain one beside the other term.
 
     Raises:
         ExpressionError: one of the two refers to a rule, or has a check.
@@ -60,7 +59,7 @@ def encode(text: str, what: str) -> bytes:
         what: what it is, for the error.
 
     Raises:
-        ExpressionError: it holds a lone surrogate.
+        ExpressionError: it contains a lone surrogate.
     """
     try:
         return text.encode()

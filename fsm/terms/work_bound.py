@@ -1,4 +1,7 @@
-"""`work_bound`: a bound on the work of a thread, with the name and the message of the error that refuses more."""
+"""`work_bound`: a context manager that bounds the work of a thread and raises `BudgetExceeded`, with a name and a message, beyond it.
+
+The work is counted and compared with the bound in `work_budget.py`; this module has the error message.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str
     Args:
         name: of the bound.
         most: work.
-        doing: what is bounded, for people.
+        doing: what is bounded, for the message.
         heavy: what takes much work there.
         advice: what to do; without it: simplify the expression, or raise the bound.
     """

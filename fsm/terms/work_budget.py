@@ -1,6 +1,7 @@
-"""Work budgets: how many terms a thread has built, counted, so that the same bounds hold on every machine.
+"""Work budgets: a counter per thread of the terms that it builds, with nested bounds, so that limits do not depend on the machine's speed.
 
-One unit is about one term that is joined to others: 3 to 10 us. A term that is known already costs nothing.
+One unit is about one term that is joined to others, 3 to 10 us; a term that exists already costs nothing. `Bound` is the context manager,
+`check` raises where the nearest bound is exceeded (when it is called, so some work may pass it), and `uncounted` suspends both.
 """
 
 from __future__ import annotations

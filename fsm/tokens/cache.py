@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class ByteCache(Generic[K, V]):
-    """Values by key, `max_bytes` of them at most; each value says its own size when it is put in.
+    """A cache of values by key, of at most `max_bytes` bytes; the caller of `put` gives the size of a value.
 
     Values may have an owner: something that their keys keep in memory, and that counts once for all of them, from when it is
     charged until the last of them goes. One value alone may be larger than all may be together.

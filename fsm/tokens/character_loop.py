@@ -1,8 +1,9 @@
-"""`CharacterLoop`: how the tokens of a vocabulary run through `X*`, where X is one class of characters (the inside of any string).
+"""`CharacterLoop`: the product of `X*` and the token trie as arrays, where X is a character class, for the masks of `X{lo,hi} rest`.
 
-In a state `X{lo,hi} rest` a token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in
-`rest`. So the tokens that stay are one mask per X, computed by one walk of the token trie; those that leave are grouped by the bytes
-after the exit into a small trie, and the work of one state is a depth-first walk of that trie beside `rest`.
+A token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in `rest`. One breadth-first
+walk of the trie counts the characters of every token that stays, for a mask per X and `hi`; tokens that leave with the same byte are
+grouped into a small trie of what follows the exit, which is walked depth first beside `rest` for each state. Where `rest` may begin with
+many bytes, or more than 4 of them are also in X, there is no such mask. Names that are excluded (`X* & ~words`) are masked here, too.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_each, walk_narrow
 
 MAX_OVERLAP = 4
-"""Most bytes with which both a round and the rest may begin; with more, a breadth-first walk is cheaper."""
+"""The most bytes with which both an iteration and the rest may begin; with more, a breadth-first walk is cheaper."""
 MAX_EXIT_BYTES = 64
-"""Most bytes that may come after a loop; with more, exits are too many to look at byte by byte."""
+"""The most bytes that may follow a loop; with more, exits are too many to be handled byte by byte."""
 MAX_LEFT_OUT = 2_000
 """Most texts that a loop may exclude and still be read as a loop."""
 
 
 def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
-    """True when `body` begins with many bytes and no text of it is the beginning of another (as with characters).
+    """True when `body` may begin with many bytes and is prefix-free (no text of it is a proper prefix of another), as characters are.
 
-    Then the places where one round of the loop ends are certain. Cost: one visit of each state of `body`.
+    Then every text has one division into iterations of the loop. Cost: one visit of each state of `body`.
     """
     if body.nullable or not body.is_plain:
         return False
@@ -53,9 +54,9 @@ def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states
 
 
 def as_loop_without(node: Node) -> tuple[Node, list[bytes], Node] | None:
-    """Read a term as `(body* & ~texts) rest`, as it stands for names that are not declared, or return None.
+    """Read a term as `(body* & ~texts) rest`, the form of property names that are not declared, or return None.
 
-    None, too, with more than `MAX_LEFT_OUT` texts.
+    Also None with more than `MAX_LEFT_OUT` texts.
     """
     head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION or len(head.args) != 2:
@@ -78,13 +79,13 @@ def _texts(node: Node) -> list[bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """Tokens that leave a loop with one given byte, grouped by what they go on with.
+    """Tokens that leave a loop with one given byte, grouped by their bytes from that one on.
 
     Attributes:
-        trie: the distinct texts from the exit on, that byte included.
-        starts: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
+        trie: the distinct byte strings from the exit on, that byte included.
+        starts: per byte string, the offset of its tokens in `token_ids` and `rounds`; one entry more than there are byte strings.
         token_ids: int32.
-        rounds: per token, the rounds of the loop before the exit; uint16.
+        rounds: per token, the iterations of the loop before the exit; uint16.
     """
 
     trie: Trie
@@ -112,9 +113,9 @@ class CharacterLoop:
         exits: where exits are remembered, for loops of one vocabulary together.
 
     Attributes:
-        automaton: the states of `body*`.
-        rounds: per token, its rounds, one that it ends in the middle of included; NEVER where it does not stay inside.
-        between: per node of the trie, the rounds before it where it lies between two; else NEVER.
+        automaton: the DFA of `body*`.
+        rounds: per token, its iterations, an incomplete last one included; NEVER where it does not stay inside.
+        between: per node of the trie, the complete iterations before it if none has begun there; else NEVER.
 
     Cost: 1 to 4 ms and 1 MB for 131,072 tokens, and as much for the first exit.
     """
@@ -173,19 +174,19 @@ class CharacterLoop:
 
     @property
     def is_wide(self) -> bool:
-        """True when a round may begin with so many bytes that a plain walk costs too much."""
+        """True when an iteration may begin with more than `FEW_BYTES` bytes, so that a plain walk costs too much."""
         return len(self._first) > FEW_BYTES
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, without the exits; the states of `body*` are guessed."""
+        """The memory in bytes, without the exits; that of the DFA is an estimate."""
         return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
 
         Args:
-            byte: the first one after the last round.
+            byte: the first one after the last iteration.
             of_all: whether tokens count that could as well stay inside to their end.
         """
         key = *self._key, byte, of_all
@@ -238,8 +239,8 @@ class CharacterLoop:
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply.
 
-        It is that of `body* rest` but for tokens that leave right after one of the texts. This is sure where the place at which
-        a token leaves is certain, and each of the texts is a row of rounds. What stays inside can always become longer than they are.
+        It is that of `body* rest` without tokens that leave right after one of the texts. This is correct only where a token can leave at
+        one position alone, and each of the texts is in `body*`. Tokens that stay inside are allowed: more characters can follow.
         """
         first = next_bytes(automaton, automaton.state_of(rest))
         if any(byte in self._first for byte in first) or not all(map(self.automaton.accepts, texts)):
@@ -256,11 +257,11 @@ class CharacterLoop:
         return words
 
     def _counts(self, hi: int | None) -> bool:
-        """True when some token runs through more rounds than `hi`, whether it stays inside or leaves."""
+        """True when some token has more iterations than `hi`, whether it stays inside or leaves."""
         return hi is not None and hi < self.most_rounds
 
     def _leaving(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
-        """The tokens that leave after a right number of rounds and go on in `rest`."""
+        """The tokens that leave after `lo` to `hi` iterations and continue in `rest`."""
         if rest is EPSILON:
             return []
         state, counts = automaton.state_of(rest), self._counts(hi)

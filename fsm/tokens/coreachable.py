@@ -1,9 +1,8 @@
-"""`Spelling`: which states are coreachable by tokens, in a vocabulary that lacks some bytes.
+"""`Spelling`: from which states tokens lead to an accepting one (coreachability), in a vocabulary without a token for every byte.
 
-Where every byte is a token, each text can be spelled. Otherwise a token may lead to a state that has texts, but none that tokens spell:
-after the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only. So a token is allowed where a search found a sequence of
-further tokens to an accepting state. A search that exceeds its budget counts as one without a result, so some tokens of a recursive
-language may be missing from a mask, but never all that finish the text.
+Such a vocabulary has states with texts that no tokens spell: after the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only.
+A state is decided by its term and the alphabet of the tokens where that suffices, and else by a best-first search over tokens. A search
+that exceeds its budget counts as one without a result, so masks of a recursive language may lack some tokens, but never all that finish.
 """
 
 from __future__ import annotations

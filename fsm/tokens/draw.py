@@ -1,4 +1,7 @@
-"""`draw`: the automaton of an expression or of a token FSM, as an SVG picture or as DOT text for Graphviz."""
+"""`draw`: the automaton of an expression or of a token FSM, as an SVG picture or as DOT source for Graphviz.
+
+At most `max_states` states are drawn, breadth first; that of an expression is the DFA over characters, simplified for reading.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Masks of a difference `base & ~language`: the tokens that only `language` forbids, by a short walk of the trie beside its DFA.
+"""Masks of a difference `(base & ~language) rest`: the tokens that only `language` forbids, by a depth-first product walk.
 
-The mask of `keys & ~(x-.*)` is the mask of any key without the tokens that begin like `x-`; these are found without a walk of all keys.
+The mask of `keys & ~(x-.*)` is that of `keys` without the tokens for which the difference is dead. The walk follows trie, difference and
+the DFA of `language` only as far as they have bytes in common. It returns None after `MAX_STEPS` steps, and where it is ambiguous
+whether the base has ended; then another strategy makes the mask.
 """
 
 from __future__ import annotations

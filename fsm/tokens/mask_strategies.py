@@ -1,13 +1,13 @@
-"""How the mask of a state is made: strategies in a fixed order, of which the first that recognises the term makes the mask.
+"""`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term.
 
-A state is a term, and its mask holds every token after whose bytes the Brzozowski derivative of the term is not empty. The plain form,
+A state is a term, and its mask has every token after whose bytes the Brzozowski derivative of the term is not empty. The definition,
 which each strategy equals (`tests/property/test_mask_strategies.py`), is one loop:
 
     for token_id, token in enumerate(vocabulary.tokens):
         allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD
 
 `STRATEGIES` is that order, from the most special to the walk that takes any term. All but the last two avoid a walk of the whole trie:
-they add up parts of the mask that do not depend on what follows, which the `Vocabulary` holds once for all constraints. The mask of a
+they add up parts of the mask that do not depend on what follows, which the `Vocabulary` caches for all constraints. The mask of a
 term is kept under `mask_key`, so equal situations in different schemas share it; end-of-sequence tokens are added by `TokenFSM`.
 
 Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the vocabulary shares already made.
@@ -41,9 +41,9 @@ Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
 MAX_NARROW_COST = 4_000
-"""Steps after which the depth-first walk is given up; a breadth-first walk costs as much."""
+"""Steps after which the depth-first walk is abandoned; a breadth-first walk costs as much."""
 MAX_JUMPS = 6
-"""Places at which a depth-first walk may stop and leave the tokens below to other strategies."""
+"""The most trie nodes at which a depth-first walk may stop and leave the tokens below to other strategies."""
 MAX_OPEN_WORK = 20_000
 """Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
 
@@ -55,7 +55,7 @@ class MaskMaker:
         automaton: the automaton of the language.
         vocabulary: the tokens, their trie, and what all constraints over them share.
         spelling: the search for texts that tokens can spell; only for a vocabulary that lacks bytes.
-        is_recursive: whether the language has recursive rules, so that a loop is met in ever new states.
+        is_recursive: whether the language has recursive rules, so that the same loop occurs in unboundedly many states.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MaskMaker:
         return None
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
-        """How the tokens below `node` run through `body*`; None where `body` is not one class of characters, or is not met often yet."""
+        """The product of `body*` and the tokens below `node`; None where `body` is no character class, or was not met often enough yet."""
         is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
         return self.vocabulary.loop(body, node, at_once=is_counted or self._is_recursive)
 
@@ -172,7 +172,7 @@ def _members(term: Node) -> list[Node]:
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
 
-    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what they go on with, and each
+    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what follows, and each
     group is walked once beside `rest`. 5 to 30 us.
     """
     parts = as_loop(term)
@@ -232,7 +232,7 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
 def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
 
-    The counts stand open in the walk, which is kept; a mask then decides each pair of a state and rounds once. 0.3 ms.
+    The walk ignores the bounds of counts, and is cached; a mask then decides each pair of a state and iterations once. 0.3 ms.
     """
     automaton = maker.automaton
     is_product = nodes.first_and_rest(term)[0].kind is Kind.INTERSECTION
@@ -253,7 +253,7 @@ def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None
 def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`first body{lo,hi} rest`, where `first` is a byte class within `body`, as in an identifier that does not begin with a digit.
 
-    It is the mask of a loop with one round more, without the tokens whose first byte `first` lacks. Only below the root of the trie.
+    It is the mask of a loop with one iteration more, without the tokens whose first byte `first` lacks. Only below the root of the trie.
     """
     if as_loop(term) is not None or not begins_with_byte_loop(term):
         return None

@@ -1,11 +1,10 @@
-"""`OpenWalk`: the product of the token trie and a term with open counters, from which the masks for all counts are read.
+"""`OpenWalk`: one product of the token trie and a pattern without its count bounds, for the masks of `(body{lo,hi} & pattern) rest`.
 
-It is for `(body{lo,hi} & pattern) rest`. The plain form is `walk_wide` over the term itself, whose states count characters, words, or
-both, so that nearly every mask needs another walk. Here the pattern is walked beside `body*` with its counters open (`open_counts.py`).
-The walk gives the state in which each token ends, and `CharacterLoop` the rounds of `body` that it reads. A mask is then one question
-for each of the some hundred pairs of both: is there a text from this state to an accepting one, with the rounds that are left? The
-shortest text of the state answers it mostly (Dijkstra's algorithm), or one that can be longer by any number of rounds; otherwise
-`Derivatives.is_inhabited` decides it for the closed term.
+A plain walk would be needed again for nearly every mask, as each state counts characters, words or both. Here one breadth-first walk gives
+the state in which each token ends, and `CharacterLoop` its iterations of `body`. For a mask, each distinct pair of both (some hundred) is
+tested: does a text lead from the state to an accepting one within the iterations that are left? Mostly the shortest path decides
+(Dijkstra's algorithm), or one with a cycle that adds any number of iterations; otherwise the emptiness test of the term with its bounds
+(`Derivatives.is_inhabited`). See `open_counts.py` for which loops lose their bounds.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, Rounds, finish, next_bytes, sweep, sweep_each
 
 MAX_STATES = 4_000
-"""Most states of a walk; where it needs more, open counters do not help."""
+"""The most states of a walk; where it needs more, the walk is not worth its cost."""
 MAX_VISITED = 400
 """States visited in the search for a shortest text."""
 MAX_VISITED_AFTER = 40
 """States visited after that, in the search for a text that can be extended by any number of rounds."""
 UNBOUNDED = 1 << 30
-"""More rounds than any text has: no upper bound."""
+"""More iterations than any text has: no upper bound."""
 Required = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
-"""Whether a text must have some rounds of the ruler, and the least rounds of open loops."""
+"""Whether a text must have some iterations of the ruler, and the fewest iterations of each open loop."""
 
 
 class _Unpruned(Automaton):
-    """The automaton of an open term. A state may be dead: whether it is depends on the counts."""
+    """The automaton of an open term, with states that may be dead, as that depends on the counts."""
 
     def arcs(self, state: int) -> list[tuple[int, int]]:
         return [(mask, self.state_of(target)) for mask, target in self.derivatives.arcs(self.nodes[state])]
@@ -46,7 +45,7 @@ class _Unpruned(Automaton):
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """A shortest path from a state to an accepting one: its rounds of the ruler, and that state, -1 where none is known."""
+    """A shortest path from a state to an accepting one: its iterations of the ruler, and that state, -1 where none is known."""
 
     rounds: int
     end: int
@@ -57,12 +56,12 @@ _NO_PATH = _Path(2 * UNBOUNDED, -1)
 
 @dataclass(frozen=True, slots=True)
 class _Completions:
-    """How a state can be completed.
+    """Paths from a state to an accepting one.
 
     Attributes:
-        least: a path with few rounds, whatever the most rounds of open loops are.
-        endless: one to which any number of rounds may be added.
-        at_least: no path has fewer rounds than this.
+        least: a path with few iterations, upper bounds of open loops ignored.
+        endless: one with a cycle, to which any number of iterations may be added.
+        at_least: no path has fewer iterations than this.
     """
 
     least: _Path
@@ -72,7 +71,7 @@ class _Completions:
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """The tokens that go on behind the pattern: their ids, and the state and the rounds with which each leaves it."""
+    """The tokens that continue after the pattern: their ids, and the state and the iterations with which each leaves it."""
 
     token_ids: NDArray[np.int32]
     states: NDArray[np.int32]
@@ -88,7 +87,7 @@ class Counted:
         term: the open pattern, intersected with the ruler.
         bounds: those of its open loops.
         body: the class of characters that is counted beside it.
-        lo, hi: its rounds.
+        lo, hi: the bounds of its iterations.
         rest: what comes after.
     """
 
@@ -101,11 +100,11 @@ class Counted:
 
 
 class OpenWalk:
-    """How the tokens below one node of a vocabulary's trie run through an open term, whatever its counts are.
+    """The product of an open term and the tokens below one node of a vocabulary's trie, for all count bounds.
 
     Args:
         term: the open term; see `Counted`.
-        loop: how the same tokens run through the body that is counted beside it.
+        loop: the iterations of the same tokens in the body that is counted beside it.
         trie: the tokens.
         node: where the term begins.
 
@@ -148,7 +147,7 @@ class OpenWalk:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, about; some rests included."""
+        """The estimated memory in bytes, with some of what comes after the term."""
         return int(self._pair.nbytes) + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
 
     def _walk(self, node: int) -> NDArray[np.int32]:

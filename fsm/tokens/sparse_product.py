@@ -1,9 +1,9 @@
-"""`SparseProduct`: the product of a small DFA and the token trie below one node, computed once per vocabulary.
+"""`SparseProduct`: a depth-first product of the token trie below one node with the DFA of the expression that a state begins with.
 
-In a state `prefix rest`, such as the rest of a number and a comma, or `body{lo,hi} rest`, such as a string where few tokens go on, a token
-either ends inside the prefix, whatever `rest` is, or leaves at a node where the prefix may end and continues in `rest`. So one product
-serves every key, every count and every schema, and the work of one state begins behind the prefix. (`CharacterLoop` is the same for
-subtries with many tokens, as arrays.)
+That expression is a short prefix (in `prefix rest`) or the body of a loop (in `body{lo,hi} rest`). The product lists the tokens that end
+inside, and the trie nodes at which the expression may end and `rest` begin, both with their numbers of iterations: so one product serves
+all continuations and bounds. `SparseProducts` caches it per expression and node, for all constraints over a vocabulary, with eviction; a
+prefix whose product takes more than `MAX_COST` steps has none. (`CharacterLoop` does the same with arrays, for large subtries.)
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MAX_COST = 600
 
 
 def is_byte(body: Node) -> bool:
-    """True for one byte, out of some: then no text of `body` begins another."""
+    """True where every text of `body` is a single byte, so that none is a proper prefix of another."""
     return body.kind is Kind.BYTES or (body.kind is Kind.LITERAL and len(body.args[0]) == 1)
 
 
 def is_narrow(body: Node) -> bool:
-    """True for one byte out of a few, such as a blank: then the texts inside a loop are few wherever it is entered."""
+    """True for a single byte out of a few, such as a space: then few tokens stay inside a loop over it, at any node."""
     return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= FEW_BYTES)
 
 
@@ -44,22 +44,22 @@ def narrow_automaton(term: Node, automaton_of: Callable[[Node], ByteDFA]) -> Byt
 
 
 class SparseProduct:
-    """The product of a DFA and the texts below one trie node, whatever follows.
+    """The product of a DFA and the subtrie below a node, independent of what follows the DFA's language.
 
-    A text either stays inside to its end, or may leave at a node where the DFA accepts; both are listed. A visit of the initial state is
-    a round, so that in the DFA of `body*`, where no text of `body` begins another, rounds are those of the body.
+    A text either ends inside the DFA, or may leave it at a node where the DFA accepts; both are listed. Each return to the initial state
+    counts as one round: in the DFA of `body*`, where no text of `body` is a prefix of another, rounds are iterations of the body.
 
     Args:
         automaton: the DFA.
         trie: the texts.
-        node: where the DFA begins.
-        max_cost: steps after which the product is given up.
+        node: the node at which the DFA is in its initial state.
+        max_cost: steps after which the product is abandoned.
 
     Attributes:
-        labels: the texts that stay inside.
-        rounds: for each of them, the rounds it takes, one that it ends in the middle of included.
+        labels: the texts that end inside.
+        rounds: for each of them, its number of rounds, an incomplete last one included.
         most_rounds: the most rounds of any text before it ends or leaves.
-        places: by the byte that comes next, the nodes where the DFA accepts: node, rounds, texts below.
+        places: by the next byte, the nodes where the DFA accepts: node, rounds, number of texts below.
         is_known: whether the product is complete.
 
     Cost: 1 us per node below and byte that may follow there.
@@ -97,11 +97,11 @@ class SparseProduct:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it takes, its share of the automaton included."""
+        """The estimated memory in bytes, with a share of the automaton."""
         return 5_000 + 20 * len(self.labels) + sum(200 + 100 * len(nodes) for nodes in self.places.values())
 
     def inside(self, hi: int | None = None) -> list[int]:
-        """The texts that stay inside for at most `hi` rounds."""
+        """The texts that end inside after at most `hi` rounds."""
         if hi is None or hi >= self.most_rounds:
             return self.labels
         return [label for label, rounds in zip(self.labels, self.rounds, strict=True) if rounds <= hi]
@@ -153,7 +153,7 @@ class SparseProducts:
         return automaton is not None and len(automaton.moves(automaton.initial_state)) > FEW_BYTES
 
     def has_loop(self, body: Node, node: int) -> bool:
-        """True where `loop` is a look-up."""
+        """True where `loop` would find its result in the cache."""
         return (body, node, True) in self.known
 
     def loop(self, body: Node, node: int) -> SparseProduct | None:
@@ -168,7 +168,7 @@ class SparseProducts:
         return product
 
     def prefix(self, term: Node, node: int) -> SparseProduct | None:
-        """The product of a prefix `term` and the tokens below a node; None where it takes long or does not help."""
+        """The product of a prefix `term` and the tokens below a node; None above `MAX_COST` steps, and where the term is not narrow."""
         key = term, node, False
         product = self.known.get(key)
         automaton = self._narrow_automaton(term) if product is None else None

@@ -1,7 +1,9 @@
 """`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks.
 
-A state is a state of the byte automaton (`lazy_dfa.py`), a small int. The mask of a state is made when first asked for
-(`mask_strategies.py`) and kept by its term, so that all constraints over the vocabulary share it.
+A state is a state of the byte-level lazy DFA (`lazy_dfa.py`), a small int. Its mask is computed when it is first needed
+(`mask_strategies.py`) and cached by the state's term in the vocabulary, so that all constraints share it. A mask that takes too much work
+is made again with a larger bound, and at last restricted to short tokens. Checks of values are not part of the automaton (`checker.py`).
+Explanations of rejected tokens (`Explanation`) and dense tables (`TokenTables`) are made from it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes with which a value of JSON may begin or go on; where one is not allowed, a keyword forbids it."""
 
 _MAX_GAP_STATES = 100
-"""States that are visited to find which bytes a vocabulary lacks."""
+"""The most states that are visited to find which bytes a vocabulary lacks."""
 
 MASK_OVERHEAD = 1_000
 """Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
@@ -54,9 +56,9 @@ class Explanation:
         allowed: the answer.
         position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
         expected: the bytes that would fit there, ascending.
-        text: the same for people.
+        text: the same as a message.
         rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.
-        sources: what of the source asks for it: JSON pointers to keywords of a schema, or a pattern; only where the text so far was given.
+        sources: the parts of the source that require it (JSON pointers to keywords, or a pattern); only where the text was given.
     """
 
     token_id: int
@@ -73,7 +75,7 @@ class Explanation:
 
 
 class TokenFSM:
-    """The token automaton of `expression` over `vocabulary`.
+    """The automaton of `expression` over the tokens of `vocabulary`, with a mask of allowed tokens for each state.
 
     Args:
         expression: the language.
@@ -94,8 +96,8 @@ class TokenFSM:
 
     In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `coreachable.py`.
     A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
-    work, in states that are forgotten again. It is the same mask. Where that is not enough, it holds the tokens up to a length that was
-    looked at in full, with a `RuntimeWarning`: all that it allows is right, and the text can go on by single bytes.
+    work, in states that are forgotten again. It is the same mask. Where that is not enough, it has the tokens up to a length that was
+    looked at in full, with a `RuntimeWarning`: all that it allows is correct, and the text can continue by single bytes.
     States are small ints, valid for this object and for its whole life. Several threads may use one object.
     Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
     """
@@ -179,7 +181,7 @@ class TokenFSM:
                 (`max_step`, `max_search`). Other states are as good as before.
 
         Warns:
-            RuntimeWarning: the mask takes more than four times `max_mask_work`, and holds short tokens only; see `TokenFSM`.
+            RuntimeWarning: the mask takes more than four times `max_mask_work`, and has short tokens only; see `TokenFSM`.
 
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
@@ -251,7 +253,7 @@ class TokenFSM:
         return self.automaton.forced_text(state)
 
     def explain(self, state: int, token_id: int, text: str | bytes | None = None) -> Explanation:
-        """Say whether `token_id` is allowed, and if not, which byte does not fit, what would, and what asks for that.
+        """Explain whether `token_id` is allowed; if not, which byte does not fit, what would, and the part of the source that forbids it.
 
         Args:
             state: where the token would come.
@@ -288,7 +290,7 @@ class TokenFSM:
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
 
     def wanted(self, state: int, text: str | bytes) -> str:
-        """Return what must follow in `state`, for people: as a pattern, shortened, and what of the source asks for it.
+        """Return what must follow in `state`, for messages: as a pattern, shortened, and the parts of the source that require it.
 
         Args:
             state: where the text ends.
@@ -328,7 +330,7 @@ class TokenFSM:
             max_bytes: most bytes of the transitions, and of the masks.
 
         Returns:
-            `TokenTables`, numpy arrays, read-only. They say what `bitmask`, `next_state` and `is_accepting` say.
+            `TokenTables`, numpy arrays, read-only. They agree with `bitmask`, `next_state` and `is_accepting`.
 
         Raises:
             BudgetExceeded: the language needs more than `max_states` or `max_bytes`, or the automaton more than its own

@@ -1,7 +1,8 @@
 """`TokenTables`: a small token automaton as dense arrays, for decoding loops that run without Python, on a GPU for example.
 
-All states are enumerated breadth first. Tokens that behave alike in every state form one equivalence class (found by partition
-refinement), so that the transition table has a column per class and not per token.
+All reachable states are enumerated breadth first. Tokens with equal transitions in every state form one equivalence class (by partition
+refinement), so that the transition table has a column per class and not per token; equal masks are stored once. More states or bytes than
+the caller's bounds raise `BudgetExceeded`. Acceptance is that of the automaton: checks of values are not in the tables.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from fsm.tokens.vocabulary import Vocabulary
 class TokenTables:
     """All states of a token automaton. S states, C classes of tokens, V token ids, M distinct masks, W = ceil(V / 32) words.
 
-    State 0 is the dead one: no token leads out of it, and what is not allowed leads there, so that indices stay in range
-    whatever is fed. States are numbered by their distance from the initial one, not as in the `TokenFSM`.
+    State 0 is the dead state: no token leads out of it, and tokens that are not allowed lead to it, so that indices stay in range
+    for any token. States are numbered by their distance from the initial one, not as in the `TokenFSM`.
 
     Attributes:
         transitions: (S, C) int32, the state after a token of a class; 0 where it is not allowed. EOS ids lead to 0, too.

@@ -1,7 +1,8 @@
-"""`Trie`: a byte trie over a list of texts as numpy arrays, for vectorised walks by level and for depth-first walks by node.
+"""`Trie`: a byte trie over a list of byte strings as numpy arrays, built from the sorted strings without a loop in Python over nodes.
 
-Nodes are numbered breadth first, so the children of a node are neighbours; the texts below a node are neighbours in sorted order.
-Duplicate texts are allowed. Dicts for walks by node are made for the nodes that are met.
+Nodes are numbered breadth first, so the children of a node are a range; the strings below a node are a range of the sorted order (prefix
+sums). Duplicates are allowed. For depth-first walks a node also has a dict of its children, made when it is met, in bounded memory. The
+arrays can be written to a file, from which `from_arrays` restores the trie.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ KEY_BYTES = 7
 
 
 class Trie:
-    """The trie of `texts`; a text is known by its label: its position in the list, or what `labels` says.
+    """The trie of the byte strings `texts`; each has an int as label: its index in the list, or that in `labels`.
 
     Args:
         texts: byte strings, in any order.
@@ -212,7 +213,7 @@ class Trie:
         return labels, ending[which]
 
     def below(self, node: int) -> int:
-        """How many texts go on below `node`."""
+        """The number of texts that end below `node`."""
         return self._counts[node] - self._ends[node]
 
     def child_range(self, first: int, last: int) -> tuple[int, int]:

@@ -1,4 +1,8 @@
-"""`Vocabulary`: the bytes of every token id, the token trie, and what all constraints over it share: masks, loops and prefixes."""
+"""`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share.
+
+The caches, each bounded in bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are
+made at once), with prefixes, and with patterns whose counts are open. The trie can be stored in a folder (`vocabulary_file.py`).
+"""
 
 from __future__ import annotations
 
@@ -30,11 +34,11 @@ from fsm.tokens.trie import Trie
 
 
 class Vocabulary:
-    """The tokens of one tokenizer, as bytes.
+    """The tokens of one tokenizer, as bytes, with their trie and caches.
 
     Args:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
-        eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
+        eos_token_ids: ids that end a text; their bytes, if they have any, are ignored.
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
             the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
@@ -167,7 +171,7 @@ class Vocabulary:
         """The product of `body*` and the trie below a node; None where `body` is not a class of characters.
 
         Args:
-            body: one round of the loop.
+            body: one iteration of the loop.
             node: where in the trie the loop is entered.
             at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
                 is cheaper than a loop that is used once.
@@ -183,7 +187,7 @@ class Vocabulary:
         return self._make_loop(body, node)
 
     def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
-        """The product of an open term and the trie below a node, counted in rounds of `body`; None where it needs too many states.
+        """The product of an open term and the trie below a node, counted in iterations of `body`; None where it needs too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
@@ -211,7 +215,7 @@ class Vocabulary:
         return self._loops.get((body, Trie.root))
 
     def reach(self, body: Node) -> int:
-        """An upper bound for the rounds of `body` that a token can read: larger counts make no difference. Cost: once per body."""
+        """An upper bound for the iterations of `body` that a token can read: larger counts make no difference. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
             return self.max_token_bytes
         known = self._reaches.get(body.serial)

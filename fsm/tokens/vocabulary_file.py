@@ -1,4 +1,7 @@
-"""Files of prepared vocabularies: plain arrays behind a SHA-256 checksum, in a folder of bounded size. Nothing that is read is executed.
+"""`read`, `write`: a cache on disk of prepared vocabularies, as plain arrays with a SHA-256 checksum, bounded in size by LRU eviction.
+
+A file is named after the hash of the tokens and replaced atomically; a damaged one, or one of another version, is ignored with a warning,
+and the vocabulary is built anew. Nothing that is read is executed.
 
 Layout: a line with the format's version; 32 bytes, the SHA-256 of all that follows; 8 bytes, the length of a JSON header
 (little endian); the header (`fingerprint`, and name, type and length of each array); the arrays, one after the other.
@@ -40,9 +43,9 @@ def fingerprint(texts: Iterable[bytes], lengths: NDArray[np.int32], eos_token_id
 
 
 def read(folder: Path, name: str, restore: Callable[[Arrays], None]) -> bool:
-    """Give the arrays that were written as `name` to `restore`; False, with a warning, where the file is not what it should be.
+    """Call `restore` with the arrays that were written as `name`; False where there is no file, and, with a warning, where it is not valid.
 
-    A file that was read counts as used now. Cost: 5 to 8 ms per MB, nearly all of it for the checksum.
+    The file counts as used now. Cost: 5 to 8 ms per MB, nearly all of it for the checksum.
     """
     path = folder / (name + SUFFIX)
     try:
@@ -81,9 +84,9 @@ def _parse(data: memoryview, name: str) -> Arrays:
 
 
 def write(folder: Path, name: str, arrays: Mapping[str, NDArray[Any]], max_bytes: int) -> None:
-    """Write a file as a whole or not at all, then remove those unused for longest until the folder fits `max_bytes`.
+    """Write a file atomically, then remove the least recently used ones until the folder fits `max_bytes`.
 
-    Where the file cannot be written, a warning says so: a cache must not make a program fail.
+    Where the file cannot be written, there is a warning and no error, as it is only a cache.
     """
     narrow = {label: _narrowed(array) for label, array in arrays.items()}
     kinds = [[label, array.dtype.str.replace("|", "<"), len(array)] for label, array in narrow.items()]

@@ -1,7 +1,8 @@
-"""Walks of a trie and a DFA in step: which texts the DFA does not reject, depth first for narrow states, by level for wide ones.
+"""Product walks of a token trie and a lazy DFA: after which tokens the DFA is live, depth first (`walk_narrow`) or by level (`walk_wide`).
 
-The plain form of both is a loop over the texts and their bytes. `walk_narrow` follows the bytes that a trie node and a state have in
-common, with dicts. `walk_wide` advances all nodes of a trie level by one look-up in the transition table each, with numpy.
+Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states with few next bytes, follows the bytes that a trie node and a
+state have in common, with dicts, and skips over literals, words and cached products of prefixes; it returns None above a cost, and leaves
+subtries of wide states to its caller. `walk_wide` is breadth first: one numpy gather from the transition table per trie level.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ End = tuple[int, int, int]
 """The index of a text that ends, the trie node there, and the number of texts below the node."""
 
 MIN_WIDE_TEXTS = 25
-"""Below a node with so many texts, a wide state is left to other strategies."""
+"""The fewest texts below a node for which a wide state there is left to other strategies."""
 MIN_BYTE_LOOP_TEXTS = 300
 """The same for a loop over one byte, which needs one state only and is fast to walk."""
 NEW_STATE_COST, NEW_TEXT_COST = 40, 8
@@ -37,11 +38,11 @@ MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 
 
 NEVER = 65_535
-"""More rounds of a loop than any token has; stands for `not inside`."""
+"""More iterations of a loop than any token has: the value for `not inside`."""
 
 
 class Rounds(Protocol):
-    """How the tokens of a trie run through a loop; see `CharacterLoop`, whose attributes these are."""
+    """The iterations of a loop in each token and at each trie node; see `CharacterLoop`, whose attributes these are."""
 
     rounds: NDArray[np.uint16]
     between: NDArray[np.uint16]
@@ -168,7 +169,7 @@ class _NarrowWalk:
         return None if loop is None else cost + 4 + self._leave(loop, start[1], lo, hi)
 
     def _leave(self, product: SparseProduct, state: int, lo: int = 0, hi: int | None = None) -> int:
-        """Add what stays inside of a product, and push the nodes where it may end; return their number."""
+        """Add the tokens that end inside a product, and push the nodes where it may end; return the number of these nodes."""
         self.found += product.inside(hi)
         places = product.exits(next_bytes(self._automaton, state), lo, hi)
         self._stack += [(node, state, below) for node, below in places]
@@ -323,7 +324,7 @@ def sweep_each(
 
 
 def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]:
-    """For every label of `trie`, whether `state` leads to a live state after its text.
+    """For every label of `trie`, whether the state after its text is live, starting at `state`.
 
     Best where many bytes may come: 4 ms at the most for the 266,000 nodes of a vocabulary of 131,072 tokens.
     """
@@ -337,7 +338,7 @@ def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]
 
 
 def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_], int | None]:
-    """The same for the initial state, and None; where the budget ends, for texts up to a length only, and that length.
+    """Like `walk_wide` from the initial state, with None; where the work budget is exceeded, for texts up to a length, with that length.
 
     Raises:
         BudgetExceeded: not even the texts of one byte were decided.

@@ -1,8 +1,9 @@
-"""Split the values of a schema into cases: the disjunctive normal form of the keywords that apply schemas to the same value.
+"""`CaseFinder`: splits the values of a schema into cases, the disjunctive normal form of the keywords that apply schemas to one value.
 
-A case is a list of places that hold together and apply no other schema to the value. Negation is pushed inwards, keyword by keyword, as
-in a negation normal form, so that no automaton is complemented but those of patterns, formats and keys. The search is a depth-first walk
-over the choices of `anyOf`, `oneOf`, `if` and negations, on a stack of its own.
+A case is a conjunction of places that apply no other schema to the value. Negation is pushed inwards, keyword by keyword (negation normal
+form), so only automata of patterns, formats and keys are complemented. Cases are found by a depth-first search over the choices of `anyOf`,
+`oneOf`, `if` and negations, with an explicit stack and a cache. Above budgets of cases and steps, negations and multiplying keywords are
+left out of the cases, which then allow too much, and the value is checked.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class _PartialCase(NamedTuple):
 
 
 class TooManyCases(Exception):
-    """The exact cases of a value are not worth their number; the loose ones and a check say the same."""
+    """The exact cases of a value are too many; looser ones and a check are to be used instead."""
 
 
 class TooCostly(Exception):
-    """Working out what all negations leave takes too long; the document is to be read with fewer of them."""
+    """Pushing all negations inwards takes too long; the document is to be compiled with fewer of them."""
 
 
 Negations = Literal["all", "small", "none"]
@@ -77,10 +78,10 @@ class Cases:
     """The ways to satisfy some places.
 
     Attributes:
-        alternatives: each a list of places that hold together and apply no other schema to the same value any more.
+        alternatives: each a conjunction of places that apply no other schema to the same value any more.
         missing: places and keywords that were left out, so that some alternative allows too much.
         cost: what making terms of them costs, of what may be spent on negations.
-        key: what tells them from other cases.
+        key: their hashable identity.
     """
 
     alternatives: list[Conjunction]
@@ -126,7 +127,7 @@ class CaseFinder:
         Places without keywords of their own are left out, so that `()` means any value; no alternative at all: no value.
 
         Args:
-            places: what holds together.
+            places: a conjunction.
             loosely: leave out `not`, read `oneOf` and `if` as `anyOf`, and leave out an `anyOf` that would multiply the cases of others
                 too often, where the exact cases would be too many.
 
@@ -240,7 +241,7 @@ class _Search:
 
     Args:
         finder: of the document.
-        places: what holds together.
+        places: a conjunction.
         loosely: see `CaseFinder.find`.
     """
 

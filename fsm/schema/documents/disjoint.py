@@ -1,7 +1,8 @@
-"""Tells when no value satisfies two branches of `oneOf`, so that it means the same as `anyOf`.
+"""`are_disjoint`: whether no value satisfies two branches of a `oneOf`, so that it is equivalent to `anyOf`; a sufficient test only.
 
-Branches are apart by their types, by listed values, by the values of a key that one of them requires (`kind`, `type`), or because such
-a key is not allowed in the other. What is not looked at: patterns, lengths, bounds, items.
+Branches are abstracted to signatures, joined and met through `allOf`, `anyOf` and `$ref`, and compared pairwise: they are disjoint by their
+types, by listed values, by the values of a key that one of them requires (a tag such as `kind`), or where such a key is not allowed in the
+other. Patterns, lengths, bounds and items are not compared, and nesting is limited.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MAX_LEVELS = 2  # of members that are looked into for a difference
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What is sure of the values of a branch.
+    """An abstraction of the values of a branch: facts that all of them satisfy.
 
     Attributes:
         types: their types.

@@ -1,6 +1,8 @@
-"""A schema document: read each of its schemas as draft 2020-12, check their keywords, resolve their references.
+"""`Document`: a schema document whose subschemas are normalised to draft 2020-12, validated, and resolved, each when it is first met.
 
-What is found on the way is kept for the report: every keyword by its JSON pointer, and remarks on those not taken at their word.
+It collects the notes for the report: every keyword by its JSON pointer, and remarks on those that are not enforced as written. Where the
+author may have meant something else (a misspelling, an unknown format), `strict` makes the remark an error. References are resolved by
+`places/resource.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from fsm.terms.node import Check
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What there is to say of a keyword that was not taken at its word.
+    """A note on a keyword that was not read exactly as written.
 
     Attributes:
         keyword: its name.
@@ -52,12 +54,12 @@ class Document:
         registry: schemas by URI.
         asserts_format: whether `format` can reject a value.
         validators: checks by the names that the keywords of Python types give them.
-        dialect: the name of the one in which the root is written; None: it says so itself.
+        dialect: the name of the one in which the root is written; None: that of its `$schema`.
         is_strict: whether a keyword that looks misspelt, an unknown format and the like are errors.
 
     Attributes:
         keywords: those that were read, by their JSON pointers.
-        remarks: what there is to say of keywords, by their JSON pointers.
+        remarks: notes on keywords, by their JSON pointers.
         is_dynamic: whether a reference depends on the way on which it is reached.
     """
 
@@ -186,7 +188,7 @@ class Document:
         self.remarks[pointer] = Remark(keyword, text, is_suspect)
 
     def make(self, schema: AnySchema, *key: object) -> AnySchema:
-        """A schema of our own that stays the same object each time it is asked for."""
+        """A schema that is not in the document, interned by a key: the same object at every call."""
         made: AnySchema = self._made.setdefault(key, schema)
         if isinstance(made, dict):
             self._normalized[id(made)] = made

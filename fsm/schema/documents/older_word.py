@@ -1,11 +1,11 @@
-"""Read keywords of older drafts and of OpenAPI, in any schema that uses them, as those define them.
+"""`in_latest_words`, `read_older_words`: rewrite keywords of older drafts and of OpenAPI as those of draft 2020-12, in any schema.
 
 Many schemas name no draft, or a later one than they are written for. What an older word means is not in doubt where the later
 draft has no such word, or gives it another shape:
 
 - `dependencies`; a list as `items`, with `additionalItems` beside it; `true` or `false` as `exclusiveMinimum` and
   `exclusiveMaximum`; `required: true` inside a property; the type `any` (draft 3);
-- `nullable: true` (OpenAPI 3.0): null, or what the schema says without it.
+- `nullable: true` (OpenAPI 3.0): null, or a value of the schema without it.
 
 Left out: `additionalItems` without a list of items, which means nothing in any draft; the words of draft 3 that are unknown to later
 drafts (`extends`, `disallow`, `divisibleBy`): they count where a schema names draft 3.

@@ -1,6 +1,7 @@
-"""Tools: the schema inside of what OpenAI, Anthropic and MCP put around one, and an error for a wrapper that was given as a schema.
+"""`tool_schema`: the schema inside a tool definition or a response format of OpenAI, Anthropic or MCP, by a table of their forms.
 
-As a schema, such a wrapper holds no keyword that rejects anything, so that any JSON would pass.
+`refuse_wrapper` raises `SchemaError` where such a wrapper is passed as a schema: as it has no keyword that rejects anything, any JSON
+would be valid.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class _Form:
     """One way to write a tool or a response format.
 
     Attributes:
-        name: for people.
-        kind: what stands there as `type`, if anything does; no type of JSON.
+        name: for messages.
+        kind: the value of `type` in the wrapper, if there is one; no type of JSON.
         path: where the schema is.
         has_optional_schema: whether there may be none: a function without arguments.
     """

@@ -1,6 +1,7 @@
-"""Rewrite a whole document in the keywords of draft 2020-12, for the validator, which reads each draft to the letter.
+"""`Translation`: a copy of a schema document in the keywords of draft 2020-12, for the validator, which knows only those of its draft.
 
-Left out: the schemas of a registry, and identifiers on the way of a reference.
+It maps each old subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). Not translated: the schemas of a
+registry, and references that pass through other identifiers. `needs_translation` is False where the validator reads the document correctly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _AS_BEFORE = ("draft-04", "draft-06", "draft-07")
 
 
 class Translation:
-    """A document as draft 2020-12 writes it.
+    """A copy of a document in the keywords of draft 2020-12.
 
     Args:
         root: the document.
@@ -91,7 +92,7 @@ _GONE = frozenset({"id", "$schema", "nullable", "dependencies", "additionalItems
 
 
 def needs_translation(root: Schema, dialect: Dialect) -> bool:
-    """Whether a validator of the draft would not read a document as it is read here."""
+    """Whether a validator of the draft would read a document differently from this package."""
     if dialect.name.startswith(("draft-03", "openapi")):
         return True
     todo: list[Any] = [root]

@@ -1,4 +1,4 @@
-"""Formats of hosts, IP addresses and mailboxes, as the grammars of their RFCs.
+"""Formats of hosts, IP addresses and mailboxes, as regular expressions after the grammars of their RFCs.
 
 Each accepts what its standard does, but for this:
 

@@ -1,7 +1,7 @@
-"""Formats of dates, times and durations: the grammars of RFC 3339.
+"""Formats of dates, times and durations, as regular expressions after the grammars of RFC 3339.
 
-Days that a month does not have are refused, leap years included. Left out: the year 0000 and the leap second 60, which most parsers refuse,
-and more than 9 digits of a fraction of a second.
+Days that a month does not have are excluded, also February 29 in other than leap years. Left out: the year 0000 and the leap second 60,
+which most parsers reject, and more than 9 digits of a fraction of a second.
 """
 
 from __future__ import annotations

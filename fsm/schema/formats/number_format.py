@@ -1,4 +1,4 @@
-"""Formats of numbers, after the registry of OpenAPI, in other keywords."""
+"""`NUMBER_FORMATS`: the number formats of the OpenAPI registry (`int32`, `float`, ...), each as an equivalent schema of other keywords."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ NUMBER_FORMATS: dict[str, dict[str, Any]] = {
     "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
     "double": {},  # any number that is written
 }
-"""They say nothing of strings, nor other formats of numbers."""
+"""They apply to numbers only; formats of strings do not apply to numbers."""

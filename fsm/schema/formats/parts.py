@@ -1,4 +1,4 @@
-"""Parts of formats: terms for the inside of a JSON string, put together from ASCII characters."""
+"""Combinators for the grammars of formats: terms of literals, choices, sequences and counts of ASCII characters in a JSON string."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Formats: the languages that the values of `format` name, as the inside of a JSON string.
+"""`format_node`: the regular languages of the known values of `format`, as the inside of a JSON string, by a table.
 
-Exact after their standards where the modules `moment`, `address` and `uri` do not say otherwise; `byte`, `binary`, `password` and the
+An unknown format rejects nothing.
+Exact after their standards but for the exceptions in `moment`, `address` and `uri`; `byte`, `binary`, `password` and the
 formats of numbers are those of the registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three
 deep, without names and references, ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are not known: whether a
 label is allowed depends on tables of Unicode that change.

@@ -1,6 +1,6 @@
 """The keywords of JSON Schema 2020-12, each as one object.
 
-An object holds all facts about its keyword; the modules that read, compile, check or explain schemas look them up in `KEYWORDS` and
+An object has all facts about its keyword; the modules that read, compile, check or explain schemas look them up in `KEYWORDS` and
 have no lists of names of their own. A new keyword is one more object in the file of its kind. Imports places, formats and `fsm.terms`.
 """
 

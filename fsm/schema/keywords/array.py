@@ -1,4 +1,4 @@
-"""Keywords of arrays."""
+"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`, and their negations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
 @dataclass(frozen=True, slots=True)
 class SomeItem:
-    """What is left of a negated `items`: some item from `start` on satisfies a schema."""
+    """The negation of `items`: some item from `start` on satisfies a schema."""
 
     start: int
     schema: Schema

@@ -1,4 +1,4 @@
-"""Keywords that apply other schemas to the same value: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`."""
+"""The keywords that apply other schemas to the same value, as `Keyword` objects: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`."""
 
 from __future__ import annotations
 

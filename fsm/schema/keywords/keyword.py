@@ -1,8 +1,8 @@
 """`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name.
 
-The default of each fact is safe: less exact, and never wrong. Without a term the keyword is checked when the value is complete; its
-negation is "the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new
-keyword needs a name, a shape, the types that it can reject, and a function that tells whether it accepts a value:
+The default of each attribute is safe, if less exact: without a term the keyword is checked when the value is complete; its negation is
+"the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new keyword needs
+a name, a shape, the types that it can reject, and a predicate on values:
 
     Keyword("maxBytes", COUNT, frozenset({"string"}), accepts=lambda most, text: len(text.encode()) <= most)
 """
@@ -30,7 +30,7 @@ OBJECT = frozenset({"object"})
 DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
 """The drafts to which keywords were added, oldest first."""
 PYTHON_TYPE = "python"
-"""In the place of a draft, of a keyword that only the schemas of Python types have; their own code is asked where no term holds it."""
+"""Instead of a draft, for a keyword that only the schemas of Python types have; their own code validates where no term is exact."""
 
 Part = Schema | NegatedKeyword | Place
 Failure = tuple[Part, ...]
@@ -38,7 +38,7 @@ Failure = tuple[Part, ...]
 
 
 class NoNegation(Exception):
-    """The ways to fail a keyword cannot be told, so that they are left to a check; `args[0]` names the keyword."""
+    """A keyword cannot be negated here, so that its negation is left to a check; `args[0]` is the keyword."""
 
 
 class Role(Enum):
@@ -47,19 +47,19 @@ class Role(Enum):
     ANNOTATION = auto()
     """It rejects nothing."""
     ASSERTION = auto()
-    """It says something of the value, or of its parts."""
+    """It constrains the value, or its parts."""
     VALUES = auto()
     """It lists values."""
     REFERENCE = auto()
-    """It names a schema that holds, too."""
+    """It refers to a schema that must be satisfied, too."""
     ALL = auto()
-    """Its schemas hold, too."""
+    """All of its schemas must be satisfied, too."""
     NOT = auto()
-    """Its schema does not hold."""
+    """Its schema must not be satisfied."""
     BRANCHES = auto()
-    """Some of its schemas hold."""
+    """Some of its schemas must be satisfied."""
     CONDITION = auto()
-    """What holds depends on the value."""
+    """Which schema must be satisfied depends on the value."""
     CONSEQUENCE = auto()
     """A part of a condition, which has no meaning alone."""
 
@@ -69,7 +69,7 @@ Name = str | int | None
 Matches = Callable[[str, str | None], bool | None]
 """Whether a pattern is found in a key; None: that is unknown."""
 Make = Callable[..., Schema]
-"""Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
+"""Interns a schema that is not in the document, given a key: the same object at every call."""
 
 
 def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
@@ -78,7 +78,7 @@ def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
 
 
 def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
-    """The same, where terms or checks are sure to hold it.
+    """The same, where terms or checks are sure to enforce it.
 
     Raises:
         NoNegation: what builds the terms of the keyword may not know its negation.
@@ -162,7 +162,7 @@ class Keyword:
 
     @property
     def checked_types(self) -> frozenset[str]:
-        """The types of values for which no term holds it."""
+        """The types of values for which no term enforces it."""
         if self.is_built or (self.since is not None and self.role is not Role.ASSERTION):
             return frozenset()
         return self.types if self.language is None else self.types - STRING
@@ -205,26 +205,26 @@ def type_of(instance: Any) -> str:
 
 
 class Registry(dict[str, Keyword]):
-    """Keywords by name, and the sets of names that are asked for again and again.
+    """Keywords by name, and sets of names that are used often.
 
     Attributes:
         enforced: the keywords that reject values.
         annotations: those that reject nothing.
-        own: those that say something of the value itself, or list values.
+        own: those that constrain the value itself, or list values.
         apart: those that apply other schemas to the value, or list values.
-        always: those whose schemas hold, or do not hold, in every case.
+        always: those whose schemas must be satisfied, or must not, in every case.
         splitting: those that make several cases.
         heavy: those whose terms cost much.
         of_members: those that give schemas to members of objects.
-        only_checked: those that no term holds, for some types of values.
-        of_strings: those that say something of strings and not of all types.
+        only_checked: those that no term enforces, for some types of values.
+        of_strings: those that constrain strings and not all types.
         of_any_type: those that may reject a value of any type, but for `type` and `enum`.
         of_python_types: those that only the schemas of Python types have.
         listing: those that list values.
         besides_type: those that reject values, but for `type`.
-        with_accepts: those that the validator must be told.
+        with_accepts: those that must be added to the validator.
         with_language: those that are a language of strings.
-        with_patterns: those that hold regular expressions, each with what finds them in its value.
+        with_patterns: those that contain regular expressions, each with a function that finds them in its value.
     """
 
     def add(self, keywords: Iterable[Keyword]) -> None:
@@ -284,7 +284,7 @@ class Registry(dict[str, Keyword]):
         return self._unknown.get(draft, frozenset())
 
     def inside(self, name: str) -> Inside:
-        """What the value of a keyword holds."""
+        """What the value of a keyword contains."""
         return self[name].shape.inside if name in self else Inside.DATA
 
     def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:

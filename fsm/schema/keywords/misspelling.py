@@ -1,4 +1,8 @@
-"""Misspelt keywords: the keyword that an unknown one looks like, by the slips that a typist makes."""
+"""`meant_by`: the keyword that an unknown one probably misspells: Damerau-Levenshtein distance one, another case, a plural, `min_length`.
+
+Of inserted letters only doubled ones count, short keywords have stricter rules, and the value must be well-formed for the keyword; any
+other word remains an annotation.
+"""
 
 from __future__ import annotations
 

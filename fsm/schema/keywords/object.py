@@ -1,4 +1,4 @@
-"""Keywords of objects."""
+"""The keywords of objects, as `Keyword` objects: properties, required and dependent ones, names of keys, counts, and their negations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schem
 
 @dataclass(frozen=True, slots=True)
 class SomeMember:
-    """What is left of a negated keyword of members: some member has a value, and a key that is not one of the known ones.
+    """The negation of a keyword of members: some member has a value of a schema, and a key that is not one of the known ones.
 
     Attributes:
         schema: what the value satisfies.

@@ -1,4 +1,4 @@
-"""Keywords that only the schemas of Python types have: a language for strings, and code that looks at the value."""
+"""The internal keywords in schemas of Python types: `fsm:text`, a language for strings, and `fsm:validator`, code that checks the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALIDATOR = "fsm:validator"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The inside of strings as a term, and what it leaves out, for people."""
+    """The inside of strings as a term, and a sentence for the report on what it leaves out."""
 
     node: Node
     spelling: str

@@ -1,4 +1,4 @@
-"""Keywords of strings and numbers: counts of characters, `pattern`, `format`, bounds, `multipleOf`."""
+"""The keywords of strings and numbers, as `Keyword` objects: counts of characters, `pattern`, `format`, bounds, `multipleOf`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Keywords of any value: `type`, `enum`, `const`, and those that reject nothing; what a place says of types and of listed values."""
+"""The keywords of values of any type, as `Keyword` objects: `type`, `enum`, `const`, and the annotations, which reject nothing.
+
+`types_at` and `values_at` read the types and the listed values of a place; `schema_of` makes the schema of a single list or object.
+"""
 
 from __future__ import annotations
 

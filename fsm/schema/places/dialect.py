@@ -1,4 +1,7 @@
-"""The drafts of JSON Schema and the versions of OpenAPI, by the URIs of their metaschemas."""
+"""`Dialect`: the drafts of JSON Schema (3 to 2020-12) and OpenAPI 3.0 and 3.1, by name or by the URI of the metaschema in `$schema`.
+
+A dialect has what differs between them for reading references and subschemas; keywords of older drafts are in `documents/older_word.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ class Dialect:
 
     Attributes:
         name: as in its URI.
-        specification: what the library `referencing` knows of it.
+        specification: its description for the library `referencing`.
         identifier: the keyword that gives a schema its URI.
-        has_lonely_references: whether what stands beside `$ref` means nothing.
+        has_lonely_references: whether keywords beside `$ref` are ignored.
         evaluates_contained: whether an item that satisfies `contains` counts as evaluated.
-        has_nullable: whether `nullable` is a keyword of it, and means what its letter says.
+        has_nullable: whether `nullable` is one of its keywords, with the meaning of OpenAPI 3.0 to the letter.
     """
 
     name: str

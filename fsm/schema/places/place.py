@@ -1,4 +1,7 @@
-"""Places: a schema, its JSON pointer and resource, and how it was reached; `NegatedKeyword`, what `not` leaves of one keyword."""
+"""`Place`: a subschema with its JSON pointer, its resource, whether it is negated, and the place that applies it to the same value.
+
+A list of places is a conjunction (`Conjunction`). `NegatedKeyword` is the negation of a single keyword, after `not` was pushed inwards.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fsm.schema.places.shape import Schema, escape
 from fsm.terms.node import Node
 
 WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
-"""The keywords that ask which parts of a value other keywords have evaluated."""
+"""The keywords that depend on which parts of a value other keywords have evaluated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +24,7 @@ class NegatedKeyword:
 
     Attributes:
         keyword: its name.
-        value: its value, or what is left of it for the builder of the term.
+        value: its value, or an object made from it for the builder of the term.
         types: the JSON types; `number` stands for numbers that are not whole.
     """
 
@@ -37,7 +40,7 @@ def negation_of(schema: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a place stands among resources.
+    """The resource of a place, and the dynamic scope in which its references are resolved.
 
     Attributes:
         uri: the base of its references.
@@ -53,7 +56,7 @@ class Scope:
 
 
 class Place(NamedTuple):
-    """A schema and where it stands. A tuple, as many are made for each part of a schema.
+    """A subschema and its position in the document. A tuple, as many are made for each part of a schema.
 
     Attributes:
         schema: the schema itself, or what is left of one that is negated.
@@ -77,7 +80,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells this place from others, wherever it was reached from."""
+        """A hashable identity: equal for places with the same schema, negation and dynamic scope, however they were reached."""
         if self.scope is None and not self.negated:
             return (id(self.schema),)
         return id(self.schema), self.negated, None if self.scope is None else self.scope.path
@@ -92,7 +95,7 @@ class Place(NamedTuple):
 
     @property
     def is_watching(self) -> bool:
-        """True when the schema asks which parts of the value are evaluated."""
+        """True when the schema depends on which parts of the value are evaluated."""
         return self.has(WATCHERS[0]) or self.has(WATCHERS[1])
 
     def get(self, keyword: str) -> Any:

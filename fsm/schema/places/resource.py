@@ -1,6 +1,7 @@
-"""Resources: resolve `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with the dynamic scope in which they are read.
+"""`Resources`: resolves `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with their dynamic scope, by the library `referencing`.
 
-The registry is that of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
+Reachable are the document, the schemas that were given with it, and the standard metaschemas; nothing is fetched. The dynamic scope is
+reduced to resources with dynamic anchors that no outer one has, so that recursion meets finitely many scopes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROOT_URI = "urn:schema:root"
 
 
 class Resources:
-    """What the references of one document can reach: itself, the schemas given with it, the metaschemas.
+    """The schemas that the references of one document can reach: its own, those given with it, the metaschemas.
 
     Args:
         root, given, dialect: the document, schemas by URI, the draft.
@@ -187,7 +188,7 @@ class Resources:
 
 
 class NoSuchPlace(Exception):
-    """A pointer leads nowhere; `args[0]` tells users so."""
+    """A pointer leads nowhere; `args[0]` is the message."""
 
 
 def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:

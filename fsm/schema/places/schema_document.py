@@ -1,6 +1,6 @@
-"""`SchemaDocument`: what builders of terms, checks and explanations ask of the document whose places they are given.
+"""`SchemaDocument`: the protocol of a schema document for builders of terms, checks and explanations, which avoids import cycles.
 
-`documents.document.Document` is one. The methods raise what its methods raise.
+`documents.document.Document` implements it; its docstrings list the exceptions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AnySchema = TypeVar("AnySchema", Schema, Schema | NegatedKeyword)
 
 
 class SchemaDocument(Protocol):
-    """One schema with everything that its references can reach."""
+    """One schema with everything that its references can reach, as a protocol."""
 
     schema: Schema
     root: Place
@@ -51,4 +51,4 @@ class SchemaDocument(Protocol):
         """Whether a pattern of `patternProperties` is found in a key; None: the pattern is not regular."""
 
     def make(self, schema: AnySchema, *key: object) -> AnySchema:
-        """A schema of our own that stays the same object each time it is asked for."""
+        """A schema that is not in the document, interned by a key: the same object at every call, as schemas are compared by identity."""

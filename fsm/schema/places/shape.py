@@ -1,4 +1,7 @@
-"""Shapes of keywords: which values of a keyword are well-formed, and where in them schemas are."""
+"""`Shape`: the syntax of a keyword's value: a test of whether it is well-formed, and where it contains subschemas.
+
+Also here: the shapes of all keywords, JSON pointer tokens (`escape`, `part_at`), numbers as decimals, and `shorten` for messages.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +61,12 @@ def is_number(value: object) -> bool:
 
 
 def to_decimal(value: int | float | Decimal) -> Decimal:
-    """The decimal that a number in a schema stands for."""
+    """The decimal value of a number in a schema: of a float, the decimal that Python prints."""
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
 class Inside(Enum):
-    """What the value of a keyword holds."""
+    """What the value of a keyword contains: data, JSON values, or one, a list or a map of schemas."""
 
     DATA = auto()
     """Names, numbers, flags."""
@@ -80,7 +83,7 @@ class Shape:
 
     Attributes:
         check: refuses all others.
-        inside: what such a value holds.
+        inside: what such a value contains.
     """
 
     check: Check

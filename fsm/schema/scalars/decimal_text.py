@@ -1,4 +1,6 @@
-"""`Decimal` as the inside of a JSON string, as pydantic writes it in JSON: the plain digits of `str(value)`, such as `9.90`.
+"""`decimal_text`: values of `Decimal` as the inside of a JSON string, in plain digits as in pydantic's JSON output, such as `9.90`.
+
+The term is an intersection of a range, a divisibility automaton and bounds on digits.
 
 Left out is what `str` writes with an exponent (`1E+3`, `1E-7`, so also seven zeros after the point), a signed zero, and more than 40 digits
 before or after the point. With `multiple_of` there are at most 28 digits, as the arithmetic of Python has.

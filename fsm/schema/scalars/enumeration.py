@@ -1,4 +1,8 @@
-"""`enum` and `const`: scalar values as one set of words, lists and objects as schemas that only they satisfy."""
+"""`scalar_node`: the scalar values of `enum` and `const` that satisfy all other keywords, as one sorted set of words.
+
+Each value is tested by itself: strings by DFA simulation, numbers by exact decimal arithmetic. Lists and objects become schemas that only
+they satisfy (`keywords/value.py`).
+"""
 
 from __future__ import annotations
 

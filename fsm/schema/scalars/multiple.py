@@ -1,7 +1,7 @@
-"""Multiples of a decimal step, as JSON text: `9.9`, `9.90` and `10` are multiples of 0.05.
+"""`multiples`: the multiples of a decimal step as JSON text (`9.9`, `9.90` and `10` for 0.05), by the DFA of divisibility.
 
-The automaton is that of divisibility: it reads digit by digit, and its state is the remainder of the digits so far by the divisor. Behind
-the point the divisor shrinks with each decimal, to the part of the step that the decimals to come cannot make up for.
+It reads digit by digit, and its state is the remainder of the digits so far by the divisor, made when it is reached. After the decimal
+point the divisor decreases with each decimal, to the part of the step that later decimals cannot add. The number of decimals is bounded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def common_multiple(steps: list[Fraction]) -> Fraction:
 
 
 def multiples(step: Fraction, decimals: int, digits: int) -> Node:
-    """Zero and the multiples of a step, of either sign, with at most so many decimals.
+    """Zero and the multiples of a step, of either sign, with at most `decimals` decimals.
 
     Args:
         step: any number above zero.

@@ -1,4 +1,4 @@
-"""Numbers as JSON text: what the keywords and formats of a schema ask of them together.
+"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata.
 
 The language, so that every text is one `json.loads` reads and no text overflows a double:
 
@@ -9,10 +9,10 @@ The language, so that every text is one `json.loads` reads and no text overflows
 - with a bound or a divisor a number has no exponent and zero has no sign; a bound of more than 40 digits allows its own number
   of digits;
 - with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows
-  `9.9`, `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same holds for a listed number (`const: 10` allows `10.0`);
+  `9.9`, `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
 - what is left of a negation (no multiple of, none of, not whole) has at most six decimals, or as many as what is negated.
 
-Trailing zeros are spellings of one value: bounds, divisors and exclusions hold for all of them.
+Trailing zeros are spellings of one value: bounds, divisors and exclusions apply to all of them.
 Bounds are compared exactly, as decimals. A bound given as float means the decimal that Python prints for it. Since a reader may
 round a number to the nearest double, an exclusive bound other than zero excludes everything that rounds to it, and where divisors,
 listed values or negations are to be told apart, a number with a fraction has at most 15 digits: no two of those are one double.
@@ -108,7 +108,7 @@ _SINGLE = _number(37, 19, 18)
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the keywords of some places ask of a number together.
+    """The conjunction of the keywords on numbers at some places.
 
     Attributes:
         low: the highest of the lower bounds.
@@ -233,7 +233,7 @@ def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, l
     """The numbers that satisfy all places.
 
     Args:
-        places: what holds together.
+        places: a conjunction.
         types: `integer` for whole numbers, `number` for others, or both.
         limits: bounds of compiling.
         loosely: whether to leave divisors out.

@@ -1,7 +1,7 @@
-"""Ranges of numbers in plain digits, as terms: no exponent, no signed zero, a bounded number of decimals.
+"""`between`: the numbers in a range as a term, in plain digits without exponent or signed zero, by digit dynamic programming.
 
-Numbers with as many digits as a bound are compared with it digit by digit (the digit DP for ranges: equal to the lower bound so far, to
-the upper one, to both or to neither); those with another number of digits are any digits at all.
+Numbers with as many digits as a bound are compared with it digit by digit (a state: equal so far to the lower bound, the upper one, both or
+neither); other numbers of digits between need no comparison. Decimals are bounded, and digits where there is no bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Any string as JSON text: its quotes, its characters, and the spelling of a given one."""
+"""The terms of any JSON string, of its quotes and characters, and `spelled`: a given string as JSON text, one spelling each."""
 
 from __future__ import annotations
 

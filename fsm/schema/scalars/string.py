@@ -1,4 +1,7 @@
-"""Strings: length in characters, `pattern` and `format`, as the inside of a JSON string."""
+"""`string_node`: the JSON strings that satisfy all keywords of some places, as an intersection of length, patterns and formats.
+
+Lengths are counted repetitions of a character; patterns that are not regular are left to a check.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ def string_node(places: Conjunction, *, limits: Limits, left_out: list[tuple[Pla
     """The strings that satisfy all places.
 
     Args:
-        places: what holds together.
+        places: the schemas, all of which must be satisfied.
         limits: bounds of compiling.
-        left_out: takes the keywords that the term does not hold.
+        left_out: collects the keywords that the term does not enforce.
 
     Raises:
         SchemaError: a pattern that is malformed or not supported.
