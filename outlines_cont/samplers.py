@@ -1,8 +1,9 @@
-"""Samplers as frozen values: greedy, multinomial with penalties and logits warpers, best of n, and beam search.
+"""Samplers as frozen values: greedy, multinomial (penalties, logits warpers, then inverse transform sampling), best of n, and beam
+search, with the functions that make them from checked options. They hold no state: random numbers and token counts are arguments of
+`sample`; the choice among samples and hypotheses is made elsewhere (`engine.beam` for beams).
 
-Random numbers come from outside, one float64 per row and token, and so do the counts of tokens that penalties need. So a
-sampler holds no state and a row's draw does not depend on its neighbours. The order of the steps is `sampling.STEPS`; with
-`multinomial(warpers=...)` it is the order given.
+Random numbers are one float64 per row and token, so the draw of a row does not depend on its neighbours. The order of the steps is
+`sampling.STEPS`; with `multinomial(warpers=...)` it is the order given.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class Multinomial(_TokenSampler):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BestOf(Multinomial):
-    """Draws `samples` times and keeps the sample with the largest score."""
+    """Draws `samples` texts per prompt, of which the one with the largest score is kept."""
 
     def __repr__(self) -> str:
         return _call("best_of", self.samples, self.params)
@@ -189,7 +190,7 @@ class BestOf(Multinomial):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch:
-    """Keeps the most probable hypotheses; see `beam_search`.
+    """Beam search: keeps the `beams` most probable hypotheses; see `beam_search`.
 
     Attributes:
         beams: how many are kept.
@@ -206,7 +207,7 @@ class BeamSearch:
 
     @property
     def num_samples(self) -> int | None:
-        """None: the samples of a state are the hypotheses to go on from, a prompt is one."""
+        """None: the samples of a state are the hypotheses to start from, a prompt is one."""
         return None
 
 
@@ -358,8 +359,8 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     A hypothesis is ranked by its score (`state.scores`): the sum of the model's log-probabilities of all that generators have written
     in the row since the search began, forced text and sampled ends included. The score begins with the weight that the row has then.
     Text that is added between two pieces, by `+` or `append`, leaves it as it is. At every step the best `beams` of all ended
-    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next piece goes on from, so a beam
-    that began in one generator goes on in the next as one sequence. The result has as many samples as hypotheses were kept, the best
+    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next generator starts from, so a beam
+    that began in one generator continues in the next as one sequence. The result has as many samples as hypotheses were kept, the best
     first; `best` and `sort` rank by the score, too.
 
     Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Hypotheses with

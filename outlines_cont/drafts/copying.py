@@ -1,7 +1,8 @@
-"""`CopyTrail`: where a row has been copying from; `CopyHabits`: how copies end in the rows of a model, and where the next ones begin.
+"""`CopyTrail`: follows a row while it copies from its prompt; `CopyHabits`: counts, for all rows of a model, which tokens end copies in
+place of which ones (an LRU table of 4096 keys with decaying counts), so that lookup drafts can continue beyond the end of a copy.
 
-A record copies one value after the other out of a message. Where a copy ends, the message goes on with a comma, say, and the record with
-the quotation mark that closes the value; and the next value often begins right behind the comma. Both are learned by counting.
+A record copies one value after the other out of a message. Where a copy ends, the message continues with a comma, say, and the record
+with the quotation mark that closes the value; and the next value often begins right behind the comma.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FORGET = 64
 
 
 class CopyHabits:
-    """How copies end, and where the next ones begin; for all rows of a model."""
+    """Counts of the tokens that end copies, by the tokens that would have continued them; for all rows of a model."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[tuple[int, ...], Counter[int]] = OrderedDict()  # by what was to be copied, what came
@@ -62,11 +63,11 @@ def _halve(counts: Counter[int]) -> None:
 
 @dataclass(slots=True)
 class CopyTrail:
-    """Where a row has been copying from its prompt.
+    """The copy from its prompt that a row is in, and where its last one ended.
 
     Attributes:
         at: the length of the row up to which the copy was followed; None where none is open.
-        source: the index of the token that it goes on with.
+        source: the index of the token that continues it.
         stopped: the index of the token that the last copy did not take; None before the first.
     """
 

@@ -1,4 +1,6 @@
-"""The option `draft=` of generators: `open_draft` makes a drafter of a name, a model, or an object of the user."""
+"""`open_draft`: turns the option `draft=` of generators into a drafter: prompt lookup (`"lookup"`), a draft model, or a user's
+`Proposer`. Drafters of a model are cached. Models whose KV cache cannot be cut are refused.
+"""
 
 from __future__ import annotations
 

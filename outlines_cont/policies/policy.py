@@ -1,7 +1,7 @@
-"""`Policy`: a frozen value that tells the loop, for one row at a time, what happens next.
+"""`Policy`: abstract base of rules that steer the generation of one row, step by step, by branches (`Branch`). Its methods are functions
+of an immutable state, of which the row keeps one per token; so to rewind is to take an older state.
 
-A policy holds no mutable data of a row. What it must remember is a small immutable state per row, of any type `S`, which the
-row keeps for every token of its piece; so when the loop rewinds, the policy's state is again what it was.
+A policy itself is frozen and shared by rows: what it must remember of a row is in the state, a small value of any type `S`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class Policy(ABC, Generic[S]):
-    """A rule for one piece of one row. Several policies on a row apply together; see `engine.compose`."""
+    """A rule for one generated span (piece) of one row. Several policies on a row are merged by `policies.compose`."""
 
     @property
     def finish_reason(self) -> str:

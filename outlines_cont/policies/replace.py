@@ -1,4 +1,7 @@
-"""`replace`: a policy that rewinds where a text was written, puts another one in its place, and lets the row go on from there."""
+"""`replace`: a policy that finds given texts in the output (exactly, by an Aho-Corasick automaton) and replaces them by others: the row
+rewinds to the token that the match begins in, appends the replacement, tokenized with the bytes before the match, and continues after it.
+What the last token has behind the match is dropped; replacements are not searched again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _READER = SymbolReader(ignore_case=False)
 
 @dataclass(frozen=True, eq=False)
 class Replace(ScanPolicy):
-    """Put texts in the place of others in one piece of a row. Make one with `replace`.
+    """Replaces texts by others in one generated span (piece) of a row. Make one with `replace`.
 
     Attributes:
         texts: each text that is looked for, and what is put in its place.
@@ -111,7 +114,7 @@ class Replace(ScanPolicy):
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """What was given in the last piece of a row that has ended."""
+    """Which tokens of the last generated span of an ended row were given, not drawn."""
 
     kinds: bytes
     piece_start: int

@@ -1,4 +1,6 @@
-"""`RowView`: a row as policies see it. Nothing is imported at run time."""
+"""`RowView`: the protocol of a row as policies read it: its tokens, how each came about and with which probability, and kept logits. Read
+only; imports nothing at run time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`StopAt`: stop strings. The piece ends exactly before the first of them, also when it begins inside a token."""
+"""`StopAt`: stop strings, found by an Aho-Corasick automaton over bytes. The text ends exactly before the first one to be complete (after
+it with `keep`), also inside a token: the row rewinds to that token, and its bytes before the cut are encoded again.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ class StopState:
 
 
 class StopAt(Policy[StopState]):
-    """Stop at the first of some texts; what the last token held before the cut is encoded anew.
+    """Stops at the first of some texts; the bytes of the last token before the cut are encoded anew.
 
-    Which one was found is `match` of the state. Which one that is, `StopText` says: the one that is complete first.
+    Which one was found is `match` of the state: the one that is complete first, see `StopText`.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""`Penalties`: logit bias, and repetition, frequency and presence penalties, which come before all warpers."""
+"""`Penalties`: logit bias, and repetition, frequency and presence penalties, applied before all warpers. `penalised` applies those of all
+rows of a batch at once, on the distinct tokens of each row only (gather, change, scatter).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def _is_step(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Penalties:
-    """Changes of single logits, in this order.
+    """Logit bias and penalties of one row, applied in the order of the attributes.
 
     Attributes:
         logit_bias: (token id, number) pairs by ascending id; the number is added to the token's logit.

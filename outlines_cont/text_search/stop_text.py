@@ -1,4 +1,7 @@
-"""`StopText`: incremental search for stop strings in bytes, by an Aho-Corasick automaton."""
+"""`StopText`: incremental search for stop strings in bytes that arrive in chunks, by an Aho-Corasick automaton. The first to be complete
+is found, of several that end at the same byte the longest; until then `safe` is the number of leading bytes that no stop string can cut
+off any more. Immutable.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ class StopMatch:
 
 @dataclass(frozen=True, slots=True)
 class StopText:
-    """Looks for stop texts in bytes that come in pieces. Make one with `StopText.of`.
+    """The state of a search for stop texts in bytes that arrive in chunks. Make one with `StopText.of`.
 
     The stop text that is complete first is found; of those that the same byte completes the longest, which is the one that
     begins first. So the result depends neither on how the bytes are cut into pieces, nor on the order of the stop texts, and
-    nothing has to be read beyond a stop text to know it. A stop text inside of which another one ends is never found: the
+    nothing has to be read beyond a stop text to find it. A stop text inside of which another one ends is never found: the
     other one is complete before. Once one is found, further pushes change nothing.
 
     Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it stands for broken bytes.
