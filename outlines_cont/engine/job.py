@@ -1,4 +1,6 @@
-"""`Job`: the rows of one call, which are submitted to the engine together, and the sampler that draws their tokens."""
+"""`Job`: the rows of one call, submitted to the engine together, with the sampler that draws their tokens and the finished rows. Base of
+other kinds of jobs, through hooks: joint choice over all rows (`choose`, beam search), and a controller outside the engine (`ask`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from outlines_cont.state.row import StateRow
 
 
 class Job:
-    """Rows that were given together. Here each draws its own tokens; a search chooses for all of them at once.
+    """The rows of one call. In this base class each draws its own tokens; a search chooses for all of them at once.
 
     Attributes:
         rows: those that still run, in the order in which they were given; forks stand behind the row that they left.

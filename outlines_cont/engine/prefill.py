@@ -1,7 +1,6 @@
-"""Prefill: pending tokens of rows are fed without sampling, for keys, values, and the logits after them (`prefilled`, `read_logits`).
-
-Each is a `PrefillRow` of the engine, so its tokens are fed beside those of other rows. `EngineModel` is the base of models, which have
-these functions as methods.
+"""Prefill: feeds pending tokens of rows without sampling, for their keys and values and the logits after them (`prefilled`,
+`prefilled_before`, `read_logits`), as rows of the engine beside others (`PrefillRow`). `EngineModel`: the base class of models, with
+these functions as methods, meters and a memo.
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ def _read(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> li
 
 
 class EngineModel(Immutable):
-    """The part of a model that does not depend on what computes its logits."""
+    """Base class of models: all that does not depend on what computes their logits."""
 
     def __init__(self) -> None:
         self._meters = MeterBoard()

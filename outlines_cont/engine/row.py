@@ -1,4 +1,6 @@
-"""`Row`: one running sequence, as the loop sees it: it plans, is fed, has tokens guessed and drawn, forks, and is rolled back."""
+"""`Row`: one running sequence with all that the engine loop calls: plan (by its policies), feed, take a drawn token, take a guess for
+speculative decoding, share keys and values, fork, and a checkpoint for roll-back.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _DEAD_END = (
 
 
 class Row(SteeredRow):
-    """One running sequence.
+    """One running sequence, as the engine loop uses it.
 
     A kind of row may override what is public, such as `decide`, `refuse`, `end`, `want_sample`, `append` and `rewind`.
 
@@ -309,7 +311,7 @@ class Row(SteeredRow):
         return rows
 
     def fork(self) -> Self:
-        """Return a second row that goes on from here by itself; its random numbers are the same."""
+        """Return a second row that continues independently from here; its random numbers are the same."""
         fork = copy(self)
         fork.stream = self.stream.close().open()
         fork.tokens, fork.feed = self.tokens.fork(), self.feed.fork()

@@ -1,6 +1,7 @@
-"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards, and their ragged KV cache.
+"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards (prompts in parts, chunked prefill), with their
+ragged KV cache. It scores forced tokens, and can fork, join and split; after an error its keys and values are dropped and recomputed.
 
-What is fed are sequences: the rows, and behind them the shadows of those that are guided. In `RowKV`s and chunks they stand in this order.
+What is fed are sequences: the rows, then the negative prompts (`Shadow`) of guided rows. `RowKV`s and chunks are in this order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from outlines_cont.state.row import StateRow
 
 
 class RunningBatch:
-    """Rows that run together.
+    """Rows that are fed in the same forwards, with their KV cache.
 
     Attributes:
         rows: those that still run.
@@ -69,7 +70,7 @@ class RunningBatch:
 
         Args:
             max_tokens: the most tokens of the forward, padding included; longer prompts are read in parts, and so are chunks
-                that would leave most of the forward empty; see `engine.width`.
+                that would leave most of the forward empty; see `chunk_width`.
 
         Returns:
             (R, V) logits to sample from, where those of the forward are just that; else None, and rows have their own.

@@ -1,7 +1,6 @@
-"""`SteeredRow`: how a row goes on: it asks its policies, does what their branches say, and ends at its limits.
-
-A branch may give tokens back, append given ones, ask for a sample under a mask, wait or stop; see `Branch`. What goes wrong in a policy
-ends its row alone.
+"""`SteeredRow`: a row steered by its policies: it executes their merged branches (rewind, append, exclude tokens, stop) until it has to
+sample under a mask, wait or fork. It ends where only end tokens are allowed, and at its length limits, which may cut forced tokens. An
+error in a policy ends its row alone; policies that never come to a sample fail after 10,000 branches.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MAX_ASKED = 10_000
 
 
 class Want(Enum):
-    """What a row wants from this step."""
+    """What a row needs from this step of the engine."""
 
     SAMPLE = "sample"
     SCORE = "score"
@@ -42,7 +41,7 @@ class Want(Enum):
 
 
 class SteeredRow(WrittenRow):
-    """A row that policies steer.
+    """A row whose next tokens its policies decide.
 
     Attributes:
         want: what the row wants from this step.

@@ -1,7 +1,6 @@
-"""`KeptLogits`: the logits before the last tokens of a row, so that going back to one of these costs no forward.
-
-The newest are kept whole. Where all together take more than `max_bytes`, older ones are reduced to their largest, and then dropped.
-What was reduced is used only where it is exact: where no other token may be drawn.
+"""`KeptLogits`: a bounded store of the logits before the last tokens of a row, so that a rewind to one of these needs no forward. Beyond
+`max_bytes` (32 MiB) older ones are reduced to their 2048 largest, then dropped; reduced ones are used only under masks whose tokens are
+all among these.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ NUM_LARGEST = 2048
 """How many logits are left of those that are reduced."""
 
 MAX_KEPT_BYTES = 32 * 2**20
-"""How many bytes of logits a row keeps: those of 64 places of a vocabulary of 131,072 tokens in float32."""
+"""How many bytes of logits a row keeps: those of 64 positions for a vocabulary of 131,072 tokens in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargestLogits:
-    """The largest of the logits of a place."""
+    """The largest of the logits at one position, and the logsumexp of all."""
 
     values: torch.Tensor  # (K,) the logits, on the device of the model
     token_ids: torch.Tensor  # (K,) int64, theirs

@@ -1,7 +1,9 @@
-"""`Lookahead`: a draft that grows token by token, checked against the policies of its row, so that each token is one that may come.
+"""`Lookahead`: a draft of one row that grows token by token, each checked by copies of the row's policies, so that only tokens that these
+allow are guessed. It adds forced tokens, sole allowed tokens and hints by itself, and ends where a policy would rewind, fork, wait, stop
+or raise, or after 64 tokens.
 
-Policies are asked about hypothetical tokens as they would be asked about written ones; nothing of the row changes. The walk ends where
-a policy would go back, fork, wait, stop or raise: what is written there is decided when the row has come there.
+Policies are called for hypothetical tokens as for written ones; nothing of the row changes. Their states can be handed to the row
+(`lend_states`), so that right guesses are not advanced over again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ MAX_GUESSED = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What the policies want behind some guessed tokens: a token to be drawn."""
+    """A position behind some guessed tokens where a token is to be drawn, with its mask."""
 
     offset: int  # how many guessed tokens stand before it
     num_drawn: int  # how many of those are drawn
@@ -34,7 +36,7 @@ class Asked:
 
 
 class Lookahead:
-    """A guess that grows token by token.
+    """A draft of one row that grows token by token, as its policies allow.
 
     Attributes:
         token_ids: the tokens guessed so far.

@@ -1,7 +1,6 @@
-"""`RowDraft`: speculative decoding of one row: its drafter, how often that was right, the last guess, and draws made ahead for it.
-
-How a guess is made is the business of a `Drafter`, of which `outlines_cont.drafts` has three. A drafter serves any number of rows, and
-keeps a memory for each of them.
+"""`RowDraft`: the speculative decoding of one row: its drafter and that one's memory, acceptance rates, the last draft, and draws made
+ahead for it. Where drafts do not pay they are retried with exponential back-off. `Drafter`: the protocol of drafters, which serve many
+rows; `Wish`: the request for the draft of one row.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class DraftedRow(Protocol):
 
 
 class Drafter(Protocol):
-    """What guesses tokens, for any number of rows of one model."""
+    """Protocol of drafters: what guesses tokens, for any number of rows of one model."""
 
     has_warned: bool  # whether a warning has said that the drafter has failed
 
@@ -79,7 +78,7 @@ class Drafter(Protocol):
 
 
 class RowDraft:
-    """The draft of one row.
+    """The speculative decoding of one row.
 
     Attributes:
         drafter: what guesses.
@@ -228,7 +227,7 @@ class RowDraft:
 
 @dataclass(slots=True)
 class Wish:
-    """A guess that is wanted of one row."""
+    """The request for a draft of one row, and that draft as it is made."""
 
     row: DraftedRow  # the row; not to be changed
     draft: RowDraft  # its draft

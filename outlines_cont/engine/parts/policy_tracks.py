@@ -1,4 +1,7 @@
-"""`PolicyTracks`: the policies of one row with their states, and the tokens that may not be drawn again at a place (backtracking)."""
+"""`PolicyTracks`: the policies of one row with their states (one `Track` each), and backtracking: the tokens excluded at each position,
+retry limits, and the return to an earlier drawn token where a position has none left. Rewinds that exclude nothing and make no progress
+are an error after 10,000.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ _MAX_TAKEN_BACK = 10_000
 
 
 class RewindableRow(RowView, Protocol):
-    """A row whose policies may have it go back; see `Row`."""
+    """A row that its policies may rewind; see `Row`."""
 
     @property
     def place(self) -> str:
         """Where the row stands, for errors."""
 
     def rewind(self, count: int) -> None:
-        """Give `count` tokens back."""
+        """Remove the last `count` tokens."""
 
 
 class PolicyTracks:
-    """The policies of one row.
+    """The policies of one row, their states, and what they have excluded.
 
     Attributes:
         tracks: each of them, with its state after every token of the piece.
