@@ -39,7 +39,7 @@ class CopyHabits:
             self._ends.popitem(last=False)
 
     def instead(self, before: int, token_id: int) -> int | None:
-        """Return the token that comes where a copy would go on with `token_id` after `before`; None where that is likely copied, too."""
+        """Return the token that likely comes where a copy would continue with `token_id` after `before`; None for that token itself."""
         for key, least in (((before, token_id), _SHARE_OF_PAIR), ((token_id,), _SHARE_OF_TOKEN)):
             counts = self._ends.get(key)
             if counts and counts.total() >= _TIMES:
@@ -76,7 +76,7 @@ class CopyTrail:
     stopped: int | None = None
 
     def begin(self, at: int, source: int) -> None:
-        """Note that a row of `at` tokens may go on as it does from `source` on."""
+        """Note that a row of `at` tokens may continue with a copy of what is at `source`."""
         self.at, self.source = at, source
 
     def cut(self, length: int) -> None:

@@ -68,7 +68,7 @@ class Lookup:
         """Nothing is held but what belongs to rows."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
-        """Push what stood behind the last tokens of each row, and go on where the constraint has put in a text of its own."""
+        """Push what followed the last tokens of each row earlier, also behind tokens that the constraint forces."""
         for wish in wishes:
             memory = wish.draft.memory
             memory.follow(wish.row.token_ids, self._habits)

@@ -51,7 +51,7 @@ class Proposed:
         """Nothing is held."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
-        """Ask about each row, and push what was proposed as far as it may come."""
+        """Call the proposer for each row, and push what it proposes as far as the policies allow."""
         for wish in wishes:
             longest = wish.length(_KIND, _EXPECTED)
             if longest:

@@ -170,9 +170,9 @@ class Engine:
             step.exception()
 
     def steps(self, job: Job) -> Generator[None, None, None]:
-        """Take steps until a job that was submitted is over; whoever stops earlier cancels it.
+        """Take steps until a job that was submitted is over; a caller that stops earlier cancels it.
 
-        After the last one everything is there to be seen, whoever has taken the steps.
+        After the last one all results are there, whichever threads have taken the steps.
         """
         is_over = False
         try:
@@ -195,7 +195,7 @@ class Engine:
             self.cancel(job)
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
-        """Return running rows as values, as they are between two steps; they go on. No token is ever fed again because of it.
+        """Return running rows as values, as they are between two steps; they continue to run. No token is ever fed again because of it.
 
         Cost: for each row what its tokens take as tuples; keys and values are shared.
         """
@@ -209,7 +209,7 @@ class Engine:
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let every row go on by one token.
+        """Advance every row by one token.
 
         Raises:
             BaseException: an interrupt, or a mistake of the engine itself. Then the step never was: every row goes on as if

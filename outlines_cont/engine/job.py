@@ -29,7 +29,7 @@ class Job:
         counts: the work of its rows since the last step.
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
         is_joint: whether rows are chosen among each other, so that they must run in one batch.
-        can_fork: whether a row may go on as several.
+        can_fork: whether a row may fork.
         is_steered: whether a controller outside the engine may be asked what comes next, so that `ask` may change any row.
         is_asked: whether an answer to `ask` is outstanding; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while a controller is asked what comes after them.
@@ -70,7 +70,7 @@ class Job:
         self.rows = [other for other in self.rows if other is not row]
 
     def forked(self, row: Row, rows: Sequence[Row]) -> None:
-        """Take in the rows that a row goes on as, itself first."""
+        """Take in the rows that a row forks into, itself first."""
         for fork in rows[1:]:
             fork.index = self._num_rows
             self._num_rows += 1
@@ -111,7 +111,7 @@ class Job:
         """Release what the job holds besides its rows; called when it was cancelled, while it still has the rows that ran."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
-        """Choose what the rows of a joint job go on with.
+        """Choose how the rows of a joint job continue.
 
         Args:
             rows: those that want a token; the others of the job stay as they are.
@@ -119,6 +119,6 @@ class Job:
             masked: the same under the masks of the rows.
 
         Returns:
-            The rows of the job from now on, each behind the one that it goes on from; such a one may come several times.
+            The rows of the job from now on, each as a pair with the one that it continues, first; that one may come several times.
         """
         raise NotImplementedError

@@ -113,7 +113,7 @@ def prefilled(model: LanguageModel, rows: Sequence[StateRow], meter: Meter | Non
 def prefilled_before(
     model: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int], meter: Meter | None = None
 ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
-    """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them, by index.
+    """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and behind them, by index.
 
     Those of a row of which everything was known are not known. Raises, and costs, what `prefilled` does.
     """

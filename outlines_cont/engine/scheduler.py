@@ -121,7 +121,7 @@ class Scheduler:
         return any(row.shadow is not None for rows in (self.waiting, self.rows) for row in rows)
 
     def fork(self, row: Row, rows: Sequence[Row]) -> None:
-        """Put the rows that a row goes on as, itself first, in its place."""
+        """Replace a row by the rows that it forks into, itself first."""
         row.job.forked(row, rows)
         for batch in self.batches:
             if any(row is other for other in batch.rows):
@@ -196,7 +196,7 @@ class Scheduler:
             cache.keep(state_row.token_ids[: len(kv)], kv, least)
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
-        """Return the keys and values of some rows as they are now; the rows go on."""
+        """Return the keys and values of some rows as they are now; the rows continue to run."""
         held: dict[int, RowKV | None] = {}
         for batch in self.batches:
             if any(row is other for row in rows for other in batch.rows):

@@ -44,7 +44,7 @@ class SteeredRow(WrittenRow):
     """A row whose next tokens its policies decide.
 
     Attributes:
-        want: what the row wants from this step.
+        want: what the row needs from this step.
         mask: the tokens that may be sampled, where it wants a sample.
         forks: the branches to fork into, where it wants to fork.
     """
@@ -131,7 +131,7 @@ class SteeredRow(WrittenRow):
         self.policies.start(policies, self)
 
     def decide(self) -> None:
-        """Do what the policies want until that is a sample, to wait, or an end."""
+        """Execute the branches of the policies until the row has to sample, waits, forks, or has ended."""
         for _ in range(_MAX_ASKED):
             if self.has_ended:
                 break
@@ -166,7 +166,7 @@ class SteeredRow(WrittenRow):
         return branches
 
     def follow(self, branch: Branch) -> bool:
-        """Do what a branch says; return whether the policies are to be asked again at once."""
+        """Execute a branch; return whether the policies are to be called again at once."""
         if branch.is_retry and not self.policies.begin_retry(self):
             return True
         if goes_back(branch) and self.policies.tracks:
@@ -283,7 +283,7 @@ class SteeredRow(WrittenRow):
         self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """End the row with its own error; the others go on."""
+        """End the row with its own error; the others continue."""
         self.error = error
         self.end("error")
 

@@ -42,7 +42,7 @@ class WrittenRow(FedSequence):
         stream: its random numbers.
         temperature: for the next sample in place of the sampler's; None leaves it to the sampler.
         stop: the stop text or stop token that has ended the piece; None where none has.
-        finish_reason: why the piece has ended; empty while it goes on.
+        finish_reason: why the piece has ended; empty until then.
         error: what the row has failed with.
         counts: where the row counts its work.
         job: the call that the row belongs to; see `Job`.
@@ -121,7 +121,7 @@ class WrittenRow(FedSequence):
 
     @property
     def first_open(self) -> int:
-        """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
+        """Index of the first token that may yet be rewound: that of the piece, or the first whose text was not shown yet."""
         return self.text.first_open(self.token_ids)
 
     def was_drawn(self, index: int) -> bool:
@@ -184,7 +184,7 @@ class WrittenRow(FedSequence):
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes at the end of the piece may yet be taken back."""
+        """How many trailing bytes of the piece may yet be rewound."""
         return 0 if self.has_ended else self.policies.held_bytes
 
     # -- append and rewind ---------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ class Alternatives(Policy[AlternativesState]):
         return branch
 
     def rewound(self, before: AlternativesState, after: AlternativesState, row: RowView) -> AlternativesState:
-        """Return the state to go on with: one more way was tried, or one chosen, or the search begins."""
+        """Return the state to continue with: one more continuation was tried, or one chosen, or the search begins."""
         wanted = any(map(goes_back, self.policy.branches(before.inner, row)))
         if not wanted and before.search is not None and self._back(before.search, row) is not None:
             tried = (*before.search.tried, self._scored(before.search, row))
@@ -128,7 +128,7 @@ class Alternatives(Policy[AlternativesState]):
         return AlternativesState(self.policy.give_up(state.inner, row, reason))
 
     def wish(self, state: AlternativesState, row: RowView) -> str:
-        """Return what the policy asks for."""
+        """Return what the policy requires."""
         return self.policy.wish(state.inner, row)
 
     def held_bytes(self, state: AlternativesState) -> int:

@@ -34,7 +34,7 @@ MAX_RETRIES = 1000
 """How often a piece may go back because of one ban."""
 
 MAX_RETRIES_PER_PLACE = 100
-"""How many tokens are refused at one place before the row goes back further."""
+"""How many tokens are refused at one position before the row rewinds further."""
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
@@ -59,7 +59,7 @@ class Ban(ScanPolicy):
         search: the patterns; None without any.
         include_prompt: whether what begins before the piece counts.
         on_exhausted: what happens where the text cannot be written otherwise.
-        alternatives: how many ways to go on are compared where something was refused.
+        alternatives: how many continuations are compared where something was refused.
         scan: the search over the tokens of a model; None before `for_model`.
     """
 
@@ -87,7 +87,7 @@ class Ban(ScanPolicy):
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """How many tokens are refused at one place before the row goes back further; None for no limit."""
+        """How many tokens are refused at one position before the row rewinds further; None for no limit."""
         return self.retries_per_place
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
@@ -110,7 +110,7 @@ class Ban(ScanPolicy):
         return None if match is None else self._back(state, match, row)
 
     def rewound(self, before: ScanState, after: ScanState, row: RowView) -> ScanState:
-        """Return the state at the place gone back to, which knows what was refused there, for errors."""
+        """Return the state at the position rewound to, with what was refused there, for errors."""
         matches = before.matches or self.known_scan.at_end(before)
         return replace(after, refused=matches[0].rule) if matches else after
 
@@ -179,14 +179,14 @@ def ban(
 
     Args:
         phrases: what is banned: texts, patterns that `re.compile` has made, or expressions of `fsm`, one or several; or a mapping
-            from these to factors from 0 to 1. A phrase keeps that part of its probability: 0 bans it, 1 leaves it as it is.
+            from these to factors from 0 to 1. A phrase keeps that part of its probability: 0 bans it, 1 changes nothing.
         ignore_case: phrases are found in any case, as `str.casefold` compares texts. Patterns have flags of their own.
-        whole_word: phrases are found where no letter, digit or underscore stands before or behind them, as far as they begin or
+        whole_word: phrases are found where no letter, digit or underscore is before or behind them, as far as they begin or
             end with one. Patterns write `\\b`.
         include_prompt: a phrase is found, too, where it begins in the text before the piece. Only the piece is written otherwise.
         horizon: the most characters of a match of a pattern; needed where a pattern has no bound of its own.
         max_retries: how often a piece may go back; None for no limit.
-        max_retries_per_place: how many tokens are tried at one place before what stands before it is written otherwise; None for no
+        max_retries_per_place: how many tokens are tried at one position before the text before it is written otherwise; None for no
             limit.
         on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be written or the retries are spent;
             `allow` lets that one match pass.

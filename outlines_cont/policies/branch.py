@@ -28,7 +28,7 @@ class TokenSet:
     """A set of token ids as a packed bitmask: finite, or everything but a finite set.
 
     Attributes:
-        words: int32, 1-D, read-only; bit t % 32 of word t // 32 says whether token t is in the set.
+        words: int32, 1-D, read-only; bit t % 32 of word t // 32 is set if token t is in the set.
         rest: whether the ids beyond `words` are in the set.
     """
 
@@ -184,9 +184,9 @@ class TokenSet:
 
 
 class LazyTokenSet(TokenSet):
-    """A finite set whose words are computed when they are first asked for: while a forward runs, where that can be arranged.
+    """A finite set whose words are computed when they are first read: during a forward, where that can be arranged.
 
-    A policy that returns one promises that it holds a token that does not end the text, so that a row may be fed before it is known.
+    A policy that returns one promises that it contains a token that does not end the text, so that a row may be fed before it is known.
     """
 
     __slots__ = ("_make", "_words")
@@ -268,9 +268,9 @@ class Branch:
         backtrack: tokens to remove from the end, 0 or more.
         sample_mask: the tokens that may be sampled; `TokenSet.all` is free sampling, None samples nothing.
         ff_tokens: sequences of token ids to append at once, none of them empty; at most one without a mask.
-        temperature: what the logits of this one sample are divided by, in place of the sampler's; 0 takes the most probable
+        temperature: what the logits of this one sample are divided by, instead of the sampler's; 0 takes the most probable
             token, None leaves it to the sampler.
-        exclude: tokens that are not drawn at the place gone back to as long as the text before it stays: whatever follows them is
+        exclude: tokens that are not drawn at the position rewound to as long as the text before it stays: whatever follows them is
             refused. The loop remembers them, and counts a retry. Where no other token is left, it goes back further by itself;
             where it cannot, `Policy.give_up` is asked.
         avoid: the same, but where no other token is left they are drawn nevertheless.

@@ -1,6 +1,6 @@
 """`Certain`: a position in the tokens of a row, with a byte offset, before which nothing is rewound any more, so that a stream may show
 it. `PieceText`: byte arithmetic over the tokens of a generated span (piece): that position, which only advances, how much of a healed
-prompt is respelled yet, and the bytes between two positions.
+prompt is still to be respelled, and the bytes between two positions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Certain:
         return self.token + (self.offset > 0)
 
     def advanced(self, tokenizer: Tokenizer, token_ids: Sequence[int], held_bytes: int) -> Certain:
-        """Return the place before the last `held_bytes` of a row, or this one, where that is further. Cost: the tokens behind it."""
+        """Return the position before the last `held_bytes` of a row, or this one if further. Cost: O(the tokens behind it)."""
         sizes = [len(tokenizer.text_bytes([token_id])) for token_id in token_ids[self.token :]]
         left = sum(sizes) - held_bytes - self.offset
         if left < 0 or (left == 0 and held_bytes):
@@ -54,22 +54,22 @@ class PieceText:
         return Certain(self.start, len(self.healed))
 
     def certain_until(self, token_ids: Sequence[int], held_bytes: int) -> Certain:
-        """Return how far it is certain where the last `held_bytes` may be taken back. Cost: the tokens that were not certain before."""
+        """Return how far it is certain if the last `held_bytes` may be rewound. Cost: O(the tokens that were not certain before)."""
         return (self.certain or self.begin).advanced(self.tokenizer, token_ids, held_bytes)
 
     def shown(self, certain: Certain) -> Self:
-        """Return the same, certain up to a place."""
+        """Return the same, certain up to a position."""
         return replace(self, certain=certain)
 
     def first_open(self, token_ids: Sequence[int]) -> int:
-        """Return the index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown."""
+        """Return the index of the first token that may yet be rewound: that of the piece, or the first whose text was not shown."""
         certain = self.certain
         if certain is None or self.num_healed_from(token_ids, certain.token) >= max(certain.offset, 1):
             return self.start  # nothing of the new text is certain
         return max(self.start, certain.first_open)
 
     def between(self, token_ids: Sequence[int], start: Certain, stop: Certain) -> bytes:
-        """Return the text from one place to another, without what is healed."""
+        """Return the bytes from one position to another, without what is healed."""
         offset = max(start.offset, self.num_healed_from(token_ids, start.token))
         data = self.tokenizer.text_bytes(token_ids[start.token : stop.token + 1])
         last = len(self.tokenizer.text_bytes(token_ids[stop.token : stop.token + 1]))

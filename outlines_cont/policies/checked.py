@@ -80,7 +80,7 @@ class CheckedConstraint(Policy[CheckedState]):
 
     @property
     def horizon(self) -> int:
-        """The places of a value of some length; what is further back costs a forward."""
+        """128 positions, enough for most values; to rewind further costs a forward."""
         return _HORIZON
 
     @property
@@ -93,7 +93,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return CheckedState(self.constraint.initial(row), self._checker.initial, num_healed=len(row.healed))
 
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
-        """Return the state after one more token; where a value has failed, it says which."""
+        """Return the state after one more token, with the value that has failed there, if one has."""
         data = self.constraint.token_bytes(token_id)[state.num_healed :]
         reading: CheckedReading = shielded(self._read, state.reading, data)
         inner = self.constraint.advance(state.inner, token_id)
@@ -101,7 +101,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return CheckedState(inner, reading, state, reading.failure, num_healed)
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
-        """Go back where a value has failed; else what the constraint wants, without an end where that would fail."""
+        """Rewind where a value has failed; else return the branches of the constraint, without an end where that would fail."""
         if state.failure is not None:
             return [self._back(state, state.failure, row)]
         branches = self.constraint.branches(state.inner, row)
@@ -139,7 +139,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return len(state.reading.data) - state.reading.open_since
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
-        """Return whether a whole text is of the language and passes its checks; `healed` stands before it in the tokens."""
+        """Return whether a whole text is of the language and passes its checks; its tokens begin with `healed`, no part of it."""
         data = b"".join(map(self.constraint.token_bytes, token_ids))
         return shielded(self._checker.accepts, data[len(healed) :])
 

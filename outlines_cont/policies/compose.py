@@ -1,9 +1,10 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
-append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. `Track`: one policy
-with a stack of its states, one per token, so that a rewind drops the last; it also takes over the states behind guessed tokens.
+append the forced tokens of the first policy that forces some (cut where another's mask refuses them), wait, else sample under the
+intersection of the masks. One policy may fork; two at once are an `UnsupportedBranch`. `Track`: one policy with a stack of its states,
+one per token, so that a rewind drops the last; it also takes over the states behind guessed tokens.
 
 A policy may return several branches to fork the row; then each of these is merged with the branches of the other policies. Two policies
-that fork at once, that want different temperatures, or that force what the other's mask refuses, are an `UnsupportedBranch`. Forced
+that fork at once, that set different temperatures, or of which one forces what the other's mask refuses, are an `UnsupportedBranch`. Forced
 tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind, fork or stop.
 """
 
@@ -85,7 +86,7 @@ def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
     Raises:
         UnsupportedBranch: two policies fork at once, or what they return excludes each other; see the top of this module.
 
-    Cost: one call of `branches` per policy; forced text asks the other policies again for every token of it.
+    Cost: one call of `branches` per policy; with forced tokens one more of every other policy for each of these.
     """
     if len(tracks) == 1:
         return tracks[0].branches(row), tracks[0]
@@ -178,7 +179,7 @@ def row_ahead(token_ids: list[int], row: RowView) -> RowView:
 
     Args:
         token_ids: all ids, those of the row and those that are not written yet; the caller appends to them.
-        row: the row as it is. All that is known of written tokens is its own.
+        row: the row itself, from which all that is known of written tokens is read.
     """
     return cast(RowView, _RowAhead(token_ids, row))
 

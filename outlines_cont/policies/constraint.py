@@ -75,7 +75,7 @@ class Constraint(Policy[int]):
         return self._before(row.healed)
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
-        """Return whether a whole text is of the language; `healed` stands before it in the tokens."""
+        """Return whether a whole text is of the language; the tokens begin with the bytes `healed`, which are no part of it."""
         state = self._before(healed)
         try:
             for token_id in token_ids:

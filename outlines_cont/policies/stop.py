@@ -22,7 +22,7 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 class StopState:
     """How much of a stop text has been seen in `num_bytes` of text, and at which one the piece has been cut already.
 
-    `num_healed` bytes are to come that stand before the text.
+    `num_healed` bytes are to come that belong to the healed prompt, before the text.
     """
 
     matcher: StopText
@@ -52,8 +52,8 @@ class StopAt(Policy[StopState]):
     ) -> None:
         """Look for any of `stop_texts`, and cut before the first, or after it to `keep` it.
 
-        With `stop_in_prompt` one counts also if it begins in what stands before the piece; then nothing of the piece is left
-        but, with `keep`, the rest of it. What stands before the piece is never cut.
+        With `stop_in_prompt` one counts also if it begins in what comes before the piece; then nothing of the piece is left
+        but, with `keep`, the rest of it. What comes before the piece is never cut.
 
         Raises:
             OptionError: a stop text is empty, not a string, or has a lone surrogate.
@@ -106,7 +106,7 @@ class StopAt(Policy[StopState]):
         return state.match.text if state.match is not None else None
 
     def held_bytes(self, state: StopState) -> int:
-        """Return the bytes that may turn out to belong to a stop text, or that stand behind one."""
+        """Return the number of trailing bytes that may belong to a stop text, or that come behind one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe
 
     def _tail(self, row: RowView) -> bytes:

@@ -48,7 +48,7 @@ class ScanState:
         num_passed: how many more tokens that end matches let them pass.
         refused: the number of the rule that was refused here last.
         num_joined: how many symbols the character has that began in the tokens before.
-        num_healed: how many of the next bytes stand before the text of the piece, see `RowView.healed`.
+        num_healed: how many of the next bytes belong to the healed prompt, see `RowView.healed`.
     """
 
     before: ScanState | None = None

@@ -29,7 +29,7 @@ class Penalties:
 
     Attributes:
         logit_bias: (token id, number) pairs by ascending id; the number is added to the token's logit.
-        repetition: logits of tokens that stand in the row, prompt included, are divided by it where positive, multiplied
+        repetition: logits of tokens that occur in the row, prompt included, are divided by it where positive, multiplied
             where negative. As in CTRL (Keskar et al. 2019, arXiv:1909.05858) and transformers.
         frequency: is subtracted as many times as the token was generated. As in OpenAI's API.
         presence: is subtracted once if the token was generated at all. As in OpenAI's API.

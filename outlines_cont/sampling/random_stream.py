@@ -59,7 +59,7 @@ class RandomStream:
 
 
 class OpenStream:
-    """Draws from a stream, one number after the other; the stream it came from stays as it is.
+    """Draws from a stream, one number after the other; the stream it came from is unchanged.
 
     A number is looked at, and taken when what it was drawn for has happened; until then it is the next one.
 

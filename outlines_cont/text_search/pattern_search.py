@@ -1,6 +1,6 @@
 """`PatternSearch`: incremental search for regular expressions in bytes that arrive in chunks, by simulating a lazy DFA from every
 starting character (an immutable list of threads). For each start the shortest match is reported; the length of matches must be bounded,
-by the pattern or a stated `horizon`. Lookarounds are supported.
+by the pattern or a stated `horizon`. Word boundaries and lookarounds see the text around a match.
 
 A thread ends when its automaton rejects, matches, or has read the longest match. So it is known at any time how many trailing bytes may
 still become a match, and no byte is read twice.

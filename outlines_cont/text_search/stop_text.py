@@ -36,7 +36,7 @@ class StopText:
     nothing has to be read beyond a stop text to find it. A stop text inside of which another one ends is never found: the
     other one is complete before. Once one is found, further pushes change nothing.
 
-    Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it stands for broken bytes.
+    Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it replaces broken bytes.
 
     Attributes:
         position: Bytes pushed so far, those after a match left out.
@@ -79,7 +79,7 @@ class StopText:
         return bytes(self._trie.path(self._node, max(depth - self.position, 0), depth))
 
     def after(self, prompt: bytes) -> StopText:
-        """Return a matcher that has pushed nothing yet, for bytes that go on after `prompt`.
+        """Return a matcher that has pushed nothing yet, for bytes that follow `prompt`.
 
         A stop text may begin in the prompt; one that lies in it as a whole does not count. Cost: the longest stop text.
         """

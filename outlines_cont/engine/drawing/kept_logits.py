@@ -42,7 +42,7 @@ class LargestLogits:
     def for_mask(self, mask: TokenSet) -> torch.Tensor | None:
         """Return (V,) logits that are exact for the tokens of `mask`, and in the sum of all; None where some are not known.
 
-        What is left of the sum stands at the tokens that are not in `mask`, in equal parts.
+        What is left of the sum is divided equally among the tokens that are not known.
         """
         allowed = mask.few_ids(self.vocab_size, NUM_LARGEST)
         if allowed is None or not np.isin(allowed, self.token_ids.cpu().numpy()).all():
@@ -56,7 +56,7 @@ class LargestLogits:
 
 
 class KeptLogits:
-    """The logits of the `num_places` last places, and the present one, by the index of the token that follows; `max_bytes` at most."""
+    """The logits at the last `num_places` positions and the present one, by the index of the next token; `max_bytes` at most."""
 
     __slots__ = ("_at", "_nbytes", "max_bytes", "num_places")
 
@@ -73,7 +73,7 @@ class KeptLogits:
         return other
 
     def emptied(self) -> KeptLogits:
-        """Return as many places with nothing in them."""
+        """Return an empty store of the same size."""
         return KeptLogits(self.num_places, self.max_bytes)
 
     @property

@@ -71,7 +71,7 @@ class Drafter(Protocol):
         """
 
     def guess(self, wishes: Sequence[Wish]) -> None:
-        """Push guessed tokens to the walks of some rows; fewer than asked for, or none, where nothing comes to mind."""
+        """Push guessed tokens to the walks of some rows; fewer than requested, or none, where nothing is likely."""
 
     def keep(self, memories: Sequence[Any]) -> None:
         """Let go of what is held for other rows than these: they have ended."""
@@ -161,7 +161,7 @@ class RowDraft:
         self._forget_guess()
 
     def fail(self, error: Exception) -> None:
-        """Guess no more for the row, whose text is written without it; the first time, a warning says why."""
+        """Guess no more for the row, whose text is written without it; the first time, a warning gives the reason."""
         self.is_off = True
         if not self.drafter.has_warned:
             self.drafter.has_warned = True
@@ -215,7 +215,7 @@ class RowDraft:
         self._draws[place.length] = place, draw
 
     def foreseen(self, place: DrawPlace) -> Draw | None:
-        """Return the draw that was made ahead at a place, where that asks for what was asked for then."""
+        """Return the draw that was made ahead at a position, if all that decides it is the same now."""
         found = self._draws.get(place.length)
         return None if found is None or not found[0].asks_like(place) else found[1]
 

@@ -40,7 +40,7 @@ class Shadow(FedSequence):
     """The negative prompt of a row and behind it the row's generated tokens; it is fed as a row is, but decides nothing."""
 
     def __init__(self, source: StateRow, row: GuidedSequence, num_places: int, scale: float = 1.0) -> None:
-        """Begin with the negative prompt, `source`, beside `row`, of which `num_places` tokens may be taken back without a forward."""
+        """Begin with the negative prompt, `source`, beside `row`, whose last `num_places` tokens may be rewound without a forward."""
         super().__init__(source, FedTokens(source.cached, source.logits, row.counts))
         self.scale = scale
         self.feed.kept.num_places = num_places

@@ -83,11 +83,11 @@ class PolicyTracks:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes at the end of the piece may yet be taken back."""
+        """How many trailing bytes of the piece may yet be rewound."""
         return max((track.policy.held_bytes(track.states[-1]) for track in self.tracks), default=0)
 
     def wishes(self, row: RowView) -> list[str]:
-        """Return what must follow, for errors, of each policy that asks for something in particular."""
+        """Return what must follow, for errors, of each policy that requires something in particular."""
         return [wish for track in self.tracks if (wish := track.policy.wish(track.states[-1], row))]
 
     def has_hint(self, row: RowView) -> bool:
@@ -116,7 +116,7 @@ class PolicyTracks:
         return None
 
     def append(self, token_id: int) -> None:
-        """Go on by one token."""
+        """Append the state after one more token to each track."""
         for track in self.tracks:
             track.append(token_id)
 
@@ -127,7 +127,7 @@ class PolicyTracks:
         self.exclusions = self.exclusions.until(len(row.token_ids) - count + 1)
 
     def check_progress(self, branch: Branch, row: RewindableRow) -> None:
-        """Raise where a policy takes back what was written for ever. One that excludes something comes to an end by itself."""
+        """Raise where policies rewind for ever. One that excludes tokens ends by itself."""
         length = len(row.token_ids)
         count, longest = self._taken_back
         if length > longest:

@@ -64,7 +64,7 @@ class DRY(Warper):
             )
 
     def breaking_at(self, tokenizer: Tokenizer, texts: Iterable[str]) -> DRY:
-        r"""Return the same with all tokens as `breakers` in which one of the texts stands, such as `["\n", ":", '"']`.
+        r"""Return the same with all tokens as `breakers` that contain one of the texts, such as `["\n", ":", '"']`.
 
         Args:
             tokenizer: that of the model, `model.tokenizer`.
