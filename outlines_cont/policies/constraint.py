@@ -1,6 +1,6 @@
-"""`Constraint`: constrained decoding by a token FSM: the mask of its state at each step (a lazy one where it is expensive), and
-jump-forward decoding: bytes that every accepted continuation begins with are tokenized and appended without sampling, up to the first
-token where some allowed token reaches beyond them. `force=False` samples these, too.
+"""`Constraint`: constrained decoding by a token FSM: the mask of its state at each step (computed during the forward where it is not
+cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized and
+appended without sampling, up to the first token where some allowed token reaches beyond them. `force=False` samples these, too.
 
 The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, as far as they are whole characters. Where an allowed
 token reaches beyond them, sampling decides, as the tokenizer might have joined them with what follows.

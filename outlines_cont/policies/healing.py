@@ -1,6 +1,6 @@
-"""`Healing`: token healing: how many tokens are removed from the end of a row before generation, namely as many as a longer token of the
-vocabulary might cover; the generated tokens must spell their bytes first. Found by an index of the vocabulary by first bytes
-(`TokenStarts`); the masks that enforce the bytes are those of the policies.
+"""`Healing`: token healing: how many tokens are removed from the end of a row before generation: those with the longest suffix of its
+text that begins some longer token of the vocabulary, found by binary search in the sorted vocabulary (`TokenStarts`). The generated
+tokens must spell the removed bytes first; the masks that enforce this are those of the policies.
 
 A text that ends in `http:` is followed by `//` more often than a model predicts that has read the token `:`, as it was trained on the
 token `://`. Each token is drawn as always, by the sampler from the logits under the mask; and the mask allows the tokens that begin the
