@@ -1,8 +1,9 @@
-"""Samplers as frozen values: greedy, multinomial with penalties and logits warpers, best of n, and beam search.
+"""Samplers as frozen values: greedy, multinomial (penalties, logits warpers, then inverse transform sampling), best of n, and beam
+search, with the functions that make them from checked options. They hold no state: random numbers and token counts are arguments of
+`sample`; the choice among samples and hypotheses is made elsewhere (`engine.beam` for beams).
 
-Random numbers come from outside, one float64 per row and token, and so do the counts of tokens that penalties need. So a
-sampler holds no state and a row's draw does not depend on its neighbours. The order of the steps is `sampling.STEPS`; with
-`multinomial(warpers=...)` it is the order given.
+Random numbers are one float64 per row and token, so the draw of a row does not depend on its neighbours. The order of the steps is
+`sampling.STEPS`; with `multinomial(warpers=...)` it is the order given.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Multinomial(_TokenSampler):
         warpers: what is done with the logits; the options of `multinomial` are the standard ones.
         penalties: what changes single logits before.
 
-    The mask comes before all of them. Where tokens with equal probability stand on both sides of a border, the standard warpers
+    The mask comes before all of them. Where tokens with equal probability are on both sides of a border, the standard warpers
     keep all of them, so the result does not depend on the order of the vocabulary.
     """
 
@@ -181,7 +182,7 @@ class Multinomial(_TokenSampler):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BestOf(Multinomial):
-    """Draws `samples` times and keeps the sample with the largest score."""
+    """Draws `samples` texts per prompt, of which the one with the largest score is kept."""
 
     def __repr__(self) -> str:
         return _call("best_of", self.samples, self.params)
@@ -189,7 +190,7 @@ class BestOf(Multinomial):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch:
-    """Keeps the most probable hypotheses; see `beam_search`.
+    """Beam search: keeps the `beams` most probable hypotheses; see `beam_search`.
 
     Attributes:
         beams: how many are kept.
@@ -206,7 +207,7 @@ class BeamSearch:
 
     @property
     def num_samples(self) -> int | None:
-        """None: the samples of a state are the hypotheses to go on from, a prompt is one."""
+        """None: the samples of a state are the hypotheses to start from, a prompt is one."""
         return None
 
 
@@ -295,13 +296,13 @@ def multinomial(
         min_p: then keep tokens with at least this share of the most probable one's probability.
         typical_p: then keep the tokens whose surprise is nearest to the expected one, the fewest that have this share of what is left.
         top_a: then keep tokens with at least this share of the square of the largest probability.
-        dry: before the temperature: make tokens less likely that would go on with a repetition, such as `DRY(allowed_length=3)`.
+        dry: before the temperature: make tokens less likely that would continue a repetition, such as `DRY(allowed_length=3)`.
         mirostat: then keep tokens up to a surprise that follows a target, such as `Mirostat(tau=5.0)`.
         xtc: then, at random, exclude all likely tokens but one, such as `XTC(threshold=0.1, probability=0.5)`.
         temperature: what the logits are divided by, before anything is left out.
-        warpers: in place of all these: warpers in your own order, such as `(TopK(50), Temperature(0.7))`.
+        warpers: instead of all these: warpers in your own order, such as `(TopK(50), Temperature(0.7))`.
         logit_bias: what is added to the logits of tokens, by their ids.
-        repetition_penalty: what positive logits of tokens that stand in the row, prompt included, are divided by, and negative
+        repetition_penalty: what positive logits of tokens that occur in the row, prompt included, are divided by, and negative
             ones multiplied with; above 1 repeats less.
         frequency_penalty: what is subtracted as many times as a token was generated.
         presence_penalty: what is subtracted once from tokens that were generated.
@@ -357,9 +358,9 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
 
     A hypothesis is ranked by its score (`state.scores`): the sum of the model's log-probabilities of all that generators have written
     in the row since the search began, forced text and sampled ends included. The score begins with the weight that the row has then.
-    Text that is added between two pieces, by `+` or `append`, leaves it as it is. At every step the best `beams` of all ended
-    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next piece goes on from, so a beam
-    that began in one generator goes on in the next as one sequence. The result has as many samples as hypotheses were kept, the best
+    Text that is added between two pieces, by `+` or `append`, leaves it unchanged. At every step the best `beams` of all ended
+    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next generator starts from, so a beam
+    that began in one generator continues in the next as one sequence. The result has as many samples as hypotheses were kept, the best
     first; `best` and `sort` rank by the score, too.
 
     Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Hypotheses with

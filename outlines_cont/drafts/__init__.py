@@ -1,6 +1,6 @@
 """Drafts for speculative decoding: each proposes tokens that a row may write next, which one forward of the model then verifies.
 
-Each module has one way to guess, and `opening` tells which one an option means. How guesses are read and kept is in `engine`; this room
+Each module has one way to guess, and `opening` finds the one that an option means. How guesses are read and kept is in `engine`; this room
 imports it, `kv` and `models`, and nothing that imports a generator.
 """
 

@@ -1,7 +1,8 @@
-"""`CopyTrail`: where a row has been copying from; `CopyHabits`: how copies end in the rows of a model, and where the next ones begin.
+"""`CopyTrail`: follows a row while it copies from its prompt; `CopyHabits`: counts, for all rows of a model, which tokens end copies in
+place of which ones (an LRU table of 4096 keys with decaying counts), so that lookup drafts can continue beyond the end of a copy.
 
-A record copies one value after the other out of a message. Where a copy ends, the message goes on with a comma, say, and the record with
-the quotation mark that closes the value; and the next value often begins right behind the comma. Both are learned by counting.
+A record copies one value after the other out of a message. Where a copy ends, the message continues with a comma, say, and the record
+with the quotation mark that closes the value; and the next value often begins right behind the comma.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FORGET = 64
 
 
 class CopyHabits:
-    """How copies end, and where the next ones begin; for all rows of a model."""
+    """Counts of the tokens that end copies, by the tokens that would have continued them; for all rows of a model."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[tuple[int, ...], Counter[int]] = OrderedDict()  # by what was to be copied, what came
@@ -38,7 +39,7 @@ class CopyHabits:
             self._ends.popitem(last=False)
 
     def instead(self, before: int, token_id: int) -> int | None:
-        """Return the token that comes where a copy would go on with `token_id` after `before`; None where that is likely copied, too."""
+        """Return the token that likely comes where a copy would continue with `token_id` after `before`; None for that token itself."""
         for key, least in (((before, token_id), _SHARE_OF_PAIR), ((token_id,), _SHARE_OF_TOKEN)):
             counts = self._ends.get(key)
             if counts and counts.total() >= _TIMES:
@@ -62,11 +63,11 @@ def _halve(counts: Counter[int]) -> None:
 
 @dataclass(slots=True)
 class CopyTrail:
-    """Where a row has been copying from its prompt.
+    """The copy from its prompt that a row is in, and where its last one ended.
 
     Attributes:
         at: the length of the row up to which the copy was followed; None where none is open.
-        source: the index of the token that it goes on with.
+        source: the index of the token that continues it.
         stopped: the index of the token that the last copy did not take; None before the first.
     """
 
@@ -75,7 +76,7 @@ class CopyTrail:
     stopped: int | None = None
 
     def begin(self, at: int, source: int) -> None:
-        """Note that a row of `at` tokens may go on as it does from `source` on."""
+        """Note that a row of `at` tokens may continue with a copy of what is at `source`."""
         self.at, self.source = at, source
 
     def cut(self, length: int) -> None:

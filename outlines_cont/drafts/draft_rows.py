@@ -1,4 +1,7 @@
-"""`DraftRows`: the KV cache of a draft model, with a row for each row that it drafts for."""
+"""`DraftRows`: the KV cache of a draft model with one row per drafted row, read in common forwards. Before a read each is rolled back to
+its longest common prefix with the row as it is now; long prompts are read in parts (chunked prefill). `ReadTokens`: the ids read of one
+row.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class ReadTokens:
 
 
 class DraftRows:
-    """Rows that a draft model reads together."""
+    """The rows that a draft model reads in common forwards, with their KV cache."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.members: list[ReadTokens] = []  # what was read of each
@@ -51,7 +54,7 @@ class DraftRows:
         self._kv: KVBatch | None = None
 
     def add(self, memories: Sequence[ReadTokens]) -> None:
-        """Take in rows, those that are new. Cost: as that of a new batch, where there are any."""
+        """Add the rows that are new. Cost: as that of a new batch, if there are any."""
         new = [memory for memory in memories if not any(memory is other for other in self.members)]
         if new:
             shares = [] if self._kv is None else self._kv.release_all()
@@ -60,7 +63,7 @@ class DraftRows:
             self._kv = KVBatch(self._model, [*shares, *[None] * len(new)])
 
     def keep(self, memories: Sequence[ReadTokens]) -> None:
-        """Let go of other rows; what was read of them is read again, should they be asked about."""
+        """Drop all other rows; they are read again if they are drafted for again."""
         wanted = {id(memory) for memory in memories}
         staying = [i for i, memory in enumerate(self.members) if id(memory) in wanted]
         if len(staying) == len(self.members):
@@ -75,7 +78,7 @@ class DraftRows:
             self._kv = None
 
     def rewind(self, memory: ReadTokens, token_ids: Sequence[int]) -> None:
-        """Go back to where what was read of a row is no longer what stands there."""
+        """Roll back to the longest common prefix of what was read and the row."""
         at, kv = self._place(memory), self._batch
         common = min(memory.common(token_ids), kv.lengths[at])
         if common < kv.lengths[at]:

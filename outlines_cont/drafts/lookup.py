@@ -1,8 +1,9 @@
-"""`Lookup`: prompt lookup decoding. The draft is what followed the last earlier occurrence of the last n tokens, in prompt or text.
+"""`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in
+prompt or output, by a hash index of n-grams. Beyond the end of a copy it continues with the tokens that usually end copies, and the next
+value (`copying`).
 
-Saxena 2023, "Prompt lookup decoding". A record repeats the names and numbers of a message, and code the names of its variables.
-Besides it is learned how copies from prompts end, and where the next ones begin (`copying`), so that a guess goes on over the end of a
-value, what the constraint puts in behind it, and the beginning of the next.
+A record repeats the names and numbers of a message, and code the names of its variables. The occurrence whose kind had the highest
+acceptance rate is tried first, and forced tokens of the constraint are skipped over.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _GAP = 3
 
 
 class LookupMemory:
-    """What is remembered of a row: the places of its n-grams, and where it copies from."""
+    """What is known of one row: the index of its n-grams, and where it copies from."""
 
     def __init__(self) -> None:
         self.index = NgramIndex()
@@ -50,7 +51,7 @@ class LookupMemory:
 
 
 class Lookup:
-    """Guesses by looking up the last tokens of a row; for the rows of one model."""
+    """A drafter that looks up the last tokens of a row in the row itself; for all rows of one model."""
 
     def __init__(self) -> None:
         self.has_warned = False
@@ -67,7 +68,7 @@ class Lookup:
         """Nothing is held but what belongs to rows."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
-        """Push what stood behind the last tokens of each row, and go on where the constraint has put in a text of its own."""
+        """Push what followed the last tokens of each row earlier, also behind tokens that the constraint forces."""
         for wish in wishes:
             memory = wish.draft.memory
             memory.follow(wish.row.token_ids, self._habits)

@@ -1,7 +1,9 @@
-"""`ModelDraft`: speculative decoding with a smaller model of the same vocabulary, which drafts for all rows of a batch together.
+"""`ModelDraft`: speculative decoding with a smaller model of the same vocabulary, which drafts for all rows of a batch in common
+forwards, until a further token no longer pays. It draws under the mask of the row, by its sampler and random numbers, so that drafts are
+often right (the most probable token in place of a user's own sampler or warpers, and of Mirostat); no text depends on them.
 
-Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejections: the model that writes draws each token with the random
-number that it would have drawn it with anyway, and the smaller model guesses with the same number. So a text never depends on a draft.
+Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejection step: the target model draws each token with the random
+number that it would have used anyway. Draft models whose KV cache cannot be cut (recurrent ones) are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _GRADES, _SHARES = (0.3, 0.6, 0.85, 0.97), (0.3, 0.5, 0.7, 0.85, 0.95)
 
 
 class ModelDraft:
-    """Guesses by a model, whose forwards count in its own meters; ids from `vocab_size` of the model that writes are never guessed."""
+    """A drafter with a model, whose forwards count in its own meters; ids from `vocab_size` of the target model on are never drafted."""
 
     def __init__(self, model: LanguageModel, vocab_size: int) -> None:
         self.model = model

@@ -1,4 +1,6 @@
-"""`NgramIndex`: the places of all n-grams (n = 1 to 3) of the tokens of a row, kept up as the row grows and shrinks."""
+"""`NgramIndex`: a hash index of the n-grams (n = 1 to 3) of the tokens of a row: for each n-gram its last occurrence, and for each
+occurrence the one before it, so that tokens can be appended and rolled back in O(1) each.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ SIZES = (3, 2, 1)
 
 
 class NgramIndex:
-    """The places of all runs of 1 to 3 tokens of a row that grows, and may be cut.
+    """The positions behind all runs of 1 to 3 tokens of a row that grows, and may be cut.
 
-    For every run of tokens it holds the last place behind one, and for every such place the one before it; so a row that is cut
-    is as it was when it was as short.
+    For every run of tokens it has the last position behind one, and for every such position the one before it; so after a cut
+    the index is what it was when the row was as short.
     """
 
     def __init__(self) -> None:
@@ -22,7 +24,7 @@ class NgramIndex:
         self._num_sure = 0
 
     def fork(self) -> NgramIndex:
-        """Return a second index that goes on from here by itself. Cost: a copy."""
+        """Return an independent copy. Cost: O(tokens)."""
         other = NgramIndex()
         other._token_ids, other._num_sure = [*self._token_ids], self._num_sure
         other._last, other._before = {**self._last}, [*self._before]
@@ -33,7 +35,7 @@ class NgramIndex:
         self._num_sure = min(self._num_sure, length)
 
     def follow(self, token_ids: Sequence[int]) -> None:
-        """Be the index of `token_ids`. Cost: 2 us for each token that is new or was cut."""
+        """Update the index to that of `token_ids`. Cost: 2 us for each token that is new or was cut."""
         while len(self._token_ids) > self._num_sure:
             self._pop()
         for token_id in token_ids[self._num_sure :]:
@@ -45,7 +47,7 @@ class NgramIndex:
         return self._last.get(tuple(context[-size:])) if len(context) >= size else None
 
     def is_only(self, place: int, size: int) -> bool:
-        """Return whether the `size` tokens before a place that was found stand nowhere before."""
+        """Return whether the `size` tokens before a position that was found occur nowhere before."""
         return self._before[place][SIZES.index(size)] is None
 
     def _push(self, token_id: int) -> None:

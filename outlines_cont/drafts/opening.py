@@ -1,4 +1,6 @@
-"""The option `draft=` of generators: `open_draft` makes a drafter of a name, a model, or an object of the user."""
+"""`open_draft`: turns the option `draft=` of generators into a drafter: prompt lookup (`"lookup"`), a draft model (both cached per
+model), or a user's `Proposer`. Models whose KV cache cannot be cut, such as recurrent ones, are refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
     Raises:
         OptionError: see `check_draft`.
         VocabularyMismatch: a model has other tokens.
-        UnsupportedModel: the cache of one of the models cannot be cut, so that a guess could not be taken back.
+        UnsupportedModel: the cache of one of the models cannot be cut, so that a guess could not be rolled back.
     """
     check_draft(draft)
     if draft is None:

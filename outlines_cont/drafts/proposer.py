@@ -1,4 +1,6 @@
-"""`Proposer`: the protocol of drafts that a user writes, and `Proposed`, the drafter that asks one."""
+"""`Proposer`: the protocol of a user's own draft, `propose(token_ids)`; `Proposed`: the drafter that calls it for one row after the other
+and checks the ids. If it raises, that row gets no more drafts, and a warning is issued once. `check_draft` validates the option `draft=`.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ _KIND, _EXPECTED = "proposed", 0.5
 
 @runtime_checkable
 class Proposer(Protocol):
-    """What guesses tokens.
+    """A user's own draft: proposes the tokens that may come next.
 
-    It may guess anything: a guess changes how fast a text is written, and never what is written. It is asked in the steps of the
+    It may propose anything: a draft changes how fast a text is written, and never what is written. It is called in the steps of the
     engine, one call at a time, by any thread.
     """
 
@@ -32,7 +34,7 @@ class Proposer(Protocol):
 
 
 class Proposed:
-    """Guesses by a proposer of the user. One that fails is asked no more for that row, and a warning says why."""
+    """A drafter that calls a user's proposer. If it fails, it is not called again for that row, and a warning gives the reason."""
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
@@ -49,7 +51,7 @@ class Proposed:
         """Nothing is held."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
-        """Ask about each row, and push what was proposed as far as it may come."""
+        """Call the proposer for each row, and push what it proposes as far as the policies allow."""
         for wish in wishes:
             longest = wish.length(_KIND, _EXPECTED)
             if longest:

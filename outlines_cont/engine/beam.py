@@ -1,15 +1,14 @@
-"""Beam search: a job with a joint choice over the rows of one batch entry.
+"""`BeamJob`: beam search as a job of the engine: at every step the best `beams` hypotheses of a batch entry are kept, among its ended
+rows and all one-token continuations of its running rows; KV caches follow by forks. Hypotheses with the same text are merged (the most
+probable tokenization stays), and texts that a limit has cut rank last. Ends when no row runs.
 
-At every step the hypotheses of an entry are its ended rows and every continuation of its running rows by one token; the best
-of all of them are kept. An ended hypothesis keeps its place until better ones push it out, and the search is over when no
-running row is left. With as many beams as there are hypotheses this is exhaustive.
+An ended hypothesis stays until better ones displace it. With as many beams as there are hypotheses the search is exhaustive.
 
-A hypothesis is a text. Of several spellings of an ended text, by different tokens, the most probable one is kept, with its own
-probability: a row goes on from the tokens that it has, and what its text has in all spellings together would be known only of
-those that some beam held. Rows with the same tokens are one, whatever became of them: equal rows to begin with, two ids that end
-a text. Another spelling of a text that has not ended may yet turn out better, so it goes on, but only where a beam is left that no
-other text takes. A constrained text that a limit has cut ranks behind all others, and a row that failed is
-dropped while its entry has any other. Nothing is assumed of scores but their order, so policies may give tokens back.
+Of several tokenizations of an ended text the most probable one is kept, with its own probability: a row continues from the tokens that it
+has, and what its text has in all tokenizations together would be known only of those in some beam. Rows with the same tokens are one,
+however they came about: equal rows to begin with, two ids that end a text. Another tokenization of a text that has not ended may yet turn
+out better, so it stays, but only where a beam is left that no other text takes. A row that failed is dropped while its entry has any
+other. Nothing is assumed of scores but their order, so policies may rewind.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Text = tuple[bytes, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What may be kept of a batch entry: an ended row, a row as it is, or a row with one more token."""
+    """A candidate of one batch entry: an ended row, a running row unchanged, or a running row with one more token."""
 
     rank: Rank  # the larger, the better
     has_ended: bool  # whether no token comes after what it is
@@ -54,7 +53,7 @@ class Hypothesis:
 
 
 class Ends(Protocol):
-    """What the loop asks of a generator when a row has ended."""
+    """What the search calls of a generator when a row has ended."""
 
     def finish(self, row: StateRow) -> StateRow:
         """Return the row with its value, or with the error of making it."""
@@ -64,7 +63,7 @@ class Ends(Protocol):
 
 
 class BeamJob(Job):
-    """Rows each of which is a hypothesis of one batch entry."""
+    """Beam search over the rows of a call, each of which is a hypothesis of one batch entry."""
 
     is_joint = True
 
@@ -134,7 +133,7 @@ class BeamJob(Job):
         return self._keep([self._distinct(entry) for entry in found])
 
     def _distinct(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-        """Return the best `beams` hypotheses, the best first; other spellings of a text only as the top of this module says."""
+        """Return the best `beams` hypotheses, the best first; other tokenizations of a text as at the top of this module."""
         best: dict[tuple[bool, Text], Hypothesis] = {}
         others: dict[tuple[int, ...], Hypothesis] = {}
         ranked = sorted(hypotheses, key=lambda h: h.rank, reverse=True)
@@ -146,7 +145,7 @@ class BeamJob(Job):
         return sorted(kept, key=lambda h: h.rank, reverse=True)
 
     def _text(self, row: Row) -> Text:
-        """Return the text of a row that runs. What stands before its piece, which never changes, is read once."""
+        """Return the text of a running row. What comes before its generated span never changes, and is read once."""
         before = self._before.get(id(row.source))
         if before is None:
             before = self._before[id(row.source)] = self._text_of(row.token_ids[: row.piece_start])

@@ -1,10 +1,10 @@
-"""`Engine`: the inference engine of one model, with continuous batching. Rows join and leave between any two steps.
+"""`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every
+row by its policies, feeds all pending tokens in one forward per batch, and draws a token for each row that is ready. It has no thread:
+callers that wait for a job take the steps for all jobs, in turns. Failed steps are undone (`Recovery`).
 
-A step asks every row what it wants, lets rows fork and those that have ended leave, feeds all pending tokens in one forward, and draws
-a token for every row that has logits to draw from. A controller outside (`Job.ask`) is asked before the forward and answers after it.
-The `Scheduler` says which rows run, and `Recovery` rolls back a step, or bisects a batch, that fails.
-
-No thread of its own runs an engine: a caller that waits for a job takes the steps, for all jobs. Threads take turns.
+In a step rows may fork, and those that have ended leave. The controller of a steered job (`Job.ask`) is called before the forward and
+answers after it. The `Scheduler` chooses which rows run; `Recovery` rolls back an interrupted step, and bisects a batch whose forward
+fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LONGEST_WAIT = 0.01
 
 
 class Engine:
-    """Runs rows of one model together.
+    """The inference engine of one model, which runs the rows of all its calls together.
 
     Args:
         model: the model.
@@ -170,9 +170,9 @@ class Engine:
             step.exception()
 
     def steps(self, job: Job) -> Generator[None, None, None]:
-        """Take steps until a job that was submitted is over; whoever stops earlier cancels it.
+        """Take steps until a job that was submitted is over; a caller that stops earlier cancels it.
 
-        After the last one everything is there to be seen, whoever has taken the steps.
+        After the last one all results are there, whichever threads have taken the steps.
         """
         is_over = False
         try:
@@ -195,7 +195,7 @@ class Engine:
             self.cancel(job)
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
-        """Return running rows as values, as they are between two steps; they go on. No token is ever fed again because of it.
+        """Return running rows as values, as they are between two steps; they continue to run. No token is ever fed again because of it.
 
         Cost: for each row what its tokens take as tuples; keys and values are shared.
         """
@@ -209,7 +209,7 @@ class Engine:
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let every row go on by one token.
+        """Advance every row by one token.
 
         Raises:
             BaseException: an interrupt, or a mistake of the engine itself. Then the step never was: every row goes on as if

@@ -1,4 +1,6 @@
-"""`Job`: the rows of one call, which are submitted to the engine together, and the sampler that draws their tokens."""
+"""`Job`: the rows of one call, submitted to the engine together, with the sampler that draws their tokens and the finished rows. Base of
+other kinds of jobs, through hooks: joint choice over all rows (`choose`, beam search), and a controller outside the engine (`ask`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from outlines_cont.state.row import StateRow
 
 
 class Job:
-    """Rows that were given together. Here each draws its own tokens; a search chooses for all of them at once.
+    """The rows of one call. In this base class each draws its own tokens; a search chooses for all of them at once.
 
     Attributes:
         rows: those that still run, in the order in which they were given; forks stand behind the row that they left.
@@ -27,7 +29,7 @@ class Job:
         counts: the work of its rows since the last step.
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
         is_joint: whether rows are chosen among each other, so that they must run in one batch.
-        can_fork: whether a row may go on as several.
+        can_fork: whether a row may fork.
         is_steered: whether a controller outside the engine may be asked what comes next, so that `ask` may change any row.
         is_asked: whether an answer to `ask` is outstanding; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while a controller is asked what comes after them.
@@ -68,7 +70,7 @@ class Job:
         self.rows = [other for other in self.rows if other is not row]
 
     def forked(self, row: Row, rows: Sequence[Row]) -> None:
-        """Take in the rows that a row goes on as, itself first."""
+        """Take in the rows that a row forks into, itself first."""
         for fork in rows[1:]:
             fork.index = self._num_rows
             self._num_rows += 1
@@ -109,7 +111,7 @@ class Job:
         """Release what the job holds besides its rows; called when it was cancelled, while it still has the rows that ran."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
-        """Choose what the rows of a joint job go on with.
+        """Choose how the rows of a joint job continue.
 
         Args:
             rows: those that want a token; the others of the job stay as they are.
@@ -117,6 +119,6 @@ class Job:
             masked: the same under the masks of the rows.
 
         Returns:
-            The rows of the job from now on, each behind the one that it goes on from; such a one may come several times.
+            The rows of the job from now on, each as a pair with the one that it continues, first; that one may come several times.
         """
         raise NotImplementedError

@@ -1,7 +1,6 @@
-"""Prefill: pending tokens of rows are fed without sampling, for keys, values, and the logits after them (`prefilled`, `read_logits`).
-
-Each is a `PrefillRow` of the engine, so its tokens are fed beside those of other rows. `EngineModel` is the base of models, which have
-these functions as methods.
+"""Prefill: feeds pending tokens of rows without sampling, for their keys and values and the logits after them (`prefilled`,
+`prefilled_before`, `read_logits`), as rows of the engine beside others (`PrefillRow`). `EngineModel`: the base class of models, with
+these functions as methods, meters and a memo.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def prefilled(model: LanguageModel, rows: Sequence[StateRow], meter: Meter | Non
 def prefilled_before(
     model: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int], meter: Meter | None = None
 ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
-    """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them, by index.
+    """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and behind them, by index.
 
     Those of a row of which everything was known are not known. Raises, and costs, what `prefilled` does.
     """
@@ -164,7 +163,7 @@ def _read(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> li
 
 
 class EngineModel(Immutable):
-    """The part of a model that does not depend on what computes its logits."""
+    """Base class of models: all that does not depend on what computes their logits."""
 
     def __init__(self) -> None:
         self._meters = MeterBoard()

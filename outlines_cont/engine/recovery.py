@@ -1,15 +1,13 @@
-"""`Recovery`: error recovery. An interrupted step is rolled back to a checkpoint; a batch whose forward fails is bisected.
+"""`Recovery`: steps as transactions. A step that is interrupted or fails is rolled back to a `Checkpoint`; a batch whose forward fails is
+bisected until the failing row is alone, and only that row fails. Without room for keys and values, rows wait instead. After either, keys
+and values fed since a row began are recomputed.
 
-A step is a transaction. It begins with a `Checkpoint`, and what it has done holds from one assignment on, its last. Whatever ends it
-earlier, an interrupt above all, leaves rows, jobs and random numbers as they were before; only keys and values that were fed since
-a row began are fed again. So what a row writes never depends on where a step was interrupted. What is only counted (`EngineStats`,
-meters) is left out: work that was done twice counts twice.
+A step begins with a checkpoint, and is committed by one assignment, its last. Whatever ends it earlier, an interrupt above all, leaves
+rows, jobs and random numbers as they were before. So what a row writes never depends on where a step was interrupted. What is only
+counted (`EngineStats`, meters) is not rolled back: work that was done twice counts twice.
 
-A checkpoint holds no copies of what rows hold per token, but how much of it there was. Therefore rows, tracks and jobs append to
-their lists, but never change or shorten one: they take a new one instead.
-
-On an error of a forward the batch is bisected until the failing row is alone; that one fails, and what the others had fed since they
-began is fed again.
+A checkpoint copies nothing that rows have per token, but records how much of it there was. Therefore rows, tracks and jobs append to
+their lists, but never change or shorten one: they replace it by a new one.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from outlines_cont.errors import KVBudgetError, UnsupportedBranch
 
 
 class Checkpoint:
-    """The jobs of an engine, the room there was for rows, and how to bring back what a step may change of them."""
+    """An undo log of one step: the jobs of an engine, the room for rows, and functions that restore what the step may change."""
 
     def __init__(self, jobs: Sequence[Job], room: int | None) -> None:
         """Hold the jobs, and the rows of those that are steered from outside, where a step may look at any row."""
@@ -56,7 +54,7 @@ class Checkpoint:
 
 
 class Recovery:
-    """How the rows of a scheduler come back from errors and interrupts; between two steps there is no checkpoint."""
+    """Rolls back the rows of a scheduler after errors and interrupts; between two steps there is no checkpoint."""
 
     def __init__(self, scheduler: Scheduler, forget: Callable[[], None]) -> None:
         """Recover the rows of a scheduler; `forget` lets go of whatever else the step has left behind."""

@@ -1,10 +1,9 @@
-"""`Reuse`: prefix sharing between rows. Which rows that are admitted may begin with cached keys and values, and which wait for those
-that other rows are about to feed.
+"""`Reuse`: prefix sharing at admission: a row begins with the keys and values of its longest prefix that a running row has fed (shared,
+or copied out of much larger buffers), or that is in the prefix cache of the model. Where another row is about to feed more of the same
+tokens, it waits for that, except for searches and steered jobs. Not for recurrent models.
 
-A prompt begins with the longest prefix that it shares with a row that runs, shared as forks share it, or with a text that ran
-lately, out of the prefix cache of the model. Where another row is about to feed more of the same tokens, it waits until they are
-fed: `[prompt] * 4` feeds the prompt once. It waits for rows that run only, and these feed their prompts at every step; when one of
-them ends before, whoever has waited for it goes on with what there is.
+So `[prompt] * 4` feeds the prompt once. A row waits for running rows only, and these feed their prompts at every step; when one of them
+ends before, the rows that waited for it begin with what there is.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _Running = tuple[Row, _Batch | None]
 
 
 class Reuse:
-    """One admission of rows. Cheap to make; rows that run are looked at when the first row asks."""
+    """One admission of rows. Cheap to make: running rows are indexed by their first tokens when the first row needs it."""
 
     def __init__(self, model: LanguageModel, batches: Sequence[_Batch]) -> None:
         self._model = model

@@ -1,4 +1,6 @@
-"""`Row`: one running sequence, as the loop sees it: it plans, is fed, has tokens guessed and drawn, forks, and is rolled back."""
+"""`Row`: one running sequence with all that the engine loop calls: plan (by its policies), feed, take a drawn token, take a guess for
+speculative decoding, share keys and values, fork, and a checkpoint for roll-back.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _DEAD_END = (
 
 
 class Row(SteeredRow):
-    """One running sequence.
+    """One running sequence, as the engine loop uses it.
 
     A kind of row may override what is public, such as `decide`, `refuse`, `end`, `want_sample`, `append` and `rewind`.
 
@@ -47,7 +49,7 @@ class Row(SteeredRow):
     # -- what the loop calls: plan, feed, draw -------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Ask the policies until the row wants a sample, waits, or has ended; nothing where a decision stands."""
+        """Execute branches of the policies until the row has to sample, waits, or has ended; not where a decision is still open."""
         if self.text.certain is not None:
             self.text = self.text.shown(self.certain_until())  # what somebody may have shown since the last step
         if not self.awaits_forward:
@@ -218,7 +220,7 @@ class Row(SteeredRow):
         return self.draft.places(len(self.token_ids), self.feed.expected, self.job.drawing, self.stream)
 
     def foreseen(self) -> Draw | None:
-        """Return the draw that was made ahead for the present end of the row, where that asks for what was asked for then."""
+        """Return the draw that was made ahead for the present end of the row, if all that decides it is the same now."""
         return None if self.draft is None else self.draft.foreseen(self.next_place)
 
     def plan_if_guessed(self) -> bool:
@@ -244,7 +246,7 @@ class Row(SteeredRow):
         self.counts.reused_tokens += count
 
     def begin_alone(self) -> bool:
-        """Give back what was taken from others, and feed it; return whether there was something."""
+        """Return the keys and values taken from others, to feed these tokens itself; return whether there were such."""
         if self.base_kv is self.source.kv:
             return False
         self.base_kv = self.source.kv
@@ -312,7 +314,7 @@ class Row(SteeredRow):
         return rows
 
     def fork(self) -> Self:
-        """Return a second row that goes on from here by itself; its random numbers are the same."""
+        """Return a second row that continues independently from here; its random numbers are the same."""
         fork = copy(self)
         fork.stream = self.stream.close().open()
         fork.tokens, fork.feed = self.tokens.fork(), self.feed.fork()

@@ -1,6 +1,7 @@
-"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards, and their ragged KV cache.
+"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards (prompts in parts, chunked prefill), with their
+ragged KV cache. It scores forced tokens, and can fork, join and split; after an error its keys and values are dropped and recomputed.
 
-What is fed are sequences: the rows, and behind them the shadows of those that are guided. In `RowKV`s and chunks they stand in this order.
+What is fed are sequences: the rows, then the negative prompts (`Shadow`) of guided rows. `RowKV`s and chunks are in this order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from outlines_cont.state.row import StateRow
 
 
 class RunningBatch:
-    """Rows that run together.
+    """Rows that are fed in the same forwards, with their KV cache.
 
     Attributes:
         rows: those that still run.
@@ -69,7 +70,7 @@ class RunningBatch:
 
         Args:
             max_tokens: the most tokens of the forward, padding included; longer prompts are read in parts, and so are chunks
-                that would leave most of the forward empty; see `engine.width`.
+                that would leave most of the forward empty; see `chunk_width`.
 
         Returns:
             (R, V) logits to sample from, where those of the forward are just that; else None, and rows have their own.
@@ -98,7 +99,7 @@ class RunningBatch:
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
     def shares(self) -> list[RowKV | None]:
-        """Return the keys and values of all rows as they are now; the rows go on. Cost: as that of a new batch, without a copy."""
+        """Return the keys and values of all rows as they are now; the rows keep running. Cost: as that of a new batch, without a copy."""
         if self._kv is None:
             return [row.base_kv for row in self.rows]
         found = self._kv.release_all()
@@ -106,14 +107,14 @@ class RunningBatch:
         return found[: len(self.rows)]
 
     def replace(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
-        """Go on with other rows: row i goes on where the one at index `sources[i]` stands now. `sources` ascends."""
+        """Replace the rows: row i continues from the end of the one at index `sources[i]`. `sources` ascends."""
         if list(sources) == list(range(len(self.rows))):
             self.rows = list(rows)
         else:
             self._keep(sources, rows)
 
     def fork(self, row: Row, rows: Sequence[Row]) -> list[RunningBatch]:
-        """Let a row go on as `rows`, itself first; return new batches for those that cannot run here."""
+        """Fork a row into `rows`, itself first; return new batches for those that cannot run here."""
         at = next(i for i, other in enumerate(self.rows) if other is row)
         if self._model.can_stack:
             places = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
@@ -134,7 +135,7 @@ class RunningBatch:
         self._open(self._based([*own[:here], *others[:there], *own[here:], *others[there:]]))
 
     def split(self, rows: Sequence[Row]) -> RunningBatch:
-        """Let some rows go on in a batch of their own; what was fed of them is lost."""
+        """Move some rows to a batch of their own; what was fed of all rows is dropped."""
         self.forget()
         rows = list(rows)
         self.rows = [row for row in self.rows if not any(row is other for other in rows)]

@@ -1,8 +1,9 @@
-"""`Scheduler`: the scheduler of continuous batching: which rows run, and in which batches. Rows join and leave between any two steps.
+"""`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer where keys and values run out
+of room. New prompts are prefilled in a batch of their own, at most `max_batch_tokens` per step, which is merged with the decoding rows
+when done. Prefixes of rows that leave go into the prefix cache.
 
-Order: jobs are admitted in the order in which they were submitted, as many rows as there is room for; every row that was admitted
-goes on by one token per step. New prompts are read in a batch of their own, `max_batch_tokens` per step, so that a long one does not
-hold up those that write; when it is read, its rows join the others.
+Every admitted row advances by one token per step, but while it is prefilled; so a long prompt does not block those that decode. A row may
+wait for others that feed the same prefix (`Reuse`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FEW_ROWS = 8
 
 
 class Scheduler:
-    """The rows of one model that run, and those that wait.
+    """The rows of one model: those that run, in batches, and those that wait to be admitted.
 
     Attributes:
         max_batch_tokens: the most tokens of one forward, padding included.
@@ -120,7 +121,7 @@ class Scheduler:
         return any(row.shadow is not None for rows in (self.waiting, self.rows) for row in rows)
 
     def fork(self, row: Row, rows: Sequence[Row]) -> None:
-        """Put the rows that a row goes on as, itself first, in its place."""
+        """Replace a row by the rows that it forks into, itself first."""
         row.job.forked(row, rows)
         for batch in self.batches:
             if any(row is other for other in batch.rows):
@@ -195,7 +196,7 @@ class Scheduler:
             cache.keep(state_row.token_ids[: len(kv)], kv, least)
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
-        """Return the keys and values of some rows as they are now; the rows go on."""
+        """Return the keys and values of some rows as they are now; the rows continue to run."""
         held: dict[int, RowKV | None] = {}
         for batch in self.batches:
             if any(row is other for row in rows for other in batch.rows):

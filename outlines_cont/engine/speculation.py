@@ -1,8 +1,9 @@
-"""`Speculation`: speculative decoding. Tokens that rows may write next are guessed before a forward, which then verifies them all at once.
+"""`Speculation`: speculative decoding in the engine: has drafters guess the next tokens of rows before a forward, which then verifies all
+of them at once, and measures what this costs, for the choice of lengths. Output is the same, token for token, with and without drafts.
 
-The law: a token that was guessed is drawn like any other, from the logits of the model under the mask, with the random number of the row.
-It stays as long as it is what was guessed; the first that is another one takes its place, and what was guessed behind it is let go. So
-the text of a row is the one that it would have without a guess, token for token, whatever is guessed, and however much of it.
+A guessed token is drawn like any other, from the logits of the model under the mask, with the random number of the row, instead of by the
+rejection step of the literature. It is accepted if it is the one that was drawn; the first that differs replaces the guess, and what was
+guessed behind it is dropped.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Speculation:
         return self._since - before
 
     def keep(self, rows: Iterable[Row]) -> None:
-        """Let go of what drafters hold for rows that do not run any longer. Where nothing was guessed, nobody looks at the rows."""
+        """Let go of what drafters hold for rows that do not run any longer. Without drafters the rows are not read."""
         if not self._drafters:
             return
         rows = [*rows]

@@ -1,4 +1,6 @@
-"""`EngineStats`: usage statistics of an engine: steps, tokens, and seconds by what they were spent on."""
+"""`EngineStats`: counters of an engine since it was made: steps, rows, tokens by kind, and seconds in total and by phase (forward, masks,
+sampling).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""`SteeredRow`: how a row goes on: it asks its policies, does what their branches say, and ends at its limits.
-
-A branch may give tokens back, append given ones, ask for a sample under a mask, wait or stop; see `Branch`. What goes wrong in a policy
-ends its row alone.
+"""`SteeredRow`: a row steered by its policies: it executes their merged branches (rewind, append, exclude tokens, stop) until it has to
+sample under a mask, wait or fork. It ends where only end tokens are allowed, and at its length limits, which may cut forced tokens. An
+error in a policy ends its row alone; policies that never come to a sample fail after 10,000 branches.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MAX_ASKED = 10_000
 
 
 class Want(Enum):
-    """What a row wants from this step."""
+    """What a row needs from this step of the engine."""
 
     SAMPLE = "sample"
     SCORE = "score"
@@ -42,10 +41,10 @@ class Want(Enum):
 
 
 class SteeredRow(WrittenRow):
-    """A row that policies steer.
+    """A row whose next tokens its policies decide.
 
     Attributes:
-        want: what the row wants from this step.
+        want: what the row needs from this step.
         mask: the tokens that may be sampled, where it wants a sample.
         forks: the branches to fork into, where it wants to fork.
     """
@@ -132,7 +131,7 @@ class SteeredRow(WrittenRow):
         self.policies.start(policies, self)
 
     def decide(self) -> None:
-        """Do what the policies want until that is a sample, to wait, or an end."""
+        """Execute the branches of the policies until the row has to sample, waits, forks, or has ended."""
         for _ in range(_MAX_ASKED):
             if self.has_ended:
                 break
@@ -167,7 +166,7 @@ class SteeredRow(WrittenRow):
         return branches
 
     def follow(self, branch: Branch) -> bool:
-        """Do what a branch says; return whether the policies are to be asked again at once."""
+        """Execute a branch; return whether the policies are to be called again at once."""
         if branch.is_retry and not self.policies.begin_retry(self):
             return True
         if goes_back(branch) and self.policies.tracks:
@@ -284,7 +283,7 @@ class SteeredRow(WrittenRow):
         self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """End the row with its own error; the others go on."""
+        """End the row with its own error; the others continue."""
         self.error = error
         self.end("error")
 

@@ -1,4 +1,6 @@
-"""`TokenDraws`: the sampling of a step: masks the logits of a batch, and draws a token for every row with its own sampler."""
+"""`TokenDraws`: the sampling of a step: classifier-free guidance, masks, then one vectorised draw for all rows. Draws at positions behind
+guessed tokens are made at once with it, where that is cheap. Joint jobs choose among their rows when all are ready.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from outlines_cont.engine.running_batch import RunningBatch
 
 
 class TokenDraws:
-    """What an engine draws with; it remembers the last mask and plans, which often serve again."""
+    """Draws tokens for the rows of an engine; the last mask and draw plans are cached."""
 
     def __init__(self) -> None:
         self._masker = Masker()

@@ -1,6 +1,6 @@
-"""`WrittenRow`: what a running row has written: tokens, text, log-probabilities, and which of that the model has read.
-
-It appends and rewinds, is what policies read (`RowView`), and becomes a value when the row leaves. `SteeredRow` decides how it goes on.
+"""`WrittenRow`: the record of a running row: its tokens with kinds and log-probabilities, its policies, and how much of it is in the KV
+cache. Append and rewind keep these parts consistent; it is what policies read (`RowView`), and becomes an immutable `StateRow` when it
+leaves or is snapshotted. How it continues is decided in `SteeredRow`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TAIL_TOKENS = 8
 
 
 class WrittenRow(FedSequence):
-    """The text of one running sequence, and what is known of it.
+    """The tokens of one running sequence, and all that is known of them.
 
     Attributes:
         tokens: what it has written.
@@ -42,7 +42,7 @@ class WrittenRow(FedSequence):
         stream: its random numbers.
         temperature: for the next sample in place of the sampler's; None leaves it to the sampler.
         stop: the stop text or stop token that has ended the piece; None where none has.
-        finish_reason: why the piece has ended; empty while it goes on.
+        finish_reason: why the piece has ended; empty until then.
         error: what the row has failed with.
         counts: where the row counts its work.
         job: the call that the row belongs to; see `Job`.
@@ -121,7 +121,7 @@ class WrittenRow(FedSequence):
 
     @property
     def first_open(self) -> int:
-        """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
+        """Index of the first token that may yet be rewound: that of the piece, or the first whose text was not shown yet."""
         return self.text.first_open(self.token_ids)
 
     def was_drawn(self, index: int) -> bool:
@@ -175,7 +175,7 @@ class WrittenRow(FedSequence):
     # -- what a stream reads -------------------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Take nothing back from now on that was certain after a step, as somebody shows it."""
+        """From now on rewind no text that was certain after a step, as it is streamed."""
         self.text = self.text.shown(self.text.begin)
 
     def certain_until(self) -> Certain:
@@ -184,7 +184,7 @@ class WrittenRow(FedSequence):
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes at the end of the piece may yet be taken back."""
+        """How many trailing bytes of the piece may yet be rewound."""
         return 0 if self.has_ended else self.policies.held_bytes
 
     # -- append and rewind ---------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class WrittenRow(FedSequence):
             setattr(counts, name, getattr(counts, name) + number)
 
     def rewind(self, count: int) -> None:
-        """Give `count` tokens back, and with them everything that is known because of them."""
+        """Remove the last `count` tokens, and everything that is known because of them."""
         length = len(self.token_ids) - count
         if length < self.piece_start:
             raise ValueError(
@@ -286,7 +286,7 @@ class WrittenRow(FedSequence):
         )
 
     def _leave_unhealed(self, kv: RowKV | None) -> StateRow:
-        """Return a row that has ended before what it had given back was spelled anew: with the tokens that it came with."""
+        """Return a row that ended before the healed end of its prompt was respelled: with the tokens that it came with."""
         if self.source.kv is not None:
             kv = self.source.kv
         return replace(
@@ -301,7 +301,7 @@ class WrittenRow(FedSequence):
 
     @property
     def _num_unspelled(self) -> int:
-        """How many bytes of what was given back are not spelled yet."""
+        """How many bytes of the healed end of the prompt are not respelled yet."""
         return self.text.num_unspelled(self.token_ids)
 
 

@@ -1,9 +1,10 @@
-"""`Alternatives`: local best-of-n search where a policy backtracks: some continuations are tried, and the most probable one is kept.
+"""`Alternatives`: local best-of-n search around a policy that backtracks: from the position that it rewound to, up to `count` different
+first tokens are each continued to the end of their word (8 tokens at most), and the most probable continuation is kept. Only for rows
+that take the most probable token; a row that draws at random keeps what it draws.
 
-Going back and taking the next token is the nearest way, but often a bad one: a model that may not write `Leila` begins with `St`, and
-goes on as if it had not. So from the place where something was refused each of the most probable other tokens is followed to the end of
-its word, and the one whose whole text is the most probable stays. That is for rows that take the most probable token; a row that draws
-at random keeps what it has drawn, as its law says.
+Without it a row takes the next most probable token, often a bad choice: a model that may not write `Leila` begins with `St`, and
+continues as if nothing had been refused. To try another continuation the row rewinds and avoids the first token of the present one, which
+costs forwards; the best is written again, unless it was tried last.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 
 _MAX_TOKENS = 8
-"""So many tokens of an alternative are looked at, where its word is longer."""
+"""The most tokens of a continuation, where its word is longer."""
 
 _WHOLE = re.compile(r"\w\W")
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A place from which several ways are tried."""
+    """The continuations from one position: those that were tried with their scores, and the present one."""
 
     tried: tuple[tuple[int, float], ...] = ()  # for each way its first token and its score
     num_tokens: int = 0  # how many tokens of the present way were written
@@ -45,17 +46,17 @@ class Search:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlternativesState:
-    """The state of the policy, and the search; None where nothing is compared."""
+    """The state of the inner policy, and the search; None where nothing is compared."""
 
     inner: Any
     search: Search | None = None
 
 
 class Alternatives(Policy[AlternativesState]):
-    """A policy, and the most probable of some ways to go on where it has refused something."""
+    """Wraps a policy: where it has refused something, the most probable of `count` continuations is kept."""
 
     def __init__(self, policy: Policy[Any], count: int, tokenizer: Tokenizer) -> None:
-        """Compare `count` ways, two or more, from each place that `policy` goes back to."""
+        """Compare `count` continuations, two or more, from each position that `policy` rewinds to."""
         self.policy = policy
         self.count = count
         self._tokenizer = tokenizer
@@ -94,7 +95,7 @@ class Alternatives(Policy[AlternativesState]):
         return AlternativesState(inner, search)
 
     def branches(self, state: AlternativesState, row: RowView) -> list[Branch]:
-        """Return what the policy wants; where that is nothing in particular, what the search wants."""
+        """Return the branches of the policy; where it does not rewind, those of the search if there is one."""
         branches = self.policy.branches(state.inner, row)
         search = state.search
         if search is None or any(map(goes_back, branches)):
@@ -112,7 +113,7 @@ class Alternatives(Policy[AlternativesState]):
         return branch
 
     def rewound(self, before: AlternativesState, after: AlternativesState, row: RowView) -> AlternativesState:
-        """Return the state to go on with: one more way was tried, or one chosen, or the search begins."""
+        """Return the state to continue with: one more continuation was tried, or one chosen, or the search begins."""
         wanted = any(map(goes_back, self.policy.branches(before.inner, row)))
         if not wanted and before.search is not None and self._back(before.search, row) is not None:
             tried = (*before.search.tried, self._scored(before.search, row))
@@ -127,7 +128,7 @@ class Alternatives(Policy[AlternativesState]):
         return AlternativesState(self.policy.give_up(state.inner, row, reason))
 
     def wish(self, state: AlternativesState, row: RowView) -> str:
-        """Return what the policy asks for."""
+        """Return what the policy requires."""
         return self.policy.wish(state.inner, row)
 
     def held_bytes(self, state: AlternativesState) -> int:

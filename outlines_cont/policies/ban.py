@@ -1,9 +1,10 @@
-"""`ban`: a policy that keeps phrases out of a text, or makes them rarer, by backtracking (the sampler *antislop*).
+"""`ban`: a policy that keeps phrases and patterns out of the generated text, or makes them rarer, by backtracking (as the *antislop*
+sampler does). Where `TextScan` finds one, the row rewinds to the token that it begins in, excludes that token, and samples another from
+the kept logits. Where the retries are spent, or nothing else can be written, the row fails, or that match passes.
 
-Where a phrase has been written, the row goes back to the token that it begins in and draws another one from the logits that were kept,
-as the first one was drawn but for the tokens that were refused there. So the phrase is left out as a whole, and what stands before it
-stays. Only where a constraint leaves no other token there, what follows it is written otherwise. A phrase with a factor of f keeps f
-times its probability: whether it is refused is decided once for every place.
+So the phrase is left out as a whole, and what comes before it stays; only where no other token is left there, later tokens of the phrase
+are drawn otherwise, and then what comes before it. A phrase with a factor of f keeps f times its probability: a pseudorandom number, a
+hash of the position, decides once for each position whether it is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MAX_RETRIES = 1000
 """How often a piece may go back because of one ban."""
 
 MAX_RETRIES_PER_PLACE = 100
-"""How many tokens are refused at one place before the row goes back further."""
+"""How many tokens are refused at one position before the row rewinds further."""
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
@@ -41,7 +42,7 @@ _SHOWN_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class BanRule:
-    """Something banned."""
+    """One banned phrase or pattern."""
 
     shown: str  # how it was written
     factor: float  # the part of its probability that it keeps; 0 for none
@@ -49,7 +50,7 @@ class BanRule:
 
 @dataclass(frozen=True, eq=False)
 class Ban(ScanPolicy):
-    """Keep phrases out of one piece of a row. Make one with `ban`.
+    """Keeps phrases and patterns out of one generated span (piece) of a row. Make one with `ban`.
 
     Attributes:
         rules: what is banned: the phrases, then the patterns.
@@ -58,7 +59,7 @@ class Ban(ScanPolicy):
         search: the patterns; None without any.
         include_prompt: whether what begins before the piece counts.
         on_exhausted: what happens where the text cannot be written otherwise.
-        alternatives: how many ways to go on are compared where something was refused.
+        alternatives: how many continuations are compared where something was refused.
         scan: the search over the tokens of a model; None before `for_model`.
     """
 
@@ -86,7 +87,7 @@ class Ban(ScanPolicy):
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """How many tokens are refused at one place before the row goes back further; None for no limit."""
+        """How many tokens are refused at one position before the row rewinds further; None for no limit."""
         return self.retries_per_place
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
@@ -109,7 +110,7 @@ class Ban(ScanPolicy):
         return None if match is None else self._back(state, match, row)
 
     def rewound(self, before: ScanState, after: ScanState, row: RowView) -> ScanState:
-        """Return the state at the place gone back to, which knows what was refused there, for errors."""
+        """Return the state at the position rewound to, with what was refused there, for errors."""
         matches = before.matches or self.known_scan.at_end(before)
         return replace(after, refused=matches[0].rule) if matches else after
 
@@ -178,25 +179,25 @@ def ban(
 
     Args:
         phrases: what is banned: texts, patterns that `re.compile` has made, or expressions of `fsm`, one or several; or a mapping
-            from these to factors from 0 to 1. A phrase keeps that part of its probability: 0 bans it, 1 leaves it as it is.
+            from these to factors from 0 to 1. A phrase keeps that part of its probability: 0 bans it, 1 changes nothing.
         ignore_case: phrases are found in any case, as `str.casefold` compares texts. Patterns have flags of their own.
-        whole_word: phrases are found where no letter, digit or underscore stands before or behind them, as far as they begin or
+        whole_word: phrases are found where no letter, digit or underscore is before or behind them, as far as they begin or
             end with one. Patterns write `\\b`.
         include_prompt: a phrase is found, too, where it begins in the text before the piece. Only the piece is written otherwise.
         horizon: the most characters of a match of a pattern; needed where a pattern has no bound of its own.
         max_retries: how often a piece may go back; None for no limit.
-        max_retries_per_place: how many tokens are tried at one place before what stands before it is written otherwise; None for no
+        max_retries_per_place: how many tokens are tried at one position before the text before it is written otherwise; None for no
             limit.
         on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be written or the retries are spent;
             `allow` lets that one match pass.
-        alternatives: for a row that takes the most probable token: from a place where something was refused so many ways are followed
-            to the end of a word, and the most probable one is kept. 1 takes the next token as it comes; 4 make what is written more
-            probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws.
+        alternatives: for a row that takes the most probable token: from a position where something was refused this many continuations
+            are written to the end of a word, and the most probable one is kept. 1 takes the next token as it comes; 4 make the output
+            more probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws.
 
     Raises:
         OptionError: a phrase is empty or no text, a factor is not from 0 to 1, a pattern cannot be looked for.
 
-    Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and place
+    Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and position
         where one may have begun.
     """
     _check_options(horizon, max_retries, max_retries_per_place, alternatives, on_exhausted)

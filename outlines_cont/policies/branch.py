@@ -1,6 +1,7 @@
-"""`Branch`: what a policy wants of a sequence next, as in AICI: backtrack, then sample under a mask, or append given tokens.
-
-`TokenSet` is an immutable set of token ids as a packed bitmask; a lazy one is computed while the forward runs.
+"""`Branch`: the instruction of a policy for the next step of one sequence, as in AICI: rewind by some tokens, then sample under a mask,
+or append given tokens; it may also exclude tokens at the position rewound to. `TokenSet`: an immutable set of token ids as a packed
+bitmask, finite or the complement of a finite set; `LazyTokenSet`: one whose bitmask is computed when first read, if possible during a
+forward.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from outlines_cont.errors import shortened
 
 _WORD_BITS = 32
 _KEPT_IDS = 2_048
-"""Sets of so many ids keep them as a list once that was asked for: 16 KB each."""
+"""Sets of up to this many ids cache them as an array once they were requested: 16 KB each."""
 _LIMIT = 2**24
 """Ids are smaller than that: they are told apart in float32, and a set of them takes 2 MB at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSet:
-    """A set of token ids: finite, or everything but a finite set.
+    """A set of token ids as a packed bitmask: finite, or everything but a finite set.
 
     Attributes:
-        words: int32, 1-D, read-only; bit t % 32 of word t // 32 says whether token t is in the set.
+        words: int32, 1-D, read-only; bit t % 32 of word t // 32 is set if token t is in the set.
         rest: whether the ids beyond `words` are in the set.
     """
 
@@ -183,9 +184,9 @@ class TokenSet:
 
 
 class LazyTokenSet(TokenSet):
-    """A finite set whose words are computed when they are first asked for: while a forward runs, where that can be arranged.
+    """A finite set whose words are computed when they are first read: during a forward, where that can be arranged.
 
-    A policy that returns one promises that it holds a token that does not end the text, so that a row may be fed before it is known.
+    A policy that returns one promises that it contains a token that does not end the text, so that a row may be fed before it is known.
     """
 
     __slots__ = ("_make", "_words")
@@ -254,9 +255,9 @@ def check_mask(mask: object, vocab_size: int, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What one sequence does next.
+    """An instruction for one sequence: rewind, then sample under a mask, or append given tokens.
 
-    First give back `backtrack` tokens, counted from the present end. Then, with a mask, sample one token under it; if a
+    First `backtrack` tokens are removed from the present end. Then, with a mask, sample one token under it; if a
     sequence in `ff_tokens` begins with that token append the whole of it, else keep the token. Without a mask, append the
     one sequence of `ff_tokens` without sampling. A branch with nothing in it waits one step; no branch at all stops.
 
@@ -264,12 +265,12 @@ class Branch:
     are 0, as those of a prompt.
 
     Attributes:
-        backtrack: tokens to give back, 0 or more.
+        backtrack: tokens to remove from the end, 0 or more.
         sample_mask: the tokens that may be sampled; `TokenSet.all` is free sampling, None samples nothing.
         ff_tokens: sequences of token ids to append at once, none of them empty; at most one without a mask.
-        temperature: what the logits of this one sample are divided by, in place of the sampler's; 0 takes the most probable
+        temperature: what the logits of this one sample are divided by, instead of the sampler's; 0 takes the most probable
             token, None leaves it to the sampler.
-        exclude: tokens that are not drawn at the place gone back to as long as the text before it stays: whatever follows them is
+        exclude: tokens that are not drawn at the position rewound to as long as the text before it stays: whatever follows them is
             refused. The loop remembers them, and counts a retry. Where no other token is left, it goes back further by itself;
             where it cannot, `Policy.give_up` is asked.
         avoid: the same, but where no other token is left they are drawn nevertheless.

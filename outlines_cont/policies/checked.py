@@ -1,11 +1,12 @@
-"""`CheckedConstraint`: a constraint with checks beyond its automaton. A value that fails its check is written again (backtracking).
+"""`CheckedConstraint`: a constraint whose automaton accepts too much, with checks on values as they end. A value that fails is written
+again: in rows that draw at random first by rejection sampling of the whole value (4 times), else by backtracking to one of its tokens,
+which is excluded or avoided there. After 50 retries the row fails with `CheckFailed`.
 
-Where a value fails its check, a row that draws at random draws the whole value anew, `NUM_RESAMPLED` times in a piece: what passes
-then has the law of the values that pass. After that, and where a row takes the most probable token, it goes back to the place where
-the most probable other value begins: of all places where another token may be drawn the one at which what stands before it and any
-other token are the most probable together. A token is excluded for good only where nothing else could have followed it, else it is
-avoided while there are others. Where the value leaves no other choice, what stands before it is changed. All of that holds for the
-text before it only, and is kept by the loop (`Branch`).
+What passes after rejection sampling has the law of the values that pass. Backtracking, which rows that take the most probable token use
+at once, rewinds to the token where the most probable other value begins: of all positions where another token may be drawn, the one where
+the probability of what comes before it times that of any other token is the largest. A token is excluded only where nothing else could
+have followed it, else it is avoided as long as there are others. Where the value leaves no other choice, what comes before it is
+rewritten. Exclusions apply only as long as the text before them stays, and are kept by the loop (`Branch`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from outlines_cont.policies.row_view import RowView
 from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
-"""How often a piece may go back before it fails."""
+"""How often a generated span may backtrack before it fails."""
 
 NUM_RESAMPLED = 4
 """How often a piece that is drawn at random draws a value anew as a whole before it excludes tokens."""
@@ -38,7 +39,7 @@ _NUM_READINGS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedState:
-    """Where a row stands."""
+    """The state of the automaton and of the checks after some tokens, linked to the state one token before."""
 
     inner: int  # the state of the constraint
     reading: CheckedReading  # how the text so far can be read
@@ -48,7 +49,7 @@ class CheckedState:
 
 
 class CheckedConstraint(Policy[CheckedState]):
-    """Keep one piece of a row inside a language with checks.
+    """Keeps one generated span (piece) of a row inside a language with checks.
 
     Args:
         constraint: what the automaton allows.
@@ -79,7 +80,7 @@ class CheckedConstraint(Policy[CheckedState]):
 
     @property
     def horizon(self) -> int:
-        """The places of a value of some length; what is further back costs a forward."""
+        """128 positions, enough for most values; to rewind further costs a forward."""
         return _HORIZON
 
     @property
@@ -92,7 +93,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return CheckedState(self.constraint.initial(row), self._checker.initial, num_healed=len(row.healed))
 
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
-        """Return the state after one more token; where a value has failed, it says which."""
+        """Return the state after one more token, with the value that has failed there, if one has."""
         data = self.constraint.token_bytes(token_id)[state.num_healed :]
         reading: CheckedReading = shielded(self._read, state.reading, data)
         inner = self.constraint.advance(state.inner, token_id)
@@ -100,7 +101,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return CheckedState(inner, reading, state, reading.failure, num_healed)
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
-        """Go back where a value has failed; else what the constraint wants, without an end where that would fail."""
+        """Rewind where a value has failed; else return the branches of the constraint, without an end where that would fail."""
         if state.failure is not None:
             return [self._back(state, state.failure, row)]
         branches = self.constraint.branches(state.inner, row)
@@ -128,7 +129,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return self.constraint.hint(state.inner, row)
 
     def wish(self, state: CheckedState, row: RowView) -> str:
-        """Return what the language asks for here."""
+        """Return what the language requires here."""
         return self.constraint.wish(state.inner, row)
 
     def held_bytes(self, state: CheckedState) -> int:
@@ -138,7 +139,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return len(state.reading.data) - state.reading.open_since
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
-        """Return whether a whole text is of the language and passes its checks; `healed` stands before it in the tokens."""
+        """Return whether a whole text is of the language and passes its checks; its tokens begin with `healed`, no part of it."""
         data = b"".join(map(self.constraint.token_bytes, token_ids))
         return shielded(self._checker.accepts, data[len(healed) :])
 

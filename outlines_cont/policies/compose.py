@@ -1,8 +1,11 @@
-"""`compose`: the branches of one row from what each of its policies wants: masks are intersected, and who rewinds goes first.
+"""`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
+append the forced tokens of the first policy that forces some (cut where another's mask refuses them), wait, else sample under the
+intersection of the masks. One policy may fork; two at once are an `UnsupportedBranch`. `Track`: one policy with a stack of its states,
+one per token, so that a rewind drops the last; it also takes over the states behind guessed tokens.
 
-One that gives tokens back goes first and alone; of several the one that goes back furthest, of these the first. Else any policy may
-stop the row; else text without a choice is appended as far as all the others agree; else one waits for the other; else the masks are
-intersected. A policy may want several branches: then the row forks, and what the others want holds in each of them.
+A policy may return several branches to fork the row; then each of these is merged with the branches of the other policies. Two policies
+that fork at once, that set different temperatures, or of which one forces what the other's mask refuses, are an `UnsupportedBranch`. Forced
+tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind, fork or stop.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from outlines_cont.policies.row_view import RowView
 
 
 class Track:
-    """One policy on one row, with its state after each token of the piece; the last is the present one."""
+    """One policy on one row, with a stack of its states: the initial one, and one after each token of the generated span."""
 
     __slots__ = ("_ahead", "policy", "retries", "states")
 
@@ -38,7 +41,7 @@ class Track:
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
-        """Return the branches that the policy wants: several to fork, none to stop."""
+        """Return the branches of the policy: several to fork, none to stop."""
         branches = self.policy.branches(self.states[-1], row)
         if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
             raise TypeError(
@@ -48,7 +51,7 @@ class Track:
         return branches if isinstance(branches, list) else [*branches]
 
     def append(self, token_id: int) -> None:
-        """Go on by one token."""
+        """Push the state after one more token: the one of a right guess, else a new one."""
         guessed, state = self._ahead.pop() if self._ahead else (-1, None)
         if guessed != token_id:
             self._ahead = []
@@ -56,11 +59,11 @@ class Track:
         self.states.append(state)
 
     def expect(self, token_ids: Sequence[int], ahead: Track) -> None:
-        """Take the states behind tokens that come next if they were guessed right from a copy of this track that has them."""
+        """Take speculated states from a copy of this track: those after `token_ids`, to be used if these tokens come next."""
         self._ahead = [*zip(token_ids, ahead.states[1:], strict=False)][::-1]
 
     def rewind(self, count: int, row: RowView | None) -> None:
-        """Go back by `count` tokens; where this policy asked for it, `row` is the row as it was before."""
+        """Drop the states of the last `count` tokens; where this policy has requested it, `row` is the row as it was before."""
         before, self._ahead = self.states[-1], []
         self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
         if row is not None:
@@ -72,18 +75,18 @@ class Track:
         return self.policy.max_retries is not None and self.retries >= self.policy.max_retries
 
     def give_up(self, row: RowView, reason: str) -> None:
-        """Let the policy raise its error, or let pass what stands here."""
+        """Have the policy raise its error, or accept what is written so far."""
         state = self.policy.give_up(self.states[-1], row, reason)
         self.states, self._ahead = [*self.states[:-1], state], []
 
 
 def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
-    """Return the branches that the row takes, several to fork and none to stop, and the track that decided it.
+    """Return the branches that the row takes, several to fork and none to stop, and the track of the policy that decided it.
 
     Raises:
-        UnsupportedBranch: two policies want to fork, or want what excludes each other.
+        UnsupportedBranch: two policies fork at once, or what they return excludes each other; see the top of this module.
 
-    Cost: one call of `branches` per policy; forced text asks the other policies again for every token of it.
+    Cost: one call of `branches` per policy; with forced tokens one more of every other policy for each of these.
     """
     if len(tracks) == 1:
         return tracks[0].branches(row), tracks[0]
@@ -121,7 +124,7 @@ def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowV
 
 
 def goes_back(branch: Branch) -> bool:
-    """Return whether a branch gives tokens back, or refuses some here."""
+    """Return whether a branch rewinds, or refuses tokens at the present end."""
     return bool(branch.backtrack) or branch.is_retry
 
 
@@ -142,7 +145,13 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
 
 
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
-    """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
+    """Return the forced tokens up to the first that the mask of another policy refuses, or where one rewinds, forks or stops.
+
+    That another policy would wait, or force other tokens, is not looked at.
+
+    Raises:
+        UnsupportedBranch: the mask of another policy refuses the first of them.
+    """
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
     written, token_ids = list(row.token_ids), list[int]()
     ahead = row_ahead(written, row)
@@ -169,8 +178,8 @@ def row_ahead(token_ids: list[int], row: RowView) -> RowView:
     """Return a view of a row with other tokens.
 
     Args:
-        token_ids: all ids, those of the row and those that are not written yet; whoever asks appends to them.
-        row: the row as it is. All that is known of written tokens is its own.
+        token_ids: all ids, those of the row and those that are not written yet; the caller appends to them.
+        row: the row itself, from which all that is known of written tokens is read.
     """
     return cast(RowView, _RowAhead(token_ids, row))
 

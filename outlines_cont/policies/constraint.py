@@ -1,8 +1,9 @@
-"""`Constraint`: constrained decoding by a token FSM: only allowed tokens, and forced text at once (jump-forward decoding).
+"""`Constraint`: constrained decoding by a token FSM: the mask of its state at each step (computed during the forward where it is not
+cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized and
+appended without sampling, up to the first token where some allowed token reaches beyond them. `force=False` samples these, too.
 
-Law of forced text. The bytes that every accepted continuation begins with are encoded by the tokenizer in context, as far as
-they are whole characters. From the first place on where some allowed token reaches beyond them, sampling decides: there the
-tokenizer might have joined them with what follows.
+The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, as far as they are whole characters. Where an allowed
+token reaches beyond them, sampling decides, as the tokenizer might have joined them with what follows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CONTEXT = 8
 
 
 class Constraint(Policy[int]):
-    """Keep one piece of a row inside the language of a token FSM. The state is that of the FSM."""
+    """Keeps one generated span (piece) of a row inside the language of a token FSM, whose state is the state of the policy."""
 
     def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True) -> None:
         """Follow `token_fsm`; with `force`, append text without a choice in one chunk instead of sampling it."""
@@ -74,7 +75,7 @@ class Constraint(Policy[int]):
         return self._before(row.healed)
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
-        """Return whether a whole text is of the language; `healed` stands before it in the tokens."""
+        """Return whether a whole text is of the language; the tokens begin with the bytes `healed`, which are no part of it."""
         state = self._before(healed)
         try:
             for token_id in token_ids:
@@ -117,7 +118,7 @@ class Constraint(Policy[int]):
         return kept
 
     def hint(self, state: int, row: RowView) -> int | None:
-        """Return the token that the tokenizer would spell the text with that has to follow, where one that goes on beyond may come, too."""
+        """Return the first token of the tokenizer's encoding of the forced text, also where a longer token is allowed; None without any."""
         return self._hints(state, tuple(row.token_ids[-_CONTEXT:]))
 
     def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
@@ -125,7 +126,7 @@ class Constraint(Policy[int]):
         return next(iter(self._tokenizer.encode_inside(text, context)), None) if text else None
 
     def wish(self, state: int, row: RowView) -> str:
-        """Return what the language asks for here, and which keyword, pattern or rule of it does."""
+        """Return what the language requires here, and by which keyword, pattern or rule."""
         written = b"".join(map(self.token_bytes, row.token_ids[row.piece_start :]))
         return self.token_fsm.wanted(state, written[len(row.healed) :])
 

@@ -1,4 +1,6 @@
-"""`FreeText`: unconstrained text: every token that has text, and every id that ends one. What is healed is spelled first."""
+"""`FreeText`: unconstrained generation: the mask of all tokens that have bytes, and of those that end a text; other special tokens and
+ids beyond the tokenizer are excluded. The healed end of a prompt must be respelled first.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ _MEMO_SIZE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeText(Policy[bytes]):
-    """Sample any token of `token_ids`: not the special ones, and no id beyond the tokenizer.
+    """Samples any token of `token_ids`: not the special ones, and no id beyond the tokenizer.
 
-    The state is what is left to spell of the bytes that the row has given back (`RowView.healed`); mostly nothing.
+    The state is what is left to respell of the bytes that token healing removed (`RowView.healed`); mostly nothing.
 
     Attributes:
         token_ids: the tokens.

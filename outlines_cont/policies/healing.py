@@ -1,9 +1,10 @@
-"""`Healing`: token healing. The last tokens of a prompt are given back before a piece begins, so that what follows may join them.
+"""`Healing`: token healing: how many tokens are removed from the end of a row before generation: those with the longest suffix of its
+text that begins some longer token of the vocabulary, found by binary search in the sorted vocabulary (`TokenStarts`). The generated
+tokens must spell the removed bytes first; the masks that enforce this are those of the policies.
 
-A text that ends in `http:` is followed by `//` more often than a model says that has read the token `:`, as it was trained on the
-token `://`. So as many tokens are given back as a longer token might have covered, and what follows must spell their bytes first. The
-law: each token is drawn as always, from what the sampler makes of the model's logits under the mask; and the mask lets pass what begins
-the bytes that are left to spell, or goes on beyond them.
+A text that ends in `http:` is followed by `//` more often than a model predicts that has read the token `:`, as it was trained on the
+token `://`. Each token is drawn as always, by the sampler from the logits under the mask; and the mask allows the tokens that begin the
+bytes that are left to spell, or that reach beyond them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from outlines_cont.state.row import StateRow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Healing:
-    """What is given back at the end of a row."""
+    """How many tokens are removed from the end of a row, and the logits before them."""
 
     count: int = 0  # how many tokens
     # (V,) before some of them, by their index, where they are known
@@ -31,7 +32,7 @@ NO_HEALING = Healing()
 
 
 def healing_of(model: LanguageModel, row: StateRow) -> Healing:
-    """Return what is given back at the end of `row` before a piece begins; nothing where it has failed."""
+    """Return what is removed from the end of `row` before generation begins; nothing where it has failed."""
     if row.error is not None:
         return NO_HEALING
     count = token_starts(model).num_open(row.token_ids)

@@ -1,7 +1,7 @@
-"""`Policy`: a frozen value that tells the loop, for one row at a time, what happens next.
+"""`Policy`: abstract base of rules that steer the generation of one row, step by step, by branches (`Branch`). Its methods are functions
+of an immutable state, of which the row keeps one per token; so to rewind is to take an older state.
 
-A policy holds no mutable data of a row. What it must remember is a small immutable state per row, of any type `S`, which the
-row keeps for every token of its piece; so when the loop rewinds, the policy's state is again what it was.
+A policy itself is frozen and shared by rows: what it must remember of a row is in the state, a small value of any type `S`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class Policy(ABC, Generic[S]):
-    """A rule for one piece of one row. Several policies on a row apply together; see `engine.compose`."""
+    """A rule for one generated span (piece) of one row. Several policies on a row are merged by `policies.compose`."""
 
     @property
     def finish_reason(self) -> str:
@@ -29,17 +29,17 @@ class Policy(ABC, Generic[S]):
 
     @property
     def horizon(self) -> int:
-        """How many of the last places the row keeps logits of, so that going back there costs no forward."""
+        """At how many of the last positions the row keeps logits, so that a rewind to these costs no forward."""
         return 0
 
     @property
     def max_retries(self) -> int | None:
-        """How often this policy may refuse what a piece has written (`Branch.exclude`, `avoid`); None leaves it open."""
+        """How often this policy may refuse what a piece has written (`Branch.exclude`, `avoid`); None for no limit."""
         return None
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """How many tokens may be excluded at one place before the row goes back further; None leaves it open."""
+        """How many tokens may be excluded at one position before the row rewinds further; None for no limit."""
         return None
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
@@ -59,11 +59,11 @@ class Policy(ABC, Generic[S]):
         """Return the state after one more token, never an end-of-sequence token."""
 
     def rewound(self, before: S, after: S, row: RowView) -> S:
-        """Return the state to go on with when this policy's own branch gave tokens back.
+        """Return the state to continue with when this policy's own branch has rewound.
 
         Args:
-            before: the state that asked for it.
-            after: the state as it was at the place that the row has gone back to.
+            before: the state that requested it.
+            after: the state as it was at the position rewound to.
             row: the row as it was before.
         """
         return after
@@ -73,7 +73,7 @@ class Policy(ABC, Generic[S]):
         return None
 
     def at_end(self, state: S, row: RowView) -> Branch | None:
-        """Return a branch that goes back where the text must not end here; None to let it. Asked when its end was drawn."""
+        """Return a branch that rewinds where the text must not end here; None to let it end. Called when its end was drawn."""
         return None
 
     def give_up(self, state: S, row: RowView, reason: str) -> S:
@@ -85,7 +85,7 @@ class Policy(ABC, Generic[S]):
             reason: what has come to its end, for the error, such as `50 retries are spent`.
 
         Returns:
-            The state to go on with from here, which refuses no longer what stands here.
+            The state to continue with, which no longer refuses what is written so far.
 
         Raises:
             RetriesSpent: unless a policy does otherwise.
@@ -97,9 +97,9 @@ class Policy(ABC, Generic[S]):
         return ""
 
     def hint(self, state: S, row: RowView) -> int | None:
-        """Return a token that will probably come next, for drafts; None where none does. Asked only where a token is drawn."""
+        """Return a token that will probably come next, for drafts; None where none does. Called only where a token is drawn."""
         return None
 
     def held_bytes(self, state: S) -> int:
-        """Return how many bytes at the end of the piece may yet be taken back; a stream does not show them."""
+        """Return how many trailing bytes of the piece may yet be rewound; a stream does not show them."""
         return 0

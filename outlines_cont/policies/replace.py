@@ -1,4 +1,7 @@
-"""`replace`: a policy that rewinds where a text was written, puts another one in its place, and lets the row go on from there."""
+"""`replace`: a policy that finds given texts in the output (exactly, by an Aho-Corasick automaton) and replaces them by others: the row
+rewinds to the token that the match begins in, appends the replacement, tokenized with the bytes before the match, and continues after it.
+What the last token has behind the match is dropped; replacements are not searched again.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ _READER = SymbolReader(ignore_case=False)
 
 @dataclass(frozen=True, eq=False)
 class Replace(ScanPolicy):
-    """Put texts in the place of others in one piece of a row. Make one with `replace`.
+    """Replaces texts by others in one generated span (piece) of a row. Make one with `replace`.
 
     Attributes:
-        texts: each text that is looked for, and what is put in its place.
+        texts: each text that is searched for, and its replacement.
         at_most: how many may be put into a piece; None for no limit.
         trie: the texts that are looked for.
         scan: the search over the tokens of a model; None before `for_model`.
@@ -50,7 +53,7 @@ class Replace(ScanPolicy):
         return replaced(self, scan=TextScan(_READER, self.trie, None, model.tokenizer))
 
     def initial(self, row: RowView) -> ScanState:
-        """Return the state before the piece: what stands there never counts."""
+        """Return the state before the piece: what comes before it never counts."""
         return self.known_scan.initial(row, include_prompt=False)
 
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
@@ -111,7 +114,7 @@ class Replace(ScanPolicy):
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """What was given in the last piece of a row that has ended."""
+    """Which tokens of the last generated span of an ended row were given, not drawn."""
 
     kinds: bytes
     piece_start: int
@@ -122,16 +125,16 @@ class _Kinds:
 
 @knows_its_options()
 def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
-    """Return a policy that puts texts in the place of others, whatever tokens spell them.
+    """Return a policy that replaces texts by others, whatever tokens spell them.
 
-    The text before a match stays, what its last token holds behind it goes, and the row goes on after the new text. That counts as
+    The text before a match stays, what its last token has behind it is dropped, and the row continues after the new text. That counts as
     given: its log-probabilities are 0, it counts in `max_tokens` but is not cut, and nothing in it is replaced again.
 
     Args:
-        texts: what is looked for, exactly, and what stands there instead. Where one begins with another, the one that ends first counts.
+        texts: what is searched for, exactly, and its replacement. Where one begins with another, the one that ends first counts.
         at_most: how many texts may be put into a piece; after that they are left as they are. None for no limit.
 
-    `Replace.counts(state)` tells how many were put into each row.
+    `Replace.counts(state)` returns how many were put into each row.
 
     Raises:
         OptionError: a text is empty or no text, or there are none.

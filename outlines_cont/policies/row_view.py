@@ -1,4 +1,6 @@
-"""`RowView`: a row as policies see it. Nothing is imported at run time."""
+"""`RowView`: the protocol of a row as policies read it: its tokens, how each came about and with which probability, and kept logits. Read
+only; imports nothing at run time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class RowView(Protocol):
 
     @property
     def first_open(self) -> int:
-        """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
+        """Index of the first token that may yet be rewound: that of the piece, or the first whose text was not shown yet."""
 
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` was drawn, so that another might have been; no forced and no given one is."""
@@ -54,6 +56,6 @@ class RowView(Protocol):
     def uniform(self, *key: int) -> float:
         """Return a random number in [0, 1) for a decision; the same for the same `key`, whatever is drawn or refused.
 
-        It depends on the row's stream of random numbers, but takes none from it. Give the place that it is about in `key`, and what
-        tells the text before it from others, so that what is decided of a place is decided once.
+        It depends on the row's stream of random numbers, but takes none from it. Put into `key` the position that it is about, and what
+        distinguishes the text before it from others, so that one decision is made for each position.
         """

@@ -1,4 +1,6 @@
-"""`StopAt`: stop strings. The piece ends exactly before the first of them, also when it begins inside a token."""
+"""`StopAt`: stop strings, found by an Aho-Corasick automaton over bytes. The text ends exactly before the first one to be complete (after
+it with `keep`), also inside a token: the row rewinds to that token, and its bytes before the cut are encoded again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 class StopState:
     """How much of a stop text has been seen in `num_bytes` of text, and at which one the piece has been cut already.
 
-    `num_healed` bytes are to come that stand before the text.
+    `num_healed` bytes are to come that belong to the healed prompt, before the text.
     """
 
     matcher: StopText
@@ -35,9 +37,9 @@ class StopState:
 
 
 class StopAt(Policy[StopState]):
-    """Stop at the first of some texts; what the last token held before the cut is encoded anew.
+    """Stops at the first of some texts; the bytes of the last token before the cut are encoded anew.
 
-    Which one was found is `match` of the state. Which one that is, `StopText` says: the one that is complete first.
+    Which one was found is `match` of the state: the one that is complete first, see `StopText`.
     """
 
     def __init__(
@@ -50,8 +52,8 @@ class StopAt(Policy[StopState]):
     ) -> None:
         """Look for any of `stop_texts`, and cut before the first, or after it to `keep` it.
 
-        With `stop_in_prompt` one counts also if it begins in what stands before the piece; then nothing of the piece is left
-        but, with `keep`, the rest of it. What stands before the piece is never cut.
+        With `stop_in_prompt` one counts also if it begins in what comes before the piece; then nothing of the piece is left
+        but, with `keep`, the rest of it. What comes before the piece is never cut.
 
         Raises:
             OptionError: a stop text is empty, not a string, or has a lone surrogate.
@@ -104,7 +106,7 @@ class StopAt(Policy[StopState]):
         return state.match.text if state.match is not None else None
 
     def held_bytes(self, state: StopState) -> int:
-        """Return the bytes that may turn out to belong to a stop text, or that stand behind one."""
+        """Return the number of trailing bytes that may belong to a stop text, or that come behind one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe
 
     def _tail(self, row: RowView) -> bytes:

@@ -1,6 +1,10 @@
-"""`TextScan`: incremental search for phrases and patterns in the text of a row, with the token that each match begins in.
+"""`TextScan`: incremental multi-pattern search over generated tokens: an Aho-Corasick automaton for phrases, over characters (case-folded
+if wanted) and word boundaries, and simulation of DFAs from every starting character for patterns. Each match is mapped back to the token
+that it begins in, and `held_bytes` is the number of trailing bytes that may still become a match. `ScanPolicy`: the base of `Ban` and
+`Replace`, policies that react to matches.
 
-A state is a value that knows the one before it, so nothing is read twice and going back costs nothing.
+A `ScanState` is immutable and links to the state one token before: a persistent linked list. So no token is read twice, and to rewind is
+to take an older state.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from outlines_cont.text_search.text_symbols import BEGINNING, WORD_ENDS, SymbolR
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something that was found."""
+    """A phrase or a pattern that was found, with the token that it begins in."""
 
     rule: int  # the number of the phrase; patterns are counted behind the phrases
     token: int  # the index in the piece of the token that holds its first byte; 0 for one that begins before the piece
@@ -30,7 +34,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanState:
-    """How far a scan has come.
+    """The state of a search after some tokens, immutable, linked to the state one token before.
 
     Attributes:
         before: the state one token ago; None at the beginning of the piece.
@@ -44,7 +48,7 @@ class ScanState:
         num_passed: how many more tokens that end matches let them pass.
         refused: the number of the rule that was refused here last.
         num_joined: how many symbols the character has that began in the tokens before.
-        num_healed: how many of the next bytes stand before the text of the piece, see `RowView.healed`.
+        num_healed: how many of the next bytes belong to the healed prompt, see `RowView.healed`.
     """
 
     before: ScanState | None = None
@@ -65,7 +69,7 @@ class ScanState:
 
 @dataclass(frozen=True, eq=False)
 class TextScan:
-    """What is looked for, over the tokens of a tokenizer."""
+    """A search for phrases and patterns in the tokens of one tokenizer; `push` takes a state to the next one."""
 
     reader: SymbolReader  # how texts are compared
     trie: PhraseTrie[str]  # the phrases, as the reader reads them
@@ -75,12 +79,12 @@ class TextScan:
 
     @property
     def most(self) -> int:
-        """The number of tokens from the beginning of a match to where it is known; a token has a character or more, most of them."""
+        """The most tokens from the beginning of a match to where it is known, if each has one character or more, as nearly all have."""
         patterns = self.search.patterns if self.search is not None else ()
         return 1 + max((*self.trie.length, *(pattern.most for pattern in patterns)), default=0)
 
     def initial(self, row: RowView, *, include_prompt: bool) -> ScanState:
-        """Return the state before the piece; with the text before it, its last part is read."""
+        """Return the state before the generated span; with `include_prompt`, after the end of what comes before it was read."""
         healed = len(row.healed)
         state = ScanState(search=self.search)
         if not include_prompt:
@@ -144,7 +148,7 @@ class TextScan:
         return replace(after, matches=self._matches(after, phrases, found))
 
     def at_end(self, state: ScanState) -> tuple[Match, ...]:
-        """Return the matches that there are where the text ends here, those of the state aside."""
+        """Return the further matches that there are if the text ends here, such as a whole word."""
         if state.num_passed:
             return ()
         phrases = list[tuple[int, int]]()
@@ -154,7 +158,7 @@ class TextScan:
         return self._matches(state, phrases, state.search.at_end() if state.search is not None else [])
 
     def held_bytes(self, state: ScanState) -> int:
-        """Return how many bytes at the end belong to tokens that a match has begun in, or may have. Cost: a look at these tokens."""
+        """Return how many trailing bytes are in a match, or may still become one, counted from the beginning of a token."""
         depth = self.trie.depth[state.node]
         holders = [self._holder_of_symbol(state, state.num_symbols - depth)] if depth else []
         broken = self.trie.step(state.node, BROKEN) if state.held else 0
@@ -205,7 +209,7 @@ class TextScan:
 
 
 class ScanPolicy(Policy[ScanState]):
-    """A policy that looks for texts; made without a model, it knows its tokens after `for_model`.
+    """Base of policies that search the generated tokens; made without a model, it gets the tokenizer by `for_model`.
 
     Attributes:
         scan: the search over the tokens of a model; None before `for_model`.
@@ -215,7 +219,7 @@ class ScanPolicy(Policy[ScanState]):
 
     @property
     def horizon(self) -> int:
-        """As many places as the longest match has characters: a token has one or more, most of them."""
+        """As many positions as the longest match has characters, as nearly all tokens have one or more."""
         return self.known_scan.most
 
     def advance(self, state: ScanState, token_id: int) -> ScanState:
@@ -223,12 +227,16 @@ class ScanPolicy(Policy[ScanState]):
         return self.known_scan.push(state, token_id)
 
     def held_bytes(self, state: ScanState) -> int:
-        """Return how many bytes at the end may yet be found, from the beginning of a token on."""
+        """Return how many trailing bytes may still become a match, counted from the beginning of a token."""
         return self.known_scan.held_bytes(state)
 
     @property
     def known_scan(self) -> TextScan:
-        """The search, which there must be by now."""
+        """The search.
+
+        Raises:
+            TypeError: before `for_model`.
+        """
         if self.scan is None:
             raise TypeError(
                 "expected a policy that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
@@ -237,11 +245,11 @@ class ScanPolicy(Policy[ScanState]):
 
 
 BROKEN = "\ufffd"
-"""What bytes that are no character are read as."""
+"""What bytes that are not UTF-8 are read as."""
 
 
 def _open(state: ScanState) -> Symbols:
-    """Return what the reading of a state goes on from."""
+    """Return what a state has read of an unfinished character, and whether it is in a word."""
     return Symbols(held=state.held, in_word=state.in_word)
 
 
@@ -258,7 +266,7 @@ def _holder_of_byte(state: ScanState, offset: int) -> ScanState:
 
 
 def state_at(state: ScanState, num_tokens: int) -> ScanState:
-    """Return the state of the scan after so many tokens of the piece, where it has come that far."""
+    """Return the state after the first `num_tokens` tokens of the generated span; the state itself where there are fewer."""
     while state.num_tokens > num_tokens and state.before is not None:
         state = state.before
     return state

@@ -1,4 +1,7 @@
-"""`SamplerBatch`: vectorised sampling of rows with different samplers: rows with the same steps are one group."""
+"""`SamplerBatch`: vectorised sampling of a batch whose rows have different samplers: penalties are applied to all rows at once, then rows
+with the same sequence of warper types form a group, drawn by one `WarperChain` with parameters per row; greedy rows are one group. Rows
+share a group over a user's own warper only where these are equal.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class _Group:
 
 
 class SamplerBatch:
-    """The samplers of R rows, to be used as long as the rows are the same.
+    """The samplers of R rows, grouped; reused as long as the rows are the same.
 
     Rows whose samplers take the same steps are drawn in one go, each with its own numbers. A row gets what it would get alone.
     """

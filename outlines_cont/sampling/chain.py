@@ -1,7 +1,6 @@
-"""`WarperChain`: logits warpers in a row, with parameters of its own for each row of a batch, and the draw after them.
-
-No vocabulary is sorted: what is kept is looked for among a few blocks that hold the largest logits of a row. Only where these cannot
-tell (very flat distributions, very many equal logits) the whole row is looked at.
+"""`WarperChain`: a sequence of logits warpers with parameters per row, and the draw after them, without sorting the vocabulary: warpers
+that keep the largest logits work on the top blocks of each row (`TopBlocks`). Rows where these do not suffice (very flat, many equal
+logits), and steps such as XTC, `TypicalP`, or a user's own warpers, pass over whole rows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CACHED = 2**18
 
 
 class WarperChain:
-    """What is done with the logits of r rows before the draw, each row by its own numbers."""
+    """The warpers of r rows, each row with its own parameters, and the draw from what they leave."""
 
     def __init__(self, fast: Sequence[RowWarper], steps: Sequence[WholeRowWarper | Warper] = ()) -> None:
         """Take the warpers for r rows in their order: first `steps`, which look at whole rows, then those that need the largest logits."""

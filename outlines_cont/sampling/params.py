@@ -1,4 +1,6 @@
-"""`SamplingParams`: the sampling parameters of a row as a value, and the order in which their steps apply (`STEPS`)."""
+"""`SamplingParams`: the sampling parameters of one row as an immutable value: greedy or not, penalties, and warpers in their order.
+`STEPS`: the names of all standard steps in the order in which they apply.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ the most probable one taken."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one token is chosen. Samplers make it; their checks are not repeated here."""
+    """The parameters that one token is chosen by, unchecked: samplers make it, and check their options."""
 
     is_greedy: bool  # take the most probable token; then `penalties` are all that counts
     penalties: Penalties = NO_PENALTIES  # what changes single logits

@@ -1,4 +1,6 @@
-"""`Penalties`: logit bias, and repetition, frequency and presence penalties, which come before all warpers."""
+"""`Penalties`: logit bias, and repetition, frequency and presence penalties, applied before all warpers. `penalised` applies those of all
+rows of a batch at once, on the distinct tokens of each row only (gather, change, scatter).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ def _is_step(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Penalties:
-    """Changes of single logits, in this order.
+    """Logit bias and penalties of one row, applied in the order of the attributes.
 
     Attributes:
         logit_bias: (token id, number) pairs by ascending id; the number is added to the token's logit.
-        repetition: logits of tokens that stand in the row, prompt included, are divided by it where positive, multiplied
+        repetition: logits of tokens that occur in the row, prompt included, are divided by it where positive, multiplied
             where negative. As in CTRL (Keskar et al. 2019, arXiv:1909.05858) and transformers.
         frequency: is subtracted as many times as the token was generated. As in OpenAI's API.
         presence: is subtracted once if the token was generated at all. As in OpenAI's API.

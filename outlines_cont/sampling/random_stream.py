@@ -1,7 +1,9 @@
-"""`RandomStream`: a counter-based stream of random numbers per row, keyed by (seed, batch index, sample index).
+"""`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by seed, batch index and sample index.
+It is a value, key and position; a fork has a stream of its own, keyed by a hash (BLAKE2b) of where it left. `OpenStream` draws from it;
+`open_seeds` reads the option `rng=`.
 
-The generator is the counter-based Philox 4x64 of numpy (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"),
-so a stream is a value: its key and how many numbers were drawn. The numbers of a row do not depend on other rows.
+Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The numbers of a row do not depend on other rows. Numbers for decisions
+(`OpenStream.decision`) are hashes of a key, and leave the stream where it is.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _WORD = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class RandomStream:
-    """The place in one row's stream.
+    """A position in the stream of one row.
 
     Attributes:
         seed: 0 <= seed < 2 ** 64.
@@ -52,12 +54,12 @@ class RandomStream:
         return replace(self, drawn=0, path=path)
 
     def open(self) -> OpenStream:
-        """Return a source that goes on from here."""
+        """Return a source of the numbers from here on."""
         return OpenStream(self)
 
 
 class OpenStream:
-    """Draws from a stream, one number after the other; the stream it came from stays as it is.
+    """Draws from a stream, one number after the other; the stream it came from is unchanged.
 
     A number is looked at, and taken when what it was drawn for has happened; until then it is the next one.
 
@@ -103,7 +105,7 @@ class OpenStream:
         return number
 
     def decision(self, *key: int) -> float:
-        """Return a number, float64, uniform in [0, 1), for a decision; the same for the same `key`, wherever the stream has come to."""
+        """Return a float64, uniform in [0, 1), for a decision: a hash of the stream's key and `key`, whatever the position."""
         stream = self._stream
         place = (stream.seed, stream.batch, stream.sample, stream.path, *key)
         digest = hashlib.blake2b(repr(place).encode(), digest_size=8).digest()
@@ -114,7 +116,7 @@ class OpenStream:
         return replace(self._stream, drawn=drawn).open()
 
     def close(self) -> RandomStream:
-        """Return the place that the drawing has come to."""
+        """Return the position after the numbers that were taken."""
         return replace(self._stream, drawn=self.drawn)
 
 

@@ -1,4 +1,6 @@
-"""`Sampler`: the methods that whatever draws the tokens of rows has; `outlines_cont.samplers` has the samplers themselves."""
+"""`Sampler`: the protocol of samplers, with the four names that a user's own class needs to draw tokens for rows. The samplers of the
+package are in `outlines_cont.samplers`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from outlines_cont.sampling.kernels.token_counts import TokenCounts
 
 
 class Sampler(Protocol):
-    """Draws one token per row. A class of your own is a sampler if it has these four names.
+    """Protocol of what draws one token per row: a class of your own is a sampler if it has these four names.
 
     If a policy or a script sets the temperature, it also needs the method `with_temperature(temperature)`.
     """

@@ -1,4 +1,6 @@
-"""`WarperOptions`: the options of samplers that become warpers, and back: `options_of`, what a sampler was made with."""
+"""`WarperOptions`: the options of samplers that become warpers (`top_k=`, `dry=`, ...), in their standard order. `options_of` is the
+reverse: the options that a sampler was made with, for its `repr`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Search in text that grows token by token: phrases in a trie, patterns, and stop strings, over bytes and characters.
+"""Incremental search in generated text: many phrases, and stop strings, by Aho-Corasick automata, patterns by DFA simulation, over bytes
+or characters.
 
 Imports `fsm`, `errors` and protocols.
 """

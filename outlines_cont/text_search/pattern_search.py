@@ -1,7 +1,9 @@
-"""`PatternSearch`: incremental search for matches of patterns, by simulating their DFAs from every character on.
+"""`PatternSearch`: incremental search for regular expressions in bytes that arrive in chunks, by simulating a lazy DFA from every
+starting character (an immutable list of threads). For each start the shortest match is reported; the length of matches must be bounded,
+by the pattern or a stated `horizon`. Word boundaries and lookarounds see the text around a match.
 
-From each character on, the automaton of a language is followed as long as something of it may follow; what dies is let go. So it is
-known at any time how much of the end may yet turn out to be a match, and no text is read twice.
+A thread ends when its automaton rejects, matches, or has read the longest match. So it is known at any time how many trailing bytes may
+still become a match, and no byte is read twice.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from fsm.terms.node import Node, complement, intersection
 from outlines_cont.errors import OptionError
 
 _MAX_STATES = 5_000
-"""How large an automaton may be for its longest text to be looked for."""
+"""The most states of an automaton whose longest string is computed."""
 
 
 class SearchPattern:
-    """One language to look for.
+    """One regular expression to search for, as a lazy DFA, with the bounds of its matches.
 
     Attributes:
         shown: how it was written, for errors.
@@ -122,7 +124,7 @@ class SearchPattern:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What may become a match."""
+    """The state of one automaton that was started at one character."""
 
     pattern: int  # the number of the pattern
     start: int  # the offset of its first byte
@@ -140,7 +142,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class PatternSearch:
-    """A search, and how far it has come. A value: `push` returns a new one.
+    """The state of a search after some bytes. Immutable: `push` returns a new one.
 
     Attributes:
         patterns: what is looked for.
@@ -170,7 +172,7 @@ class PatternSearch:
         ), found
 
     def at_end(self) -> list[Found]:
-        """Return the matches that there are where the text ends here."""
+        """Return the further matches that there are if the text ends here."""
         return [
             Found(thread.pattern, thread.start)
             for thread in self.threads
@@ -231,7 +233,7 @@ def _last(data: bytes, count: int) -> bytes:
 
 
 def _longest(automaton: Automaton) -> int | None:
-    """Return the number of bytes of the longest text; None where there is none, or it is not found among some thousand states."""
+    """Return the bytes of the longest string of a language, by depth-first search; None if unbounded, or with more than 5,000 states."""
     order: list[int] = []
     entered, left = set[int](), set[int]()
     pending = [automaton.initial_state]

@@ -1,4 +1,6 @@
-"""`load_phrases`: lists of phrases as JSON files, `[["phrase", factor], ...]`, as the authors of antislop publish them."""
+"""`load_phrases`: reads phrases with factors for `ban` from a JSON file: `[["phrase", factor], ...]`, as the authors of antislop publish
+them, a list of phrases (factor 0), or an object. Of duplicates the smallest factor counts.
+"""
 
 from __future__ import annotations
 

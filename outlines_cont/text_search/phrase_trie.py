@@ -1,7 +1,8 @@
-"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over bytes or characters, one symbol at a time.
+"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over bytes or characters, fed one symbol at a time; `depth` of a node is the
+length of the longest suffix read so far that begins a phrase. Failure links are made at construction, by breadth-first search;
+transitions along them when first taken, and cached.
 
-The automaton of Aho and Corasick 1975, "Efficient String Matching". Failure links are made at once; a step that follows them is made
-when it is first taken, and kept, so that every later one is a look-up whatever the number of phrases.
+Aho and Corasick 1975, "Efficient String Matching". A step costs the same whatever the number of phrases, but the first time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class PhraseTrie(Generic[T]):
-    """The trie of some phrases, each a sequence of symbols, one or more; node 0 is the root.
+    """The Aho-Corasick automaton of some phrases, each a sequence of one symbol or more; node 0 is the root.
 
     Attributes:
         depth: of each node the number of symbols that lead to it: the longest end of what was read that some phrase begins with.

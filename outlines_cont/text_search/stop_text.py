@@ -1,4 +1,7 @@
-"""`StopText`: incremental search for stop strings in bytes, by an Aho-Corasick automaton."""
+"""`StopText`: incremental search for stop strings in bytes that arrive in chunks, by an Aho-Corasick automaton. The first to be complete
+is found, of several that end at the same byte the longest; until then `safe` is the number of leading bytes that no stop string can cut
+off any more. Immutable.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ class StopMatch:
 
 @dataclass(frozen=True, slots=True)
 class StopText:
-    """Looks for stop texts in bytes that come in pieces. Make one with `StopText.of`.
+    """The state of a search for stop texts in bytes that arrive in chunks. Make one with `StopText.of`.
 
     The stop text that is complete first is found; of those that the same byte completes the longest, which is the one that
     begins first. So the result depends neither on how the bytes are cut into pieces, nor on the order of the stop texts, and
-    nothing has to be read beyond a stop text to know it. A stop text inside of which another one ends is never found: the
+    nothing has to be read beyond a stop text to find it. A stop text inside of which another one ends is never found: the
     other one is complete before. Once one is found, further pushes change nothing.
 
-    Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it stands for broken bytes.
+    Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it replaces broken bytes.
 
     Attributes:
         position: Bytes pushed so far, those after a match left out.
@@ -76,7 +79,7 @@ class StopText:
         return bytes(self._trie.path(self._node, max(depth - self.position, 0), depth))
 
     def after(self, prompt: bytes) -> StopText:
-        """Return a matcher that has pushed nothing yet, for bytes that go on after `prompt`.
+        """Return a matcher that has pushed nothing yet, for bytes that follow `prompt`.
 
         A stop text may begin in the prompt; one that lies in it as a whole does not count. Cost: the longest stop text.
         """

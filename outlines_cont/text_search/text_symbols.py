@@ -1,6 +1,7 @@
-"""`SymbolReader`: the symbols by which texts are compared: characters, case-folded if wanted, with marks at the edges of words.
+"""`SymbolReader`: incremental decoding of UTF-8 into the symbols that phrases are compared by: characters, case-folded if wanted, and
+marks at word boundaries for whole-word search. Up to 3 bytes of an unfinished character are buffered; invalid bytes are U+FFFD.
 
-Phrases are read in the same way as texts, so that comparing is finding one sequence of symbols in another: a phrase that begins or
+Phrases are read in the same way as the output, so that to compare is to find one sequence of symbols in another: a phrase that begins or
 ends with a word character has marks there, and is found as a whole word only.
 """
 
@@ -10,12 +11,12 @@ import codecs
 from dataclasses import dataclass
 
 WORD_BEGINS, WORD_ENDS = "<word", "word>"
-"""Symbols that are no characters."""
+"""Symbols of the boundaries of words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """What some bytes are read as."""
+    """The symbols of some bytes, and what the reading of the next bytes depends on."""
 
     symbols: tuple[str, ...] = ()  # characters, and marks before and behind words
     held: bytes = b""  # bytes, at most 3, of a character that has only begun
@@ -27,7 +28,7 @@ BEGINNING = Symbols()
 
 @dataclass(frozen=True, slots=True)
 class SymbolReader:
-    """Reads UTF-8 that comes in pieces; bytes that are none are U+FFFD, as `errors="replace"` has it."""
+    """Reads UTF-8 that arrives in chunks; invalid bytes are U+FFFD, as with `errors="replace"`."""
 
     ignore_case: bool = True  # characters are read as `str.casefold` writes them, which may be several
     whole_word: bool = False  # words have marks. A word is made of letters, digits and underscores, as `\\w` of `re`.

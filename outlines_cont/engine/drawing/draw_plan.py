@@ -1,7 +1,6 @@
-"""`DrawPlan`: which rows are drawn together, and what becomes of those whose draw fails.
-
-Rows whose samplers hold no code of a user are one vectorised batch. Samplers and warpers of a user are called for their own rows
-alone; what they return is checked, and what goes wrong is the error of the row that it goes wrong with.
+"""`DrawPlan`: groups the rows of a draw: all rows with standard samplers are one vectorised batch; samplers and warpers of users are
+called for their own rows. What these return is checked, and if a call fails, rows are drawn one by one, so that an error ends its own row
+only. `DrawPlans`: a small cache of plans.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class DrawPlan:
 
 
 class DrawPlans:
-    """The plans that were used last, by their drawings: a guess changes how many places are drawn at in every step."""
+    """A cache of 64 plans by their drawings, as guesses change at how many positions is drawn in every step."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[int, ...], DrawPlan] = {}

@@ -1,8 +1,9 @@
-"""All that decides one draw of a token: `Drawing` (its sampler), `DrawPlace` (with logits, mask, random number); `Draw`: its result.
+"""The values that decide one draw of a token: `Drawing` (sampler and what it needs), `DrawPlace` (position, logits, mask, random number),
+and `Draw`, the result. A draw may be made ahead, at a position behind guessed tokens, and is used only if all these are the same when the
+row gets there.
 
-A place is the end of a row, or one ahead of it, behind tokens that are only guessed. Behind one forward all draws are made at once that
-come if the guess is right: to draw eight tokens takes little longer than one, and on a GPU it saves seven waits. A draw that was made
-ahead is taken where the row has come to that place and asks for the same, so it is the one that would have been made there.
+Behind one forward all draws are made at once that come if the guess is right: to draw eight tokens takes little longer than one, and on a
+GPU it saves seven synchronisations.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.sampler import Sampler
 
 _MOST_TOKENS = 16_384
-"""Up to so large a vocabulary a draw on a CPU takes little but the calls; beyond it, those that are never taken cost more."""
+"""Up to this size of the vocabulary a draw on a CPU costs little but the calls; beyond it, unused draws cost more."""
 
 Counts = Sequence[TokenCounts | None]
 
@@ -31,7 +32,7 @@ class _CountedRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How a token is drawn, and what that takes; asked once, not for every token."""
+    """How a token is drawn: the sampler, and what it needs; determined once, not for every token."""
 
     sampler: Sampler  # how tokens are drawn
     needs_random: bool  # whether a draw takes a random number
@@ -70,7 +71,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawPlace:
-    """Where a token is drawn."""
+    """A position at which a token is drawn, with all that decides the draw."""
 
     length: int  # how many tokens stand before it
     logits: torch.Tensor  # (V,), before masks

@@ -1,7 +1,6 @@
-"""`KeptLogits`: the logits before the last tokens of a row, so that going back to one of these costs no forward.
-
-The newest are kept whole. Where all together take more than `max_bytes`, older ones are reduced to their largest, and then dropped.
-What was reduced is used only where it is exact: where no other token may be drawn.
+"""`KeptLogits`: a bounded store of the logits before the last tokens of a row, so that a rewind to one of these needs no forward. Beyond
+`max_bytes` (32 MiB) older ones are reduced to their 2048 largest, then dropped; reduced ones are used only under masks whose tokens are
+all among these.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ NUM_LARGEST = 2048
 """How many logits are left of those that are reduced."""
 
 MAX_KEPT_BYTES = 32 * 2**20
-"""How many bytes of logits a row keeps: those of 64 places of a vocabulary of 131,072 tokens in float32."""
+"""How many bytes of logits a row keeps: those of 64 positions for a vocabulary of 131,072 tokens in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargestLogits:
-    """The largest of the logits of a place."""
+    """The largest of the logits at one position, and the logsumexp of all."""
 
     values: torch.Tensor  # (K,) the logits, on the device of the model
     token_ids: torch.Tensor  # (K,) int64, theirs
@@ -43,7 +42,7 @@ class LargestLogits:
     def for_mask(self, mask: TokenSet) -> torch.Tensor | None:
         """Return (V,) logits that are exact for the tokens of `mask`, and in the sum of all; None where some are not known.
 
-        What is left of the sum stands at the tokens that are not in `mask`, in equal parts.
+        What is left of the sum is divided equally among the tokens that are not known.
         """
         allowed = mask.few_ids(self.vocab_size, NUM_LARGEST)
         if allowed is None or not np.isin(allowed, self.token_ids.cpu().numpy()).all():
@@ -57,7 +56,7 @@ class LargestLogits:
 
 
 class KeptLogits:
-    """The logits of the `num_places` last places, and the present one, by the index of the token that follows; `max_bytes` at most."""
+    """The logits at the last `num_places` positions and the present one, by the index of the next token; `max_bytes` at most."""
 
     __slots__ = ("_at", "_nbytes", "max_bytes", "num_places")
 
@@ -74,7 +73,7 @@ class KeptLogits:
         return other
 
     def emptied(self) -> KeptLogits:
-        """Return as many places with nothing in them."""
+        """Return an empty store of the same size."""
         return KeptLogits(self.num_places, self.max_bytes)
 
     @property

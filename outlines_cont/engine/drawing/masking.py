@@ -1,4 +1,6 @@
-"""Token masks: lazy ones are computed in a thread while a forward runs; `Masker` applies those of a batch to its logits at once."""
+"""`Masker`: applies the token bitmasks of a batch to its logits at once, by a table of bytes, or by ids where few tokens are allowed (on
+a CPU). `overlap_mask_computation`: computes lazy masks in a thread while a forward runs, on a CPU; elsewhere they are computed after it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from numpy.typing import NDArray
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 
 _FEW_WORDS = 512
-"""So many words of a mask may have bits for its ids to be told one by one; with more, a table is faster."""
+"""The most non-zero words of a mask whose ids are listed one by one; with more, a table is faster."""
 
 
 class Masker:
-    """Applies masks; it remembers the last one that all rows had in common, which is often the next one, too."""
+    """Applies masks to logits; the last mask that all rows had in common is cached."""
 
     def __init__(self) -> None:
         self._last: TokenSet | None = None

@@ -1,4 +1,6 @@
-"""`AcceptRate`: the acceptance rate of draft tokens of one kind, as an exponentially weighted mean; `Graded`: such a kind with a grade."""
+"""`AcceptRate`: the acceptance rate of one kind of draft tokens, as an exponentially weighted mean with a prior of 3 guesses and a
+half-life of 14. `Graded`: a kind split by how sure the drafter is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ _MEMORY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Guesses of a kind that a drafter is about equally sure of."""
+    """A kind of draft tokens, of which the drafter is about equally sure."""
 
     kind: str  # all guesses that are made alike
     grade: int  # how sure it is

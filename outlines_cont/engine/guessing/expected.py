@@ -1,7 +1,5 @@
-"""`Expected`: tokens that are fed ahead, behind the end of a row, so that those of them that come are not fed again.
-
-They are either tokens that the row has given back, whose text is spelled anew, or a guess; see `engine.guessing`. None of them is a
-token of the row until it was drawn or forced there like any other.
+"""`Expected`: tokens fed ahead behind the end of a row, with their logits: a draft, or the tokens that healing removed, which may come
+again. Those that come need not be fed again; none is a token of the row until it is drawn or forced. Immutable.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import torch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """Tokens behind the present end of a row. Immutable."""
+    """Tokens that may come next behind the end of a row, and how many of them were fed. Immutable."""
 
     token_ids: tuple[int, ...] = ()  # those that have not come yet
     num_fed: int = 0  # how many of the first are fed

@@ -1,7 +1,8 @@
-"""`chunk_width`: the width of a forward, that is, how many pending tokens of every row it takes (chunked prefill).
+"""`chunk_width`: the width of a forward: how many pending tokens of each row it takes (chunked prefill), chosen for the most tokens per
+cost, padding included, by a linear cost model with fixed constants per device type.
 
-A forward is a rectangle: as many columns as the longest chunk, for every row. Rows that have nothing to fill theirs with pay for
-padding; so a long chunk is fed in parts where many rows go on by a single token, and at once where that costs little.
+A forward is a rectangle: as many columns as the longest chunk, for every row. Rows with fewer pending tokens pay for padding; so a long
+chunk is fed in parts where many rows have a single token to feed, and at once where that costs little.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`GuessLength`: the length of drafts with the most tokens per second, from acceptance rates and the cost of forwards.
+"""`GuessLength`: how many tokens to draft (up to 16): the length with the most expected tokens per second, by acceptance rates and
+measured costs of forwards, draws and drafting; none until two forwards were measured. `StepPrices`: the same for the batch of one step.
 
-With a share `a` of right guesses, a forward with `k` guessed tokens brings `1 + a + ... + a ** k` tokens. It takes as long as a forward
-of that width, and guessing takes its time, too; so the best `k` is the one with the most tokens per second. The choice changes how many
-forwards there are, and no text.
+With an acceptance rate `a`, a forward with `k` guessed tokens yields `1 + a + ... + a ** k` tokens, and takes as long as a forward of
+that width plus the drafting. The choice changes how many forwards there are, and no output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUM_PLAIN = 2
 
 
 class GuessLength:
-    """What was measured for one model."""
+    """Measured costs and acceptance rates of one model, by which the length of drafts is chosen."""
 
     def __init__(self, device_type: str) -> None:
         # What a step takes, by the tokens of its forward: the forward, and the draw after it.

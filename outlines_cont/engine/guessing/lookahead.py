@@ -1,7 +1,9 @@
-"""`Lookahead`: a draft that grows token by token, checked against the policies of its row, so that each token is one that may come.
+"""`Lookahead`: a draft of one row that grows token by token, each checked by the row's policies on copies of their states, so that only
+tokens that these allow are guessed. It adds forced tokens, sole allowed tokens and hints by itself, and ends where a policy would rewind,
+fork, wait, stop or raise, or after 64 tokens.
 
-Policies are asked about hypothetical tokens as they would be asked about written ones; nothing of the row changes. The walk ends where
-a policy would go back, fork, wait, stop or raise: what is written there is decided when the row has come there.
+Policies are called for hypothetical tokens as for written ones; nothing of the row changes. Their states can be handed to the row
+(`lend_states`), so that right guesses are not advanced over again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ MAX_GUESSED = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What the policies want behind some guessed tokens: a token to be drawn."""
+    """A position behind some guessed tokens where a token is to be drawn, with its mask."""
 
     offset: int  # how many guessed tokens stand before it
     num_drawn: int  # how many of those are drawn
@@ -34,13 +36,13 @@ class Asked:
 
 
 class Lookahead:
-    """A guess that grows token by token.
+    """A draft of one row that grows token by token, as its policies allow.
 
     Attributes:
         token_ids: the tokens guessed so far.
         kinds: how each of them was guessed; None for one that the policies leave no choice about. See `RowDraft.share`.
         num_drafted: how many of them a drafter has guessed.
-        asked: what the policies want behind guessed tokens, where that is a choice among tokens.
+        asked: the positions behind guessed tokens where the policies leave a choice among tokens.
         mask, temperature: what the next token would be drawn under, and at; the mask is None where the guess ends.
         context: all ids, those of the row and those that are guessed; not to be changed.
     """
@@ -58,7 +60,7 @@ class Lookahead:
         temperature: float | None = None,
         takes_hints: bool = False,
     ) -> None:
-        """Begin behind the last token of a row that wants a sample; row and tracks are not changed.
+        """Begin behind the last token of a row that is about to sample; row and tracks are not changed.
 
         Args:
             mask, sequences, temperature: what the row may draw next; see `Branch`.
@@ -103,7 +105,7 @@ class Lookahead:
         return True
 
     def push_all(self, token_ids: Iterable[int], longest: int, kind: Hashable) -> bool:
-        """Push tokens one after the other, up to where one may not come, or the text has to go on otherwise; return whether any was.
+        """Push tokens one after the other, up to where one may not come, or the text has to continue otherwise; return whether any was.
 
         Args:
             token_ids: what is guessed, such as a copy of a text, which may have the text in it that the constraint puts in by itself;

@@ -1,7 +1,6 @@
-"""`RowDraft`: speculative decoding of one row: its drafter, how often that was right, the last guess, and draws made ahead for it.
-
-How a guess is made is the business of a `Drafter`, of which `outlines_cont.drafts` has three. A drafter serves any number of rows, and
-keeps a memory for each of them.
+"""`RowDraft`: the speculative decoding of one row: its drafter and that one's memory, acceptance rates, the last draft, and draws made
+ahead for it. Where drafts do not pay they are retried with exponential back-off. `Drafter`: the protocol of drafters, which serve many
+rows; `Wish`: the request for the draft of one row.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class DraftedRow(Protocol):
 
 
 class Drafter(Protocol):
-    """What guesses tokens, for any number of rows of one model."""
+    """Protocol of drafters: what guesses tokens, for any number of rows of one model."""
 
     has_warned: bool  # whether a warning has said that the drafter has failed
 
@@ -72,14 +71,14 @@ class Drafter(Protocol):
         """
 
     def guess(self, wishes: Sequence[Wish]) -> None:
-        """Push guessed tokens to the walks of some rows; fewer than asked for, or none, where nothing comes to mind."""
+        """Push guessed tokens to the walks of some rows; fewer than requested, or none, where nothing is likely."""
 
     def keep(self, memories: Sequence[Any]) -> None:
         """Let go of what is held for other rows than these: they have ended."""
 
 
 class RowDraft:
-    """The draft of one row.
+    """The speculative decoding of one row.
 
     Attributes:
         drafter: what guesses.
@@ -162,7 +161,7 @@ class RowDraft:
         self._forget_guess()
 
     def fail(self, error: Exception) -> None:
-        """Guess no more for the row, whose text is written without it; the first time, a warning says why."""
+        """Guess no more for the row, whose text is written without it; the first time, a warning gives the reason."""
         self.is_off = True
         if not self.drafter.has_warned:
             self.drafter.has_warned = True
@@ -216,7 +215,7 @@ class RowDraft:
         self._draws[place.length] = place, draw
 
     def foreseen(self, place: DrawPlace) -> Draw | None:
-        """Return the draw that was made ahead at a place, where that asks for what was asked for then."""
+        """Return the draw that was made ahead at a position, if all that decides it is the same now."""
         found = self._draws.get(place.length)
         return None if found is None or not found[0].asks_like(place) else found[1]
 
@@ -228,7 +227,7 @@ class RowDraft:
 
 @dataclass(slots=True)
 class Wish:
-    """A guess that is wanted of one row."""
+    """The request for a draft of one row, and that draft as it is made."""
 
     row: DraftedRow  # the row; not to be changed
     draft: RowDraft  # its draft

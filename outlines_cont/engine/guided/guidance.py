@@ -1,7 +1,7 @@
-"""`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806) by a negative prompt in the place of the prompt.
+"""`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806): the negative prompt, which replaces the prompt in a
+second sequence, and the scale. `guided_logits`: the formula, `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`.
 
-Tokens are drawn from the softmax of `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`, where `p` are the logits of the model
-after the row, and `n` those after the negative prompt and the tokens of the piece.
+Here `p` are the logits of the model after the row, and `n` those after the negative prompt and the generated tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from outlines_cont.state.tokens import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What a text moves away from, and how far. Made of token ids, it holds them as a tuple.
+    """The negative prompt and scale of classifier-free guidance. Token ids are stored as a tuple.
 
     Attributes:
         negative_prompt: a text or `Tokens`, encoded as a prompt is, or token ids, at least one. The empty text is the token that the

@@ -1,4 +1,6 @@
-"""Classifier-free guidance: `Shadow`, the negative prompt of a row and behind it the tokens of its piece, and what rows are drawn from."""
+"""`Shadow`: the second sequence of classifier-free guidance: the negative prompt of a row, followed by the generated tokens of that row.
+It is fed in the same forwards with a KV cache of its own, and follows every append and rewind. `guided`: the guided logits of a batch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from outlines_cont.state.row import StateRow
 
 
 class GuidedSequence(Protocol):
-    """What a shadow asks of the row beside it; see `Row`."""
+    """What a shadow reads of the row beside it; see `Row`."""
 
     counts: Meter
 
@@ -35,10 +37,10 @@ class GuidedSequence(Protocol):
 
 
 class Shadow(FedSequence):
-    """A sequence that a row is guided by. It is fed as a row is, but decides nothing: what the row appends and takes back is its text."""
+    """The negative prompt of a row and behind it the row's generated tokens; it is fed as a row is, but decides nothing."""
 
     def __init__(self, source: StateRow, row: GuidedSequence, num_places: int, scale: float = 1.0) -> None:
-        """Begin with the negative prompt, `source`, beside `row`, of which `num_places` tokens may be taken back without a forward."""
+        """Begin with the negative prompt, `source`, beside `row`, whose last `num_places` tokens may be rewound without a forward."""
         super().__init__(source, FedTokens(source.cached, source.logits, row.counts))
         self.scale = scale
         self.feed.kept.num_places = num_places
@@ -98,7 +100,7 @@ class Shadow(FedSequence):
             self.feed.meet(token_id)
 
     def rewind(self) -> None:
-        """Follow the row, which has given tokens back."""
+        """Follow the row, which was rewound."""
         self.feed.rewind(self.length)
         self.feed.logits = None  # see `need_logits`
 

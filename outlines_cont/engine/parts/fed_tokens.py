@@ -1,6 +1,6 @@
-"""`FedTokens`: how many tokens of a sequence are in the KV cache, and the logits that are known of it; `FedSequence`: such a sequence.
-
-A row is such a sequence, and its negative prompt another one; what the tokens are is for them to say.
+"""`FedTokens`: how many tokens of a sequence are in the KV cache, the logits at its end, tokens fed ahead (`Expected`) and kept logits of
+earlier positions; it decides what must be fed again after a rewind. `FedSequence`: the base of rows and of negative prompts, which are
+fed alike; the tokens themselves are in these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlines_cont.state.row import StateRow
 
 
 class FedTokens:
-    """The part of a sequence that the KV cache holds, and what the model made of it.
+    """How much of a sequence is in the KV cache, and the logits that are known of it.
 
     Attributes:
         cached: how many tokens were fed; the rest is pending.
@@ -130,7 +130,7 @@ class FedTokens:
 
 
 class FedSequence(ABC):
-    """What a batch feeds, as far as it is the same for rows and negative prompts.
+    """Base of the sequences that a batch feeds: rows and negative prompts.
 
     Attributes:
         source: what it began as.

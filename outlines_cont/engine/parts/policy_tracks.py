@@ -1,4 +1,7 @@
-"""`PolicyTracks`: the policies of one row with their states, and the tokens that may not be drawn again at a place (backtracking)."""
+"""`PolicyTracks`: the policies of one row with their states (one `Track` each), and backtracking: the tokens excluded at each position,
+retry limits, and the return to an earlier drawn token where a position has none left. Rewinds that exclude nothing and make no progress
+are an error after 10,000.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ _MAX_TAKEN_BACK = 10_000
 
 
 class RewindableRow(RowView, Protocol):
-    """A row whose policies may have it go back; see `Row`."""
+    """A row that its policies may rewind; see `Row`."""
 
     @property
     def place(self) -> str:
         """Where the row stands, for errors."""
 
     def rewind(self, count: int) -> None:
-        """Give `count` tokens back."""
+        """Remove the last `count` tokens."""
 
 
 class PolicyTracks:
-    """The policies of one row.
+    """The policies of one row, their states, and what they have excluded.
 
     Attributes:
         tracks: each of them, with its state after every token of the piece.
@@ -80,11 +83,11 @@ class PolicyTracks:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes at the end of the piece may yet be taken back."""
+        """How many trailing bytes of the piece may yet be rewound."""
         return max((track.policy.held_bytes(track.states[-1]) for track in self.tracks), default=0)
 
     def wishes(self, row: RowView) -> list[str]:
-        """Return what must follow, for errors, of each policy that asks for something in particular."""
+        """Return what must follow, for errors, of each policy that requires something in particular."""
         return [wish for track in self.tracks if (wish := track.policy.wish(track.states[-1], row))]
 
     def has_hint(self, row: RowView) -> bool:
@@ -113,7 +116,7 @@ class PolicyTracks:
         return None
 
     def append(self, token_id: int) -> None:
-        """Go on by one token."""
+        """Append the state after one more token to each track."""
         for track in self.tracks:
             track.append(token_id)
 
@@ -124,7 +127,7 @@ class PolicyTracks:
         self.exclusions = self.exclusions.until(len(row.token_ids) - count + 1)
 
     def check_progress(self, branch: Branch, row: RewindableRow) -> None:
-        """Raise where a policy takes back what was written for ever. One that excludes something comes to an end by itself."""
+        """Raise where policies rewind for ever. One that excludes tokens ends by itself."""
         length = len(row.token_ids)
         count, longest = self._taken_back
         if length > longest:

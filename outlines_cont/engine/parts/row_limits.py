@@ -1,4 +1,6 @@
-"""`RowLimits`: the limits of a row: length of piece and context, and which tokens end its text, from which length on."""
+"""`RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
+tokens). `with_ends` adds these to masks, or removes them below the minimal length unless nothing else is allowed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from outlines_cont.policies.branch import TokenSet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLimits:
-    """What bounds a piece of a row."""
+    """The length limits and end tokens of one generated span (piece)."""
 
     eos: TokenSet  # the tokens that end the text: those of the model and the stop tokens
     not_eos: TokenSet  # the other ones, as wide as the masks

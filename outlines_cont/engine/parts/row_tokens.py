@@ -1,4 +1,7 @@
-"""`RowTokens`: the tokens of a running row, how each came about and with which probability, and what is counted of them."""
+"""`RowTokens`: the tokens of a running row in parallel lists: ids, kinds (prompt, appended, generated, forced, healed), log-probabilities
+by the model and as sampled, top tokens; with incremental `TokenCounts` and search scores. Lists only grow: a rewind replaces them, so
+that checkpoints need no copy.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, coun
 from outlines_cont.state.search_score import SearchScore
 
 Top = tuple[tuple[int, float], ...]
-"""The most probable tokens of a place, with their log-probabilities."""
+"""The most probable tokens at a position, with their log-probabilities."""
 
 
 class RowTokens:
-    """The tokens of a row. Lists only grow; where tokens are taken back there are new lists, see `Checkpoint`.
+    """The tokens of a row. Lists only grow; a rewind replaces them by new lists, see `Checkpoint`.
 
     Attributes:
         ids: all ids, prompt included.
@@ -30,7 +33,7 @@ class RowTokens:
         num_common: how many tokens of the source are surely those of the row.
         num_top: how many of the most probable tokens are noted where one is drawn.
         tops: for each token these; empty where none are noted.
-        low_water: the fewest tokens that there have been since somebody has set this to their number.
+        low_water: the fewest tokens that there have been since this was last set to their number.
     """
 
     def __init__(self, source: StateRow, first: int) -> None:
@@ -117,7 +120,7 @@ class RowTokens:
         return GENERATED in self.kinds[self.first :]
 
     def counts(self, *, mirostat: bool) -> TokenCounts:
-        """Return how often each token stands in the row, counted when first asked for and kept up from then on.
+        """Return how often each token stands in the row, counted at the first call, and updated incrementally from then on.
 
         With `mirostat` the next token is drawn with `Mirostat`, which counts from here on if it did not before.
         """

@@ -1,4 +1,4 @@
-"""What samplers compute on tensors: sums by blocks, draws without sorting, top values, counts of tokens.
+"""Numerical kernels of samplers: inverse transform sampling by block sums, top blocks without a sort (torch), and token counts (numpy).
 
 Imports `errors` and torch.
 """

@@ -1,7 +1,6 @@
-"""One token per row out of its logits: the largest (`most_probable`), or one at random (`inverse_cdf`).
-
-Rows are read as blocks of neighbours, the last of which may be shorter: the largest value and the sum of every block are one fast pass,
-and tell where to look.
+"""One token per row of logits: the largest (`most_probable`), or one by inverse transform sampling (`inverse_cdf`): prefix sums over
+blocks of 256 probabilities find the block, then those inside find the token, in float64, without a sort. Rows up to 4096 values take one
+prefix sum. Also the block helpers, and truncation below a floor (`not_below`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SIZE = 256
 _DEEPEST = 1000.0
 
 Drawn = tuple[torch.Tensor, torch.Tensor]
-"""(R,) int64 places, and (R,) log-probabilities of these."""
+"""(R,) int64 indices, and (R,) log-probabilities of these."""
 Reduce = Callable[..., torch.Tensor]
 
 
@@ -33,12 +32,12 @@ def reduced(values: torch.Tensor, size: int, reduce: Reduce) -> torch.Tensor:
 
 
 def places(blocks: torch.Tensor, size: int) -> torch.Tensor:
-    """Return (R, B * size) int64: the places of all values of (R, B) blocks; behind the end where a block is shorter."""
+    """Return (R, B * size) int64: the indices of all values of (R, B) blocks; behind the end where a block is shorter."""
     return (blocks[..., None] * size + torch.arange(size, device=blocks.device)).flatten(1)
 
 
 def taken(values: torch.Tensor, at: torch.Tensor, behind: float) -> torch.Tensor:
-    """Return the (R, N) values at (R, M) places, and `behind` for places behind the end."""
+    """Return the values of (R, N) at (R, M) indices, and `behind` for indices behind the end."""
     last = values.shape[-1] - 1
     return values.gather(-1, at.clamp_max(last)).masked_fill(at > last, behind)
 
@@ -63,7 +62,7 @@ def inverse_cdf(logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
         logits: (R, N), minus infinity for what cannot be drawn.
         uniforms: (R,) float64 in [0, 1).
 
-    Replaces the plain form, `searchsorted` in the cumulative sum of the whole row: first the block is found, then the place
+    Replaces the plain form, `searchsorted` in the cumulative sum of the whole row: first the block is found, then the index
     in it, and only those sums are made, in float64.
 
     Cost: a softmax and one more pass.
@@ -78,7 +77,7 @@ def inverse_cdf(logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
 
 
 def _found_in_blocks(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Return (R, 1) places, as `inverse_cdf` does."""
+    """Return (R, 1) indices, as `inverse_cdf` does."""
     sums = exact(reduced(probs, _SIZE, torch.sum)).cumsum(dim=-1)
     target = _target(sums, uniforms)
     block = _first_above(sums, target)
@@ -111,7 +110,7 @@ def exact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _first_above(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return (R, 1): the first place of each row whose sum is above the target; never one that adds nothing."""
+    """Return (R, 1): the first index of each row whose sum is above the target; never one that adds nothing."""
     total = cumulative[:, -1:]
     # Rounding could lift the target to the total itself, behind the last place that adds something.
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))

@@ -1,4 +1,7 @@
-"""`TokenCounts`: how often each token stands in a row, in which order, and how surprising those were that were drawn."""
+"""`TokenCounts`: incremental statistics of one sequence for samplers: token histograms of the whole row and of its generated part for
+penalties, the ids in order for `DRY`, and prefix sums of the surprisal for `Mirostat`. Append and roll-back are O(1), on the host, in
+numpy; a fork is a copy.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from numpy.typing import NDArray
 
 
 class TokenCounts:
-    """What penalties, `DRY` and `Mirostat` read of one running row, kept up token by token.
+    """What penalties, `DRY` and `Mirostat` read of one running row, updated token by token.
 
-    A token that was met once keeps its place in the arrays of counts, with a count of 0 when it is given back.
+    A token that occurred once keeps its column in the arrays of counts, with a count of 0 after it was rolled back.
 
     Attributes:
         mirostat_start: index of the first token that `Mirostat` counts; None where it has not begun.
@@ -44,7 +47,7 @@ class TokenCounts:
             self._sums.append(_plus(self._sums[-1], logprob))
         self._ids, places = np.unique(self._row, return_inverse=True)
         self._num = len(self._ids)
-        # Line 0: in the whole row. Line 1: generated.
+        # Row 0: in the whole sequence. Row 1: generated.
         generated = np.bincount(places, np.asarray(is_generated, float), self._num)
         self._counts = np.stack([np.bincount(places, minlength=self._num), generated]).astype(np.int64)
         self._place = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
@@ -62,7 +65,7 @@ class TokenCounts:
         self._counts[: 1 + is_generated, place] += 1
 
     def remove(self, token_id: int, is_generated: bool) -> None:
-        """Count one of the last tokens, which are given back, in whatever order. Cost: O(1)."""
+        """Uncount one of the last tokens, which are rolled back; they may be passed in any order. Cost: O(1)."""
         self._length -= 1
         self._sums.pop()
         if self.mirostat_start is not None:
@@ -70,7 +73,7 @@ class TokenCounts:
         self._counts[: 1 + is_generated, self._place[token_id]] -= 1
 
     def fork(self) -> TokenCounts:
-        """Return a second record that goes on from here by itself. Cost: O(T)."""
+        """Return a copy that changes independently from here on. Cost: O(T)."""
         fork = copy(self)
         fork._row, fork._sums = self._row.copy(), [*self._sums]
         fork._ids, fork._counts, fork._place = self._ids.copy(), self._counts.copy(), {**self._place}
@@ -91,12 +94,12 @@ class TokenCounts:
 
     @property
     def token_ids(self) -> NDArray[np.int64]:
-        """(D,) int64: the distinct tokens ever met, in no order; a view."""
+        """(D,) int64: the distinct tokens that ever occurred, in no order; a view."""
         return self._ids[: self._num]
 
     @property
     def in_row(self) -> NDArray[np.int64]:
-        """(D,) int64: how often each stands in the row; a view."""
+        """(D,) int64: how often each occurs in the row; a view."""
         return self._counts[0, : self._num]
 
     @property

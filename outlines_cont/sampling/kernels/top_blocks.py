@@ -1,4 +1,7 @@
-"""`TopBlocks`: the few blocks of each row that hold its largest logits, and the smallest logit that warpers have kept so far."""
+"""`TopBlocks`: a top-n selection without a sort: of the blocks of 32 logits of each row those with the largest maxima, which contain the
+n largest logits. Warpers narrow it by raising a floor, the smallest logit kept; rows where the floor may lie outside of the blocks are
+"in doubt", and the caller processes them whole.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _SIZE = 32
 
 
 class TopBlocks:
-    """The largest logits of r rows, while warpers go over them one after the other.
+    """The blocks with the largest logits of r rows, which warpers narrow one after the other.
 
     A warper that leaves tokens out sets a *floor*, the smallest logit that is kept, so tokens of equal probability stay or go
     together. Where a floor cannot be told from here, the row is in doubt, and is drawn by looking at all of it.

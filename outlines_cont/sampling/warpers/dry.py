@@ -1,7 +1,8 @@
-"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last tokens.
+"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last tokens,
+exponentially in its length. Repetitions are found by comparing backwards from every earlier occurrence of the last token, all at once in
+numpy, at every draw, up to the length where the penalty is capped (10,000).
 
-By `multiplier * base ** (n - allowed_length)`, where n tokens are repeated; n is found by comparing backwards from
-every earlier occurrence of the last token, all at once, up to the length where the penalty is as large as it gets.
+The penalty is `multiplier * base ** (n - allowed_length)`, where n tokens are repeated; none where n is below `allowed_length`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class DRY(Warper):
             )
 
     def breaking_at(self, tokenizer: Tokenizer, texts: Iterable[str]) -> DRY:
-        r"""Return the same with all tokens as `breakers` in which one of the texts stands, such as `["\n", ":", '"']`.
+        r"""Return the same with all tokens as `breakers` that contain one of the texts, such as `["\n", ":", '"']`.
 
         Args:
             tokenizer: that of the model, `model.tokenizer`.

@@ -1,4 +1,6 @@
-"""`MinP`: tokens with a share of the largest probability (Nguyen et al. 2024, arXiv:2407.01082)."""
+"""`MinP`: keeps tokens with at least a share of the largest probability (Nguyen et al. 2024, arXiv:2407.01082), by a floor on the logits,
+which is found without a softmax.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""`Mirostat`: keeps tokens up to a bound on their surprise, which follows what was drawn, so that the mean comes to a target.
-
-The second version of the algorithm of Basu et al. 2021 (arXiv:2007.14966), which needs no estimate of the tail. The bound is computed
-from the log-probabilities that a row holds anyway, so it is that of the row wherever that goes: back, into forks, into the next piece,
-into a file.
+"""`Mirostat`: keeps tokens up to a bound on their surprisal, which follows the surprisal of what was drawn, so that the mean approaches a
+target: version 2 of Basu et al. 2021 (arXiv:2007.14966), without an estimate of the tail. The bound is not stored, but computed from
+prefix sums over the log-probabilities of the row, so that it is right after a rewind, in forks, and in a saved state.
 """
 
 from __future__ import annotations

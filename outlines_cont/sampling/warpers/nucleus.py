@@ -1,4 +1,7 @@
-"""The smallest logit of a nucleus (top-p), found by a histogram of the probabilities instead of a sort."""
+"""The smallest logit of a nucleus (top-p) without sorting the vocabulary: by prefix sums where the largest logits are listed
+(`floor_of_listed`), else by a histogram of the probability by depth below the largest logit, where only the bucket at the border is
+sorted (`floor_of_rows`). `TypicalP` uses the histogram, too (`border_bucket`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Temperature`: all logits divided by one number."""
+"""`Temperature`: divides all logits by one number, per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TopK`: the k most probable tokens."""
+"""`TopK`: keeps the k most probable tokens, and all that are as probable as the k-th."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`TopP`: the fewest tokens that have a share of the probability together; nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751)."""
+"""`TopP`: nucleus sampling: keeps the fewest most probable tokens that together have a share of the probability, and all that are as
+probable as the last (Holtzman et al. 2020, arXiv:1904.09751). Found among the largest logits, else by a histogram; see `nucleus`.
+"""
 
 from __future__ import annotations
 

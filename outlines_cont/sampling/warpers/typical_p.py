@@ -1,4 +1,6 @@
-"""`TypicalP`: tokens whose surprise is nearest to the expected one; locally typical sampling (Meister et al. 2023, arXiv:2202.00666)."""
+"""`TypicalP`: locally typical sampling: keeps the tokens whose surprisal is nearest to the entropy, as few as have a share of the
+probability (Meister et al. 2023, arXiv:2202.00666). Found by a histogram of the distances over whole rows, not by a sort.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Warper`: one step between the penalties and the draw, as a value; `WholeRowWarper` and `RowWarper`, the same for many rows at once."""
+"""`Warper`: base of logits warpers, frozen values that a user may derive from. `WholeRowWarper` and `RowWarper`: their vectorised forms,
+with parameters per row; a `RowWarper` keeps what is above a floor, found among the largest logits. `NumberWarper`: a warper with one
+number.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Warper(ABC):
     """Whether the class is one of this package, so that no code of a user runs in it; one that a user derives from it is not."""
 
     follows_surprise: ClassVar[bool] = False
-    """Whether the step depends on how surprising the tokens were that were drawn so far, so that the row keeps where that began."""
+    """Whether the step depends on the surprisal of the tokens drawn so far, so that the row records where that began."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave `for_rows` of a base behind where `warp` is another one."""
@@ -97,7 +100,7 @@ class WholeRowWarper(ABC):
 
 
 class RowWarper(WholeRowWarper):
-    """One that leaves out what is below a floor, if anything, and finds that among the largest logits of a row."""
+    """A vectorised warper that leaves out what is below a floor, which it finds among the largest logits of a row."""
 
     __slots__ = ()
 

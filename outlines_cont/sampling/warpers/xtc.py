@@ -1,7 +1,6 @@
-"""`XTC` ("exclude top choices", p-e-w 2024): with some probability all likely tokens but the least likely of them are excluded.
-
-Whether they are is a coin for each token. No coin is thrown: the law of the token is a mixture of both cases, and one number
-draws from it. So the log-probability is that of the token, whatever the coin would have been, and there is nothing to keep.
+"""`XTC` ("exclude top choices", p-e-w 2024): with a given probability, excludes all likely tokens but the least likely of them. The
+random coin is not thrown: the token is drawn from the mixture of both cases, so that one random number suffices and log-probabilities are
+those of the mixture.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class RowXTC(WholeRowWarper):
         return logits + torch.where(is_top, torch.log1p(-p), torch.log1p(p * (1 / rest - 1)))
 
     def excluded(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits where the coin says that likely tokens are excluded."""
+        """Return the logits of the case that likely tokens are excluded."""
         return logits.masked_fill(self._is_top(logits), -torch.inf)
 
     def mixed(self, excluded: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
