@@ -1,8 +1,9 @@
 """`schema_of_type`: a JSON schema of a Python type, by pydantic's schema generator, made stricter where pydantic's validation is.
 
-Any type that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... Whatever
-satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from
-`model_json_schema()`:
+Any type that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... What
+satisfies the schema and passes its checks is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). A
+subclass of pydantic's generator overrides the methods of the types whose schema admits more than that; all other types keep pydantic's own.
+Differences from `model_json_schema()`:
 
 - objects are closed, unless the model has extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
@@ -19,8 +20,8 @@ satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Mod
   whole numbers, and what JSON writes as a string;
 - a function stands for its arguments, as an object.
 
-Refused, because no useful language is known for them: `Json`, complex numbers, classes as values and every other type that is not named
-here. Not seen: what a type says about itself in `__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
+Refused, because no useful language is known for them: `Json`, complex numbers, classes as values, and the rest of the list at the end of this
+file. A check calls pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Not seen: what a type says about itself in `__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
 """
 
 from __future__ import annotations
