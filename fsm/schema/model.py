@@ -20,8 +20,9 @@ Differences from `model_json_schema()`:
   whole numbers, and what JSON writes as a string;
 - a function stands for its arguments, as an object.
 
-Refused, because no useful language is known for them: `Json`, complex numbers, classes as values, and the rest of the list at the end of this
-file. A check calls pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Not seen: what a type says about itself in `__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
+Refused, because no useful language is known for them: `Json`, complex numbers, classes as values, and the rest of the list at the end of
+this file. A check calls pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Not seen: what
+a type says about itself in `__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
 """
 
 from __future__ import annotations

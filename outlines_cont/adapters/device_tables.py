@@ -1,8 +1,8 @@
 """`DeviceTables`: masks and next states of a small token FSM by lookups in tables on a device, for compiled loops and CUDA graphs.
 
-It uploads the arrays that `TokenFSM.to_tensors` has built (`fsm/tokens/token_tables.py` enumerates the states and the classes of tokens), and
-reads them by tensor operations without host synchronisation: a state and the class of a token index a dense transition table, and each
-state has an index into the distinct bit masks. Checks beyond the automaton are not included.
+It uploads the arrays that `TokenFSM.to_tensors` has built (`fsm/tokens/token_tables.py` enumerates the states and the classes of tokens),
+and reads them by tensor operations without host synchronisation: a state and the class of a token index a dense transition table, and
+each state has an index into the distinct bit masks. Checks beyond the automaton are not included.
 """
 
 from __future__ import annotations
