@@ -53,7 +53,6 @@ class Rig:
         model: wrapped; no token ends a text, and nothing is reused from call to call.
         ending_model: wrapped; `</s>` ends a text, which constraints need.
         device: where it runs.
-        shape: which of `SHAPES` it has.
     """
 
     def __init__(self, device: str, shape: str = "small") -> None:
@@ -71,7 +70,6 @@ class Rig:
         )
         torch.manual_seed(0)
         self.device = device
-        self.shape = shape
         with torch.device(device):
             network = transformers.LlamaForCausalLM(config)
         self.network = network.to(torch.float32 if shape == "small" else torch.bfloat16).eval()

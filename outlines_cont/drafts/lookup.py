@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont.drafts.copying import CopyHabits, CopyTrail
@@ -75,72 +76,85 @@ class Lookup:
             _Guess(wish, memory, self._habits).make()
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the row may be copied from: the acceptance rate of such guesses, the index of the first token, and the kind of guess."""
+
+    share: float
+    start: int
+    kind: Hashable
+
+
+class _Source:
+    """An iterator over the ids of a row from an index on, those included that are guessed meanwhile; `at` is the index of the next one."""
+
+    def __init__(self, token_ids: Sequence[int], at: int) -> None:
+        self._token_ids, self.at = token_ids, at
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self.at >= len(self._token_ids):
+            raise StopIteration
+        self.at += 1
+        return self._token_ids[self.at - 1]
+
+
 class _Guess:
     """One guess for one row, in the making."""
 
     def __init__(self, wish: Wish, memory: LookupMemory, habits: CopyHabits) -> None:
         self._wish, self._memory, self._habits = wish, memory, habits
         self._stopped = memory.trail.stopped if memory.trail.at is None else None
-        self._longest = 0
+        self._longest = 0  # the most tokens that are worth guessing; 0 until a place was found
 
     def make(self) -> None:
         """Push copies, one behind the other."""
-        while any(self._copy(place, kind) for place, kind in self._places()):
+        while (places := self._places()) and self._is_worth(places[0]) and any(map(self._copy, places)):
             pass
 
-    def _places(self) -> Iterator[tuple[int, Hashable]]:
-        """Return where the text may go on as it did there, the likeliest first, and how each place was found."""
+    def _is_worth(self, place: _Place) -> bool:
+        """Return whether guesses are worth it, where the likeliest one is from `place`; decided once, before the policies are called."""
+        self._longest = self._longest or self._wish.draft.length(self._wish.prices, place.share)
+        return self._longest > 0
+
+    def _places(self) -> list[_Place]:
+        """Return where the text may continue as it did there, the likeliest first."""
         index, context, share = self._memory.index, self._wish.context, self._wish.draft.share
-        found: list[tuple[float, int, Hashable]] = []
+        found: list[_Place] = []
         for size in SIZES:
             place = index.find(context, size)
             if place is not None:
                 is_only, is_in_prompt = index.is_only(place, size), place < self._memory.prompt_length
                 kind = (size, is_only, is_in_prompt)
-                found.append((share(kind, _EXPECTED[size, is_only]), place, kind))
-        if (place := self._next_place()) is not None:
-            found.append((share(_NEXT, _EXPECTED_NEXT), place, _NEXT))
-        return ((place, how) for _, place, how in sorted(found, key=lambda entry: -entry[0]))
+                found.append(_Place(share(kind, _EXPECTED[size, is_only]), place, kind))
+        if self._stopped is not None:
+            found.append(_Place(share(_NEXT, _EXPECTED_NEXT), self._stopped + 1, _NEXT))
+        return sorted(found, key=lambda place: -place.share)
 
-    def _next_place(self) -> int | None:
-        """Return the first place a little behind the end of the last copy whose token may come; None where there is none."""
-        if self._stopped is None:
-            return None
-        context, last = self._wish.context, min(self._stopped + 1 + _GAP, self._memory.prompt_length)
-        return next((place for place in range(self._stopped + 1, last) if self._may_come(context[place])), None)
-
-    def _may_come(self, token_id: int) -> bool:
-        mask = self._wish.walk.mask
-        return mask is None or not mask.is_made or token_id in mask
-
-    def _copy(self, place: int, kind: Hashable) -> bool:
-        """Push what stands from `place` on, up to where a copy would end; return whether anything was pushed."""
-        wish, share = self._wish, self._wish.draft.share(kind, _EXPECTED_NEXT)
-        self._longest = self._longest or wish.length(kind, share)
-        walk, begun, source = wish.walk, len(wish.context), place
-        while walk.mask is not None and walk.num_drafted < self._longest and place < len(walk.context):
-            token_id, length = walk.context[place], len(walk.context)
-            if self._end(place):
-                self._stopped = place
+    def _copy(self, place: _Place) -> bool:
+        """Push what is in the row from `place` on, up to where a copy would end; return whether anything was pushed."""
+        walk, begun, start = self._wish.walk, len(self._wish.context), place.start
+        if place.kind == _NEXT:
+            last = min(start + _GAP, self._memory.prompt_length)
+            start = next((at for at in range(start, last) if walk.may_come(walk.context[at])), len(walk.context))
+        source = _Source(walk.context, start)
+        while walk.mask is not None and walk.num_drafted < self._longest and source.at < len(walk.context):
+            if self._end(source.at):
+                self._stopped = source.at
                 break
-            if not walk.push(token_id, kind):
+            if not walk.push_next(source, place.kind):
                 break
-            place += 1
-            added = walk.context[length + 1 :]
-            if added != walk.context[place : place + len(added)]:
-                break
-            place += len(added)
         pushed = len(walk.context) > begun
-        if pushed and begun == len(wish.row.token_ids) and source < self._memory.prompt_length:
-            self._memory.trail.begin(begun, source)
+        if pushed and begun == len(self._wish.row.token_ids) and start < self._memory.prompt_length:
+            self._memory.trail.begin(begun, start)
         return pushed
 
-    def _end(self, place: int) -> bool:
-        """Push what ends a copy that would go on from `place`; return whether that is likely, and may come here."""
-        before, token_id = self._wish.context[place - 1 : place + 1]
+    def _end(self, at: int) -> bool:
+        """Push what ends a copy that would continue at `at`; return whether that is likely, and may come here."""
+        walk, (before, token_id) = self._wish.walk, self._wish.context[at - 1 : at + 1]
         instead = self._habits.instead(before, token_id)
         if instead is not None:
-            return self._wish.walk.push(instead, _END)
-        if self._may_come(token_id):
-            return False
-        return any(self._wish.walk.push(closing, _END) for closing in self._habits.closing())
+            return walk.push(instead, _END)
+        return not walk.may_come(token_id) and any(walk.push(closing, _END) for closing in self._habits.closing())

@@ -5,7 +5,6 @@ model), or a user's `Proposer`. Models whose KV cache cannot be cut, such as rec
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
@@ -15,7 +14,6 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 
 Draft = Any
-_LOOKUPS: WeakKeyDictionary[LanguageModel, Lookup] = WeakKeyDictionary()
 
 
 def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
@@ -35,5 +33,6 @@ def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
             "Leave `draft` out."
         )
     if isinstance(draft, str):
-        return _LOOKUPS.setdefault(model, Lookup())
+        lookup: Lookup = model.memo.setdefault("lookup", Lookup())
+        return lookup
     return model_draft(draft, model) if hasattr(draft, "kv_store") else Proposed(draft)

@@ -113,18 +113,20 @@ class Lookahead:
             longest: the most tokens that the guess has by a drafter.
             kind: how they are guessed; see `RowDraft.share`.
         """
-        pushed, rest = False, iter(token_ids)
-        while self.mask is not None and self.num_drafted < longest:
-            token_id, length = next(rest, None), len(self.context)
-            if token_id is None or not self.push(token_id, kind):
-                return pushed
-            pushed = True
-            if any(added != next(rest, None) for added in self.context[length + 1 :]):
-                return pushed
-        return pushed
+        before, rest = self.num_drafted, iter(token_ids)
+        while self.mask is not None and self.num_drafted < longest and self.push_next(rest, kind):
+            pass
+        return self.num_drafted > before
+
+    def push_next(self, rest: Iterator[int], kind: Hashable) -> bool:
+        """Push the next token of `rest`, and skip in it what the policies add behind that token; return whether `rest` may continue."""
+        token_id, length = next(rest, None), len(self.context)
+        if token_id is None or not self.push(token_id, kind):
+            return False
+        return all(added == next(rest, None) for added in self.context[length + 1 :])
 
     def _draw(self, token_id: int, kind: Hashable) -> bool:
-        if not self._may_come(token_id) or not self._append(token_id, kind):
+        if not self.may_come(token_id) or not self._append(token_id, kind):
             return False
         follow = next((ids for ids in self._sequences if ids[0] == token_id), [token_id])
         if all(self._append(forced, None) for forced in follow[1:]):
@@ -144,7 +146,8 @@ class Lookahead:
             if token_id is not None:
                 yield token_id
 
-    def _may_come(self, token_id: int) -> bool:
+    def may_come(self, token_id: int) -> bool:
+        """Return whether a token may be guessed next, as far as that is known without computing a mask."""
         if self.mask is None or not 0 <= token_id < self._vocab_size or token_id in self._eos:
             return False
         # A mask that is not made yet may never be needed: the policy itself says whether the token fits.
