@@ -298,7 +298,15 @@ def _not_found(name: str, error: OSError) -> str:
 
 
 def check_device(device: object) -> None:
-    """Raise `OptionError` for a CUDA device that this machine does not have."""
+    """Raise `OptionError` for the name of no device, and for a CUDA device that this machine does not have."""
+    if isinstance(device, str):
+        try:
+            torch.device(device)
+        except RuntimeError as error:
+            raise OptionError(
+                f"expected the name of a device as `device`, such as 'cpu', 'cuda', 'cuda:0' or 'mps', got {device!r}.",
+                "device",
+            ) from error
     if device is not None and str(device).startswith("cuda") and not torch.cuda.is_available():
         raise OptionError(
             f"expected a device of this machine as `device`, got {str(device)!r}, but this PyTorch sees no CUDA device. "

@@ -63,6 +63,12 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         models.tiny(device="cuda")
 
 
+@pytest.mark.parametrize("device", ["gpu", "", "cuda:x"])
+def test_the_name_of_no_device_is_refused(device: str) -> None:
+    with pytest.raises(OptionError, match=f"such as 'cpu', 'cuda'.*got {device!r}"):
+        models.tiny(device=device)
+
+
 def test_loading_the_bundled_model_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     models.tiny()
     assert capfd.readouterr() == ("", "")
