@@ -1,9 +1,9 @@
 """`Reuse`: prefix sharing at admission: a row begins with the keys and values of its longest prefix that a running row has fed (shared,
-or copied out of much larger buffers), or that is in the prefix cache of the model. Where another row is about to feed more of the same
-tokens, it waits for that, except for searches and steered jobs. Not for recurrent models.
+or copied out of much larger buffers), or that is in the prefix cache of the model. If another row is about to feed more of the same
+tokens, it waits for that, except in searches and controlled jobs. Not for recurrent models.
 
-So `[prompt] * 4` feeds the prompt once. A row waits for running rows only, and these feed their prompts at every step; when one of them
-ends before, the rows that waited for it begin with what there is.
+So `[prompt] * 4` feeds the prompt once. A row waits only for running rows, which feed their prompts in every step; if such a row ends
+earlier, the rows that waited for it begin with the prefix that is there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_tree import num_common
 from outlines_cont.kv.row import RowKV
 
-# What a row begins with is copied where it is less than that part of the buffers that it would keep alive.
+# Keys and values are copied if they are a smaller fraction of the buffers that they would keep alive.
 _WORTH_SHARING = 0.5
 
 
@@ -27,12 +27,12 @@ class _Batch(Protocol):
         """Return the keys and values of the rows."""
 
 
-# A row, and the batch in which it runs; None where it was admitted just now.
+# A row, and its batch; None if it was just admitted.
 _Running = tuple[Row, _Batch | None]
 
 
 class Reuse:
-    """One admission of rows. Cheap to make: running rows are indexed by their first tokens when the first row needs it."""
+    """One admission of rows. Running rows are indexed by their first tokens when the first row needs it."""
 
     def __init__(self, model: LanguageModel, batches: Sequence[_Batch]) -> None:
         self._model = model
@@ -41,13 +41,13 @@ class Reuse:
         self._running: dict[tuple[int, ...], list[_Running]] | None = None  # by their first tokens
         self._shares: dict[int, list[RowKV | None]] = {}
         self._is_on = self._cache.is_on and not model.is_recurrent and model.can_reuse
-        self.leaders: set[int] = set()  # those of the admitted rows that others wait for, by identity
+        self.leaders: set[int] = set()  # the admitted rows that others wait for, by identity
 
     def must_wait(self, row: Row) -> bool:
-        """Let a row that is to be admitted begin with what is there of its first tokens; return whether it should wait for more.
+        """Return whether a row waits for another to feed a common prefix; if not, it begins with the prefix that is there.
 
-        Cost: 10 us for a row that nothing is known of, none for one with few tokens to feed; else a comparison of tokens with the
-        rows that have the same first ones.
+        Cost: 10 us for a row with a new prefix, none for one with few tokens to feed; else a comparison of tokens with the rows that
+        have the same first ones.
         """
         most = row.num_reusable if self._is_on else 0
         least = self._cache.min_tokens
@@ -59,7 +59,7 @@ class Reuse:
         others = self._others(token_ids[:least])
         now, source, later, leader = self._longest(row, most, others)
         held = self._cache.num_held(token_ids)
-        can_wait = not (row.job.is_joint or row.job.is_steered)  # who steers from outside counts on rows that run
+        can_wait = not (row.job.is_joint or row.job.is_controlled)  # a controller relies on running rows
         if leader is not None and can_wait and later - max(now, held) >= least:
             self.leaders.add(id(leader))
             return True
@@ -69,7 +69,7 @@ class Reuse:
         return False
 
     def groups(self, admitted: Sequence[Row]) -> list[list[Row]]:
-        """Return the admitted rows as those that are to run together: who is waited for reads beside rows of about its length, at once."""
+        """Return the admitted rows by batch: those that others wait for run with rows of similar length, to be fed in one part."""
         groups: dict[int, list[Row]] = {}
         for row in admitted:
             is_leader = id(row) in self.leaders and not row.job.is_joint
@@ -78,7 +78,7 @@ class Reuse:
         return list(groups.values())
 
     def _begin(self, row: Row, token_ids: tuple[int, ...], shared: RowKV | None, held: int) -> None:
-        """Let a row begin with what it shares with a row that runs, and behind that with what the cache has."""
+        """Let a row begin with keys and values of a running row, and after them with those of the prefix cache."""
         found = shared
         if shared is None or held > len(shared):
             found = self._cache.find(token_ids)

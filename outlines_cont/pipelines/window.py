@@ -78,7 +78,7 @@ class _Call:
         self.entry = entry
         self.run = run
         self._begun = step
-        self._events = None if entry.show is None else RunEvents(run, StreamOptions.of(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run, StreamOptions(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show what was written since the last call; return the prompt with its row if that has ended."""
