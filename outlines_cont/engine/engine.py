@@ -2,7 +2,7 @@
 row by its policies, feeds all pending tokens in one forward per batch, and draws a token for each row that is ready. It has no thread:
 callers that wait for a job take the steps for all jobs, in turns.
 
-The `Scheduler` chooses the rows that run; `Recovery` rolls back an interrupted step, and bisects a batch whose forward fails. A
+The `Scheduler` chooses the rows that run, and bisects a batch whose forward fails; `Recovery` rolls back an interrupted step. A
 controlled job (`Job.ask`) is asked before the forward and answers after it. `engine_of` returns the engine of a model.
 """
 
@@ -19,7 +19,7 @@ import torch
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.recovery import Recovery
+from outlines_cont.engine.recovery import Checkpoint, Recovery
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.engine.running_batch import RunningBatch
@@ -74,7 +74,7 @@ class Engine:
         check_model(model)
         self.model = model
         self._scheduler = Scheduler(model, max_batch_tokens, max_rows)
-        self._recovery = Recovery(self._scheduler, self._forget_draws)
+        self._recovery = Recovery(self._begin_step, self._roll_back)
         self._speculation = Speculation(model.device.type)
         self._draws = TokenDraws()
         self._stats = EngineStats()
@@ -214,10 +214,9 @@ class Engine:
         with self.lock, torch.inference_mode():
             started = perf_counter()
             try:
-                with self._recovery.transaction():
-                    assert self._recovery.checkpoint is not None
+                with self._recovery.transaction() as checkpoint:
                     self._scheduler.remove_cancelled()
-                    self._scheduler.admit(self._recovery.checkpoint.add)
+                    self._scheduler.admit(checkpoint.add)
                     self._plan()
                     # The list grows where a batch is bisected.
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
@@ -296,7 +295,7 @@ class Engine:
             with overlap_mask_computation([mask for row in batch.rows for mask in row.next_masks], self.model.device):
                 return batch.feed(self.max_batch_tokens)
         except Exception as error:
-            self._recovery.bisect(batch, error)
+            self._scheduler.bisect(batch, error)
             return None
         finally:
             self._stats.forward_seconds += perf_counter() - started
@@ -330,8 +329,19 @@ class Engine:
         if self._scheduler.num_running and not self._collect_answers(asked, 0.0):
             self._answer.wait(_LONGEST_WAIT)
 
-    def _forget_draws(self) -> None:
-        """Drop what a step that was rolled back has left in drafters and masks."""
+    # -- before and after a step ---------------------------------------------------------------------------------------
+
+    def _begin_step(self) -> Checkpoint:
+        """Register new jobs, and return the checkpoint of the step."""
+        scheduler = self._scheduler
+        scheduler.register_submitted()
+        checkpoint = Checkpoint(scheduler.jobs, scheduler.room)
+        checkpoint.add(row for row in scheduler.rows if not row.job.is_controlled)
+        return checkpoint
+
+    def _roll_back(self, checkpoint: Checkpoint) -> None:
+        """Restore the rows and jobs of a checkpoint; all rows wait to be admitted again."""
+        self._scheduler.restart(checkpoint.jobs, checkpoint.restore(), checkpoint.room)
         self._draws = TokenDraws()
         self._speculation.keep(())
 

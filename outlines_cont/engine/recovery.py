@@ -1,10 +1,8 @@
-"""`Recovery`: steps as transactions. A step that is interrupted or fails is rolled back to a `Checkpoint`; a batch whose forward fails is
-bisected until the failing row is alone, and only that row fails. If there is no room for keys and values, rows wait instead. After
-either, keys and values fed since a row began are recomputed.
+"""`Recovery`: steps as transactions: a step that is interrupted or fails is rolled back to a `Checkpoint`.
 
 A step begins with a checkpoint, and is committed by one assignment, its last. An error or interrupt before that leaves rows, jobs and
-random numbers as they were, so the output does not depend on where a step was interrupted. Counters (`EngineStats`, meters) are not
-rolled back: work that is repeated counts twice.
+random numbers as they were, so the output does not depend on where a step was interrupted. Keys and values fed since a row began are
+recomputed. Counters (`EngineStats`, meters) are not rolled back: work that is repeated counts twice.
 
 A checkpoint records the lengths of the lists of a row, and does not copy them. Therefore rows, policy states and jobs append to their
 lists, but never change or shorten one: they replace it by a new list.
@@ -16,13 +14,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from traceback import clear_frames
 
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.running_batch import RunningBatch
-from outlines_cont.engine.scheduler import Scheduler
-from outlines_cont.errors import KVBudgetError, UnsupportedBranch
+from outlines_cont.errors import UnsupportedBranch
 
 
 class Checkpoint:
@@ -54,18 +49,17 @@ class Checkpoint:
 
 
 class Recovery:
-    """Rolls back the rows of a scheduler after errors and interrupts; `checkpoint` is None between two steps."""
+    """Rolls back steps after errors and interrupts; `checkpoint` is None between two steps."""
 
-    def __init__(self, scheduler: Scheduler, forget: Callable[[], None]) -> None:
-        """Recover the rows of a scheduler; `forget` is called after a roll-back."""
+    def __init__(self, begin: Callable[[], Checkpoint], roll_back: Callable[[Checkpoint], None]) -> None:
+        """`begin` returns the checkpoint of a step; `roll_back` restores it."""
         self.checkpoint: Checkpoint | None = None
-        self._scheduler = scheduler
-        self._forget = forget
+        self._begin, self._roll_back = begin, roll_back
         self._thread: int | None = None  # the thread that takes a step
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Run the body as a transaction, after the roll-back of one that was interrupted.
+    def transaction(self) -> Iterator[Checkpoint]:
+        """Run the body as a transaction, after the roll-back of one that was interrupted; yield its checkpoint.
 
         Raises:
             UnsupportedBranch: the thread is in a transaction.
@@ -76,12 +70,10 @@ class Recovery:
                 "generator of the same model. Call it after the text is complete."
             )
         self.undo()
-        self._scheduler.register_submitted()
         self._thread = threading.get_ident()
         try:
-            self.checkpoint = Checkpoint(self._scheduler.jobs, self._scheduler.room)
-            self.checkpoint.add(row for row in self._scheduler.rows if not row.job.is_controlled)
-            yield
+            self.checkpoint = self._begin()
+            yield self.checkpoint
             self.checkpoint = None
         except BaseException:
             self.undo()
@@ -90,36 +82,7 @@ class Recovery:
             self._thread = None
 
     def undo(self) -> None:
-        """Roll back to the checkpoint, if there is one; all rows wait to be admitted again."""
+        """Roll back to the checkpoint, if there is one."""
         if self.checkpoint is not None:
-            self._scheduler.restart(self.checkpoint.jobs, self.checkpoint.restore(), self.checkpoint.room)
-            self._forget()
+            self._roll_back(self.checkpoint)
             self.checkpoint = None
-
-    def bisect(self, batch: RunningBatch, error: Exception) -> None:
-        """Split a batch whose forward has failed, to try again with fewer rows; a row, or a joint job, that is alone fails.
-
-        If there is no room for keys and values, rows wait instead until others have ended.
-        """
-        clear_frames(error.__traceback__)  # to release their keys and values, as rows keep the error
-        if isinstance(error, KVBudgetError) and batch.begin_alone():
-            return  # shared buffers may be larger than what the rows need of them
-        units = list(dict.fromkeys(_unit(row) for row in batch.rows))
-        others = [other for other in self._scheduler.batches if other is not batch and other.rows]
-        if isinstance(error, KVBudgetError) and others:
-            self._scheduler.put_back(batch, batch.rows)
-        elif len(units) == 1:
-            batch.forget()
-            for row in batch.rows:
-                row.fail(error)
-        else:
-            second = [row for row in batch.rows if _unit(row) in units[len(units) // 2 :]]
-            if isinstance(error, KVBudgetError):
-                self._scheduler.put_back(batch, second)
-            else:
-                self._scheduler.batches.append(batch.split(second))
-
-
-def _unit(row: Row) -> Row | Job:
-    """Return the row, or its job if all rows of the job must run in one batch."""
-    return row.job if row.job.is_joint else row

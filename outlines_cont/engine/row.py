@@ -86,7 +86,7 @@ class Row(RowRecord):
         """
         first = len(source.token_ids) - healing.count
         piece = source.piece if resume and source.piece is not None else Piece(first)
-        super().__init__(source, piece, model, healing, is_resumed=resume, counts=counts)
+        super().__init__(source, piece, model, healing, is_resumed=resume, counts=counts, score_last=score_last)
         longest = None if max_tokens is None else len(self.tokens) + max_tokens
         limits = RowLimits.of(model, stop_token_ids).up_to(None if self.healed else longest)
         min_length = (piece.start if resume else first) + min_tokens
@@ -95,7 +95,6 @@ class Row(RowRecord):
         self.index = 0
         self.forks: list[Branch] = []
         self._source_text = source_text or self._source_text
-        self._score_last = score_last
         self._vocab_size = model.vocab_size
         self._sequences: list[list[int]] = []  # what is appended after some samples; see `Branch`
         self.guarded(lambda: self.begin_policies([*policies]))
@@ -258,16 +257,6 @@ class Row(RowRecord):
         """Handle an error of a policy: the row fails with it."""
         self.fail(error)
 
-    def fail(self, error: Exception) -> None:
-        """End the row with an error."""
-        self.error = error
-        self.end("error")
-
-    def end(self, reason: str) -> None:
-        """End the piece."""
-        self.finish_reason = reason
-        self.status = RowStatus.LEAVING
-
     def _end_text(self, reason: str) -> bool:
         """End the piece unless a policy rewinds; return whether the policies are to be called again."""
         objection = self.policies.at_end(self)
@@ -275,12 +264,6 @@ class Row(RowRecord):
             return self.follow(objection)
         self.end(reason)
         return False
-
-    def leave_when_scored(self) -> None:
-        """Let a row that has ended leave, if its forced tokens are scored, or need not be."""
-        if self.has_ended:
-            scores = self.tokens.unscored and self._score_last and self.error is None
-            self.status = RowStatus.SCORING if scores else RowStatus.LEAVING
 
     # -- feed ----------------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,15 @@ class RowRecord(FedSequence):
     limits: RowLimits
 
     def __init__(
-        self, source: StateRow, piece: Piece, model: LanguageModel, healing: Healing, *, is_resumed: bool, counts: Meter
+        self,
+        source: StateRow,
+        piece: Piece,
+        model: LanguageModel,
+        healing: Healing,
+        *,
+        is_resumed: bool,
+        counts: Meter,
+        score_last: bool,
     ) -> None:
         """Begin a piece at the end of `source`, or resume its last one; see `Row`."""
         first = len(source.token_ids) - healing.count
@@ -91,6 +99,7 @@ class RowRecord(FedSequence):
         self.negative: Any = None
         self._num_forks = 0
         self._source_text = piece.source
+        self._score_last = score_last
         self._owed = list(piece.owed)  # forced tokens that a limit has cut off
 
     @property
@@ -265,6 +274,24 @@ class RowRecord(FedSequence):
         self.feed.need_logits(len(self.token_ids), mask)
         if self.negative is not None:
             self.negative.need_logits(mask)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """End the row with an error."""
+        self.error = error
+        self.end("error")
+
+    def end(self, reason: str) -> None:
+        """End the piece."""
+        self.finish_reason = reason
+        self.status = RowStatus.LEAVING
+
+    def leave_when_scored(self) -> None:
+        """Let a row that has ended leave, if its forced tokens are scored, or need not be."""
+        if self.has_ended:
+            scores = self.tokens.unscored and self._score_last and self.error is None
+            self.status = RowStatus.SCORING if scores else RowStatus.LEAVING
 
     # -- checkpoints and forks -----------------------------------------------------------------------------------------
 

@@ -1,14 +1,14 @@
 """`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer if keys and values run out of
 room. New prompts are prefilled in a batch of their own, at most `max_batch_tokens` per step, which is merged with the decoding rows
-when done; so a long prompt does not delay the others. Prefixes of rows that leave are added to the prefix cache.
-
-A row may wait for others that feed the same prefix (`Reuse`).
+when done; so a long prompt does not delay the others. A row may wait for others that feed the same prefix (`Reuse`). Prefixes of rows
+that leave are added to the prefix cache. A batch whose forward fails is bisected until the failing row is alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from traceback import clear_frames
 
 from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
@@ -16,6 +16,7 @@ from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.engine.running_batch import RunningBatch
+from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
@@ -136,8 +137,30 @@ class Scheduler:
         if not self.batches:
             self.room = None
 
-    def put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
-        """Let rows wait until others have ended, as there is no room for all of them."""
+    def bisect(self, batch: RunningBatch, error: Exception) -> None:
+        """Split a batch whose forward has failed, to try again with fewer rows; a row, or a joint job, that is alone fails.
+
+        If there is no room for keys and values, rows wait instead until others have ended.
+        """
+        clear_frames(error.__traceback__)  # to release their keys and values, as rows keep the error
+        if isinstance(error, KVBudgetError) and batch.begin_alone():
+            return  # shared buffers may be larger than what the rows need of them
+        units = list(dict.fromkeys(_unit(row) for row in batch.rows))
+        others = [other for other in self.batches if other is not batch and other.rows]
+        if isinstance(error, KVBudgetError) and others:
+            self._put_back(batch, batch.rows)
+        elif len(units) == 1:
+            batch.forget()
+            for row in batch.rows:
+                row.fail(error)
+        else:
+            second = [row for row in batch.rows if _unit(row) in units[len(units) // 2 :]]
+            if isinstance(error, KVBudgetError):
+                self._put_back(batch, second)
+            else:
+                self.batches.append(batch.split(second))
+
+    def _put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
         self.waiting.extendleft(reversed(batch.split(rows).rows))
         self.room = max(self.num_running, 1)
 
@@ -197,3 +220,8 @@ class Scheduler:
             if any(row is other for row in rows for other in batch.rows):
                 held.update((id(row), share) for row, share in zip(batch.rows, batch.shares(), strict=True))
         return [held.get(id(row), row.base_kv) for row in rows]
+
+
+def _unit(row: Row) -> Row | Job:
+    """Return the row, or its job if all rows of the job must run in one batch."""
+    return row.job if row.job.is_joint else row
