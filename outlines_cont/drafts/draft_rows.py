@@ -54,7 +54,7 @@ class DraftRows:
 
     def add(self, memories: Sequence[FedIds]) -> None:
         """Add the rows that are new. Cost: that of a new batch, if there are any."""
-        new = [memory for memory in memories if not any(memory is other for other in self.members)]
+        new = [memory for memory in memories if memory not in self.members]
         if new:
             shares = [] if self._kv is None else self._kv.release_all()
             self._kv = None
@@ -63,8 +63,7 @@ class DraftRows:
 
     def keep(self, memories: Sequence[FedIds]) -> None:
         """Drop all other rows; they are fed again if they are drafted for again."""
-        wanted = {id(memory) for memory in memories}
-        staying = [i for i, memory in enumerate(self.members) if id(memory) in wanted]
+        staying = [i for i, memory in enumerate(self.members) if memory in memories]
         if len(staying) == len(self.members):
             return
         for i, memory in enumerate(self.members):
@@ -118,4 +117,4 @@ class DraftRows:
         return self._kv
 
     def _index(self, memory: FedIds) -> int:
-        return next(i for i, other in enumerate(self.members) if other is memory)
+        return self.members.index(memory)

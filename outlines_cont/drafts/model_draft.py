@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, FedIds
-from outlines_cont.engine.drafting.accept_rate import Graded
+from outlines_cont.engine.drafting.draft_length import Graded
 from outlines_cont.engine.drafting.row_draft import DraftRequest
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
 from outlines_cont.engine.drawing.drawing import Drawing
@@ -101,7 +101,7 @@ class ModelDraft:
     def _rows_of(self, memories: Sequence[Any]) -> DraftRows:
         """Return the group of rows that includes these, which are added to it."""
         for group in self._groups:
-            if self.model.can_stack or any(memory is memories[0] for memory in group.members):
+            if self.model.can_stack or memories[0] in group.members:
                 break
         else:
             group = DraftRows(self.model)

@@ -74,7 +74,7 @@ class Job:
         for fork in rows[1:]:
             fork.index = self._num_rows
             self._num_rows += 1
-        at = next(i for i, other in enumerate(self.rows) if other is row)
+        at = self.rows.index(row)
         self.rows = [*self.rows[:at], *rows, *self.rows[at + 1 :]]
 
     def checkpoint(self) -> Callable[[], None]:

@@ -1,6 +1,5 @@
-"""Prefill: feeds pending tokens of rows without sampling, for their keys and values and the logits after them (`prefilled`,
-`prefilled_before`, `read_logits`), as rows of the engine (`PrefillRow`) together with those that are generated. `EngineModel`: the base
-class of models, which has these functions as methods, meters, and a memo.
+"""`EngineModel`: the base class of models: its engine, meters, a memo, and prefill: pending tokens of rows are fed without sampling, for
+their keys and values and the logits after them. `PrefillRow`: such a row, which the engine runs together with those that are generated.
 """
 
 from __future__ import annotations
@@ -91,75 +90,6 @@ class PrefillRow(Row):
             self.status = RowStatus.SAMPLING
 
 
-def prefilled(model: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
-    """Return the rows with all tokens cached and the logits after them known; rows that failed or are empty are returned unchanged.
-
-    Args:
-        model: its engine feeds them, together with other rows.
-        rows: they are not changed.
-        meter: its `fed_tokens` is increased by those of these rows alone, if given.
-
-    Raises:
-        KVBudgetError: one row alone needs more than the budget. If several do together they run one after the other, and
-            only the logits of the first are left.
-        Exception: the error of a row in its forward.
-
-    Cost: one forward, or one per row for a model that cannot stack rows; more for long rows, see `Engine`; none if everything is
-    known.
-    """
-    return [row for row, _ in prefilled_before(model, rows, [0] * len(rows), meter)]
-
-
-def prefilled_before(
-    model: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int], meter: Meter | None = None
-) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
-    """Return the same, each with (V,) logits before each of its last `nums_before` tokens, and after them, by index of the next token.
-
-    A row that was known completely has no such logits. Errors and cost are those of `prefilled`.
-    """
-    lacking = [i for i, row in enumerate(rows) if is_lacking(row)]
-    counts = Meter()
-    lengths = [len(row.token_ids) for row in rows]
-    readings = [
-        PrefillRow(rows[i], model, counts=counts, indices=range(lengths[i] - 1 - nums_before[i], lengths[i]))
-        for i in lacking
-    ]
-    done = _read(model, readings, counts)
-    if meter is not None:
-        meter.fed_tokens += sum(reading.num_fed for reading in readings)
-    filled: list[tuple[StateRow, dict[int, torch.Tensor]]] = [(row, {}) for row in rows]
-    for i, row, reading in zip(lacking, done, readings, strict=True):
-        filled[i] = row, {index + 1: after for index, after in reading.found.items()}
-    return filled
-
-
-def read_logits(model: LanguageModel, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
-    """Return (len(indices), V), the logits after the tokens at `indices` of a row, ascending, 0 or larger, at least one.
-
-    Errors are those of `prefilled`. Cost: the tokens from the first index to the last are fed once more; their keys and values are
-    not kept.
-    """
-    counts = Meter()
-    reading = PrefillRow(row, model, counts=counts, indices=indices)
-    _read(model, [reading], counts)
-    return torch.stack([reading.found[index] for index in indices])
-
-
-def _read(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> list[StateRow]:
-    """Run rows to their end, and return their results; raise the error of the first that failed."""
-    if not rows:
-        return []
-    engine, job = engine_of(model), Job(rows, greedy(), counts)
-    engine.submit(job)
-    for _ in engine.steps(job):
-        pass
-    done = [row for _, row in sorted(job.done.items())]
-    for row in done:
-        if row.error is not None:
-            raise row.error
-    return done
-
-
 class EngineModel(Immutable):
     """Base class of models: what does not depend on how their logits are computed."""
 
@@ -187,15 +117,64 @@ class EngineModel(Immutable):
         return engine_of(self)
 
     def prefilled(self: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
-        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
-        return prefilled(self, rows, meter)
+        """Return the rows with all tokens cached and the logits after them known; rows that failed or are empty are returned unchanged.
+
+        Args:
+            rows: they are not changed.
+            meter: its `fed_tokens` is increased by those of these rows alone, if given.
+
+        Raises:
+            KVBudgetError: one row alone needs more than the budget. If several do together they run one after the other, and
+                only the logits of the first are left.
+            Exception: the error of a row in its forward.
+
+        Cost: one forward, or one per row for a model that cannot stack rows; more for long rows, see `Engine`; none if everything
+        is known.
+        """
+        return [row for row, _ in self.prefilled_before(rows, [0] * len(rows), meter)]
 
     def prefilled_before(
-        self: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int]
+        self: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int], meter: Meter | None = None
     ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
-        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
-        return prefilled_before(self, rows, nums_before)
+        """Return the same, each with (V,) logits before each of its last `nums_before` tokens, and after them, by index of the next token.
+
+        A row that was known completely has no such logits. Errors and cost are those of `prefilled`.
+        """
+        counts, lengths = Meter(), [len(row.token_ids) for row in rows]
+        lacking = {
+            i: PrefillRow(row, self, counts=counts, indices=range(lengths[i] - 1 - nums_before[i], lengths[i]))
+            for i, row in enumerate(rows)
+            if is_lacking(row)
+        }
+        filled: list[tuple[StateRow, dict[int, torch.Tensor]]] = [(row, {}) for row in rows]
+        for (i, fed), row in zip(lacking.items(), _run(self, [*lacking.values()], counts), strict=True):
+            filled[i] = row, {index + 1: after for index, after in fed.found.items()}
+        if meter is not None:
+            meter.fed_tokens += sum(fed.num_fed for fed in lacking.values())
+        return filled
 
     def read_logits(self: LanguageModel, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
-        """Return the logits after some tokens of a row; see `engine.prefill.read_logits`."""
-        return read_logits(self, row, indices)
+        """Return (len(indices), V), the logits after the tokens at `indices` of a row, ascending, 0 or larger, at least one.
+
+        Errors are those of `prefilled`. Cost: the tokens from the first index to the last are fed once more; their keys and values
+        are not kept.
+        """
+        counts = Meter()
+        fed = PrefillRow(row, self, counts=counts, indices=indices)
+        _run(self, [fed], counts)
+        return torch.stack([fed.found[index] for index in indices])
+
+
+def _run(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> list[StateRow]:
+    """Run rows to their end, and return their results; raise the error of the first that failed."""
+    if not rows:
+        return []
+    engine, job = model.engine, Job(rows, greedy(), counts)
+    engine.submit(job)
+    for _ in engine.steps(job):
+        pass
+    done = [row for _, row in sorted(job.done.items())]
+    for row in done:
+        if row.error is not None:
+            raise row.error
+    return done

@@ -28,7 +28,7 @@ class Checkpoint:
         self.jobs = list(jobs)
         self.room = room
         self._undo: list[Callable[[], None]] = []
-        self._known: set[int] = set()
+        self._known: set[Job] = set()
         for job in jobs:
             if job.is_controlled:
                 self.add(job.rows)
@@ -36,8 +36,8 @@ class Checkpoint:
     def add(self, rows: Iterable[Row]) -> None:
         """Record rows before the step changes them. Cost: 5 us for each, whatever its length."""
         for row in rows:
-            if id(row.job) not in self._known:
-                self._known.add(id(row.job))
+            if row.job not in self._known:
+                self._known.add(row.job)
                 self._undo.append(row.job.checkpoint())
             self._undo.append(row.checkpoint())
 

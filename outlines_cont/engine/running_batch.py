@@ -56,12 +56,11 @@ class RunningBatch:
         leaving = [i for i, row in enumerate(self.rows) if row.status is RowStatus.LEAVING]
         if not leaving:
             return []
-        staying = [i for i in range(len(self.rows)) if i not in leaving]
-        shares = self._released(leaving)
-        ended = []
+        shares, ended = self._released(leaving), []
         for i in leaving:
             row, share = self.rows[i], shares[i]
             ended.append((row, row.leave(share[: row.cached] if share is not None else None)))
+        staying = [i for i in range(len(self.rows)) if i not in leaving]
         self._keep(staying, [self.rows[i] for i in staying])
         return ended
 
@@ -115,7 +114,7 @@ class RunningBatch:
 
     def fork(self, row: Row, rows: Sequence[Row]) -> list[RunningBatch]:
         """Fork a row into `rows`, itself first; return new batches for those that cannot run here."""
-        at = next(i for i, other in enumerate(self.rows) if other is row)
+        at = self.rows.index(row)
         if self._model.can_stack:
             places = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
             self.replace(places, [*self.rows[:at], *rows, *self.rows[at + 1 :]])
@@ -137,9 +136,9 @@ class RunningBatch:
     def split(self, rows: Sequence[Row]) -> RunningBatch:
         """Move some rows to a new batch; the keys and values of all rows are dropped."""
         self.forget()
-        rows = list(rows)
-        self.rows = [row for row in self.rows if not any(row is other for other in rows)]
-        return RunningBatch(self._model, rows, self.counts)
+        moved = RunningBatch(self._model, rows, self.counts)
+        self.rows = [row for row in self.rows if row not in moved.rows]
+        return moved
 
     def begin_alone(self) -> bool:
         """Drop the keys and values, those taken from other rows included; return whether there were any of these."""
@@ -192,19 +191,15 @@ class RunningBatch:
         if self._kv is None:
             return [row.base_kv for row in self.rows]
         if len(leaving) == len(self.rows):
-            shares, self._kv = self._release_rows(self._kv), None
-            return shares
+            kv, self._kv = self._kv, None
+            if isinstance(kv, KVBatch) and kv.num_rows > len(self.rows):
+                with suppress(KVBudgetError):  # out of the memory of negative sequences, if there is room for it
+                    return kv.release_only(range(len(self.rows)))
+            return kv.release_all()
         try:
             return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
         except KVBudgetError:  # no room for a copy
             return [None] * len(self.rows)
-
-    def _release_rows(self, kv: KVBatch | RecurrentBatch | SerialBatch) -> list[RowKV | None]:
-        """Return the keys and values of all rows, moved out of the memory of negative sequences if there is room for it."""
-        if isinstance(kv, KVBatch) and kv.num_rows > len(self.rows):
-            with suppress(KVBudgetError):
-                return kv.release_only(range(len(self.rows)))
-        return kv.release_all()
 
     def _all_released(self) -> list[RowKV | None]:
         return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
@@ -219,17 +214,13 @@ class RunningBatch:
 
     def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
         """Set the log-probabilities of the forced tokens for which there are logits now; called before rows note what was fed."""
-        rows = [
-            (i, row, row.tokens.scored_by(row.cached, places[i]))
-            for i, row in enumerate(self.rows)
-            if row.tokens.unscored
-        ]
-        asked = [(i, places[i][index], token_id) for i, _, tokens in rows for index, token_id in tokens]
-        if not asked:
+        unscored = [(i, row) for i, row in enumerate(self.rows) if row.tokens.unscored]
+        scored = [(i, row, row.tokens.scored_by(row.cached, places[i])) for i, row in unscored]
+        indices = [(i, places[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
+        if not indices:
             return
-        row_index, place, token_ids = torch.tensor(asked, device=logits.device).unbind(1)
-        picked = logits[row_index, place]
-        scores = iter(picked.log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
-        for _, row, tokens in rows:
+        row_index, position, token_ids = torch.tensor(indices, device=logits.device).unbind(1)
+        logprobs = iter(logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
+        for _, row, tokens in scored:
             if tokens:
-                row.score([next(scores) for _ in tokens])
+                row.score([next(logprobs) for _ in tokens])

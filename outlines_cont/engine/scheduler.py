@@ -64,13 +64,11 @@ class Scheduler:
 
     def register_submitted(self) -> None:
         """Register new jobs; called before the checkpoint, and may be repeated after an interrupt."""
-        if not self.submitted:
-            return
-        jobs, rows = {id(job) for job in self.jobs}, {id(row) for row in self.waiting}
+        waiting = set(self.waiting) if self.submitted else set()
         while self.submitted:
             job = self.submitted[0]
-            if id(job) not in jobs:
-                self.waiting.extend([row for row in job.rows if id(row) not in rows])
+            if job not in self.jobs:
+                self.waiting.extend([row for row in job.rows if row not in waiting])
                 self.jobs.append(job)
             self.submitted.popleft()
 
@@ -120,10 +118,10 @@ class Scheduler:
         """Replace a row by the rows that it forks into, itself first."""
         row.job.forked(row, rows)
         for batch in self.batches:
-            if any(row is other for other in batch.rows):
+            if row in batch.rows:
                 self.batches += batch.fork(row, rows)
                 return
-        at = next(i for i, other in enumerate(self.waiting) if other is row)
+        at = self.waiting.index(row)
         for offset, fork in enumerate(rows[1:], 1):
             self.waiting.insert(at + offset, fork)
 
@@ -215,11 +213,11 @@ class Scheduler:
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
         """Return the keys and values of some rows, which continue to run."""
-        held: dict[int, RowKV | None] = {}
+        held: dict[Row, RowKV | None] = {}
         for batch in self.batches:
-            if any(row is other for row in rows for other in batch.rows):
-                held.update((id(row), share) for row, share in zip(batch.rows, batch.shares(), strict=True))
-        return [held.get(id(row), row.base_kv) for row in rows]
+            if not set(rows).isdisjoint(batch.rows):
+                held.update(zip(batch.rows, batch.shares(), strict=True))
+        return [held.get(row, row.base_kv) for row in rows]
 
 
 def _unit(row: Row) -> Row | Job:

@@ -35,7 +35,7 @@ class Speculation:
             num_rows = len(rows) + sum(row.negative is not None for row in rows)
             costs = StepCosts(self.length, num_rows, num_pending)
             requests = [DraftRequest(row, draft, costs) for row, draft in ready]
-            for drafter in {id(draft.drafter): draft.drafter for _, draft in ready}.values():
+            for drafter in dict.fromkeys(draft.drafter for _, draft in ready):
                 self._draft(drafter, [request for request in requests if request.draft.drafter is drafter])
             for (row, _), request in zip(ready, requests, strict=True):
                 if request.found is not None and request.found.token_ids:
@@ -43,7 +43,7 @@ class Speculation:
         self._since = self.clock()
 
     def _draft(self, drafter: Drafter, requests: Sequence[DraftRequest]) -> None:
-        if not any(drafter is other for other in self._drafters):
+        if drafter not in self._drafters:
             self._drafters.append(drafter)
         for request in requests:
             request.draft.join(self.length.rates(drafter))
@@ -81,8 +81,8 @@ class Speculation:
         drafts = [row.draft for row in rows if row.draft is not None]
         for drafter in self._drafters:
             drafter.keep([draft.memory for draft in drafts if draft.drafter is drafter])
-        running = {id(draft.drafter) for draft in drafts}
-        self._drafters = [drafter for drafter in self._drafters if id(drafter) in running]
+        running = {draft.drafter for draft in drafts}
+        self._drafters = [drafter for drafter in self._drafters if drafter in running]
 
 
 def _can_draft(row: Row) -> bool:

@@ -27,8 +27,7 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.drafts.ngram_index import NgramIndex
-from outlines_cont.engine.drafting.accept_rate import Graded
-from outlines_cont.engine.drafting.draft_length import LONGEST, DraftLengths, StepCosts
+from outlines_cont.engine.drafting.draft_length import LONGEST, DraftLengths, Graded, StepCosts
 from outlines_cont.engine.drafting.forward_costs import ForwardCosts
 from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.drawing.masking import Masker

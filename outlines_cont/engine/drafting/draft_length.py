@@ -1,5 +1,7 @@
 """`StepCosts`: how many tokens to draft (up to 16) in one step: the length with the most expected tokens per second, by the acceptance
 rate and the costs of forwards, draws and drafting that `DraftLengths` has measured for a model; none until two forwards were measured.
+`AcceptRate`: an acceptance rate as an exponentially weighted mean with a prior of 3 tokens and a half-life of 14, for each kind of draft
+tokens; `Graded` splits a kind by how sure the drafter is.
 
 With an acceptance rate `a`, a forward with `k` draft tokens yields `1 + a + ... + a ** k` tokens, and takes as long as a forward of
 that width plus the drafting. The choice changes the number of forwards, and no output.
@@ -8,9 +10,9 @@ that width plus the drafting. The choice changes the number of forwards, and no 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from outlines_cont.engine.drafting.accept_rate import AcceptRate
 from outlines_cont.engine.drafting.forward_costs import ForwardCosts, RunningMedian
 
 LONGEST = 16
@@ -24,6 +26,33 @@ _SHORTEST = 1e-9
 _NO_BETTER, _FEW = 3, 0.02
 # So many forwards without a draft are measured first.
 _NUM_PLAIN = 2
+
+
+_PRIOR_WEIGHT, _DECAY = 3.0, 0.95  # of acceptance rates
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A kind of draft tokens to which the drafter gives about the same probability."""
+
+    kind: str  # how the tokens were drafted
+    grade: int  # the number of the interval of probabilities
+
+
+class AcceptRate:
+    """An exponentially weighted mean; `share` is the estimate, between 0 and 1."""
+
+    __slots__ = ("_num_accepted", "_num_tried", "share")
+
+    def __init__(self, expected: float) -> None:
+        self.share = expected
+        self._num_tried, self._num_accepted = _PRIOR_WEIGHT, _PRIOR_WEIGHT * expected
+
+    def note(self, is_accepted: bool) -> None:
+        """Record the result of one draft token."""
+        self._num_tried = self._num_tried * _DECAY + 1
+        self._num_accepted = self._num_accepted * _DECAY + is_accepted
+        self.share = self._num_accepted / self._num_tried
 
 
 class DraftLengths:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.caller import stacklevel_of_user
-from outlines_cont.engine.drafting.accept_rate import AcceptRate, Graded
-from outlines_cont.engine.drafting.draft_length import StepCosts
+from outlines_cont.engine.drafting.draft_length import AcceptRate, Graded, StepCosts
 from outlines_cont.engine.drafting.expected import Expected
 from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput

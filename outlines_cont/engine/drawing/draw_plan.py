@@ -81,21 +81,7 @@ class DrawPlan:
 
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
-        if len(self._parts) == 1:
-            return self._parts[0].draw(masked, uniforms, counts)
-        token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
-        logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
-        errors: dict[int, Exception] = {}
-        for part in self._parts:
-            rows = torch.tensor(part.rows)
-            drawn = part.draw(
-                masked[rows],
-                None if uniforms is None else uniforms[rows],
-                None if counts is None else [counts[row] for row in part.rows],
-            )
-            token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
-            errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
-        return BatchDraw(token_ids, logprobs, errors)
+        return _drawn(self._parts, masked, uniforms, counts)
 
 
 class DrawPlans:
@@ -122,56 +108,55 @@ class _Part:
         self.rows = rows
         self._drawings = drawings
         self._is_standard = drawings[0].kind == "standard"
-        self._together = _together(drawings)
+        params = [drawing.params for drawing in drawings if drawing.params is not None]
+        self._sampler = SamplerBatch(params) if params else drawings[0].sampler
 
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for each row of the part; the arguments are those of these rows."""
         if self._is_standard:
-            return BatchDraw(*self._together.sample(masked, uniforms, counts))
+            return BatchDraw(*self._sampler.sample(masked, uniforms, counts))
         # A user's sampler is not called for a row without a distribution.
-        has_any = masked.amax(dim=-1).isfinite().tolist()
-        if all(has_any):
+        if masked.amax(dim=-1).isfinite().all():
             try:
-                return BatchDraw(*self._checked(self._together, masked, uniforms, counts))
+                return BatchDraw(*self._checked(masked, uniforms, counts))
             except Exception as error:
                 _release(error)
                 if len(masked) == 1:
                     return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
-        return self._each_alone(has_any, masked, uniforms, counts)
-
-    def _each_alone(
-        self, has_any: Sequence[bool], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
-    ) -> BatchDraw:
-        """Draw for one row after the other, so that each has its own error."""
-        token_ids = masked.new_zeros(len(masked), dtype=torch.int64)
-        logprobs = masked.new_full((len(masked),), torch.nan)
-        errors: dict[int, Exception] = {}
-        for row in [row for row, has in enumerate(has_any) if has]:
-            one = slice(row, row + 1)
-            try:
-                token_ids[one], logprobs[one] = self._checked(
-                    _together(self._drawings[one]),
-                    masked[one],
-                    None if uniforms is None else uniforms[one],
-                    None if counts is None else counts[one],
-                )
-            except Exception as error:
-                _release(error)
-                errors[row], logprobs[row] = error, 0.0
-        return BatchDraw(token_ids, logprobs, errors)
+        if len(masked) == 1:
+            return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_full((1,), torch.nan))
+        alone = [_Part([row], [drawing]) for row, drawing in enumerate(self._drawings)]
+        return _drawn(alone, masked, uniforms, counts)
 
     def _checked(
-        self,
-        sampler: Sampler | SamplerBatch,
-        masked: torch.Tensor,
-        uniforms: torch.Tensor | None,
-        counts: Counts | None,
+        self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         uniforms = uniforms if self._drawings[0].needs_random else None
         counts = counts if any(drawing.needs_counts for drawing in self._drawings) else None
         # A copy, as a user's code may write into it.
-        drawn = shielded(sampler.sample, masked.clone(), uniforms, counts)
+        drawn = shielded(self._sampler.sample, masked.clone(), uniforms, counts)
         return _checked_draw(drawn, masked, self._drawings[0].sampler)
+
+
+def _drawn(
+    parts: Sequence[_Part], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
+) -> BatchDraw:
+    """Return the draws of several parts as one."""
+    if len(parts) == 1:
+        return parts[0].draw(masked, uniforms, counts)
+    token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
+    logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
+    errors: dict[int, Exception] = {}
+    for part in parts:
+        rows = torch.tensor(part.rows)
+        drawn = part.draw(
+            masked[rows],
+            None if uniforms is None else uniforms[rows],
+            None if counts is None else [counts[row] for row in part.rows],
+        )
+        token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
+        errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
+    return BatchDraw(token_ids, logprobs, errors)
 
 
 def _release(error: Exception) -> None:
@@ -179,12 +164,6 @@ def _release(error: Exception) -> None:
     if error.__traceback__ is not None:
         clear_frames(error.__traceback__)
         error.__traceback__ = error.__traceback__.tb_next  # without the frame that caught it, which still runs
-
-
-def _together(drawings: Sequence[Drawing]) -> Sampler | SamplerBatch:
-    """Return the sampler of rows of one kind."""
-    params = [drawing.params for drawing in drawings if drawing.params is not None]
-    return SamplerBatch(params) if params else drawings[0].sampler
 
 
 def _checked_draw(drawn: object, masked: torch.Tensor, sampler: Sampler) -> tuple[torch.Tensor, torch.Tensor]:
