@@ -59,7 +59,7 @@ def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]
         raise UnsupportedModel(
             f"expected plain layers (DynamicLayer) in the cache, got {odd}. Make it with `DynamicCache()`, without a config."
         )
-    buffer = Buffer(store, mask.shape[0], epoch=FOREIGN)
+    buffer = Buffer(store.reserve, mask.shape[0], FOREIGN)
     for index, layer in enumerate(cache.layers):
         if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
             shape = (layer.keys.shape[0], layer.keys.shape[2])
