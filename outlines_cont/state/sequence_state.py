@@ -23,7 +23,6 @@ from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.html import state_html
 from outlines_cont.state.indexing import cut, parse_key
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.row_bytes import row_text
 from outlines_cont.state.span import Span, spans_of
 from outlines_cont.state.text import RowText, check_crop, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
@@ -130,7 +129,7 @@ class SequenceState(Immutable):
 
         `str(state) == prompt + state.generated`, unless the tokenizer changes the text of the prompt.
         """
-        texts = self._grid(lambda row: row_text(row, self.tokenizer)[row.prompt_length :])
+        texts = self._grid(lambda row: row.text(self.tokenizer)[row.prompt_length :])
         return texts[0][0] if len(self._flat) == 1 else texts
 
     @property
@@ -475,7 +474,7 @@ class SequenceState(Immutable):
         return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
 
     def __iter__(self) -> Iterator[str]:
-        return iter([row_text(row, self.tokenizer) for row in self._flat])
+        return iter([row.text(self.tokenizer) for row in self._flat])
 
     def __reversed__(self) -> Iterator[str]:
         """Yield the texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
