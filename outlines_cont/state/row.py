@@ -188,6 +188,10 @@ class StateRow:
         )
 
 
+Rows = tuple[tuple[StateRow, ...], ...]
+"""The rows of a state: B tuples of S rows."""
+
+
 def counts_of(
     token_ids: Sequence[int], kinds: bytes | bytearray, sampling_logprobs: Sequence[float], mirostat_start: int | None
 ) -> TokenCounts:

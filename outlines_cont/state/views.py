@@ -13,10 +13,8 @@ import torch
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.state.html import state_html
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import Rows, StateRow
 from outlines_cont.state.span import Span, spans_of
-
-Rows = tuple[tuple[StateRow, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,5 @@
-"""Backends for SentencePiece models: `SentencePieceBackend` around the library `sentencepiece`, and `SlowBackend` around a slow Hugging Face
-tokenizer, which may number the pieces anew and add tokens. A copy of the model with normalisation switched off encodes text within a
+"""Backends for SentencePiece models: `SentencePieceBackend` for the library `sentencepiece`, and `SlowBackend` for slow Hugging Face
+tokenizers, which may number the pieces anew and add tokens. A copy of the model with normalisation switched off encodes text within a
 text; models that mark spaces after words are refused.
 """
 
