@@ -65,6 +65,7 @@ class RecurrentBatch:
         (share,) = shares
         self._model = model
         self._snapshots = share.snapshots if isinstance(share, RecurrentKV) else ()
+        self._length = 0
         self._restore()
 
     @property

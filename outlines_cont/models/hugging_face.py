@@ -29,7 +29,6 @@ from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
-from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load, load_bundled
@@ -86,7 +85,7 @@ class HuggingFaceModel(EngineModel):
         self._takes_columns = "logits_to_keep" in parameters
         self._takes_positions = "position_ids" in parameters
         if self.is_recurrent:
-            check_recurrent(model, self.forward, self.new_cache)
+            check_recurrent(model, self)
 
     @property
     def prefix_cache(self) -> PrefixCache:
@@ -169,7 +168,7 @@ class HuggingFaceModel(EngineModel):
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type)
         if key not in _CAPABILITIES:
-            _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
+            _CAPABILITIES[key] = probe(self.hugging_face, self)
         return _CAPABILITIES[key]
 
     def new_cache(self) -> DynamicCache:
