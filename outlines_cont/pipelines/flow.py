@@ -74,7 +74,7 @@ class Flow:
         self._options = Options.of(recipe.options)
         self._window = Window(recipe.generator.model, recipe.width, self._options, scores_end=recipe.is_scored)
         self._pending: dict[Hashable, _Pending] = {}
-        self._ready: list[tuple[Hashable, Outcome]] = []
+        self._ready: list[tuple[Any, Outcome]] = []
         self._num_reused = 0
         # Several prompts are started together, so that one forward prefills them.
         self._group = max(recipe.width // 4, 1)
@@ -110,7 +110,7 @@ class Flow:
                 self._ready.append((key, Outcome.of_error(error)))
         self._window.add(entries)
 
-    def step(self) -> list[tuple[Hashable, Outcome]]:
+    def step(self) -> list[tuple[Any, Outcome]]:
         """Take a step of the engine, and return the outcomes of the rows that have ended, with their keys."""
         ready, self._ready = self._ready, []
         if self._window.is_empty:

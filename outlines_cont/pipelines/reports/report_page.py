@@ -21,6 +21,20 @@ _LONGEST = 160
 _MOST_COLUMNS = 28
 
 
+def write_reports(
+    lines: Path, title: str, text_field: str, gold: str | None, page: Path | None, curves: Path | None
+) -> None:
+    """Read the lines of an output, and write the page and the calibration that are learned from them; None for no such file."""
+    if page is None and curves is None:
+        return
+    report = Report(text_field, gold)
+    report.add_file(lines)
+    if page is not None:
+        write_page(report, page, title)
+    if curves is not None:
+        report.calibration().save(curves)
+
+
 def write_page(report: Report, path: Path, title: str) -> None:
     """Write the page to a temporary file and rename it (atomic)."""
     new = path.with_name(f"{path.name}.new")
