@@ -198,11 +198,10 @@ class Checker:
                 yield _Stack(plain, below)
             yield from (_Stack(child, below) for child in args if self._is_checked(child))
         else:
-            body, lo, hi = args
-            if lo == 0:
+            if args[1] == 0:
                 yield below
-            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-            yield _Stack(body, below if rest is EPSILON else _Stack(rest, below))
+            rest = nodes.fewer(top)
+            yield _Stack(args[0], below if rest is EPSILON else _Stack(rest, below))
 
     def _close(self, stack: _Stack | None, text: bytes, failures: list[CheckFailure]) -> list[_Stack | None]:
         """Take off what can only end here; an empty list where a check fails."""

@@ -19,7 +19,7 @@ from fsm.errors import BudgetExceeded, UnknownState
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
-from fsm.terms.optional_fields import read_fields
+from fsm.terms.optional_fields import field_range
 
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
@@ -304,14 +304,16 @@ class Automaton:
             rounds = self._num_single_rounds(start, data, position)
             if not rounds:
                 return None
-            body, lo, hi = first.args
-            if lo == 0 and hi is None:
+            if first.args[1:] == (0, None):
                 return state, position + rounds
-            left = nodes.repeat(body, max(lo - rounds, 0), None if hi is None else hi - rounds)
-            return self.state_of(nodes.concat(left, rest)), position + rounds
+            return self.state_of(nodes.concat(nodes.fewer(first, rounds), rest)), position + rounds
         if first.nullable:
             return None
-        left, position = (nodes.read_words if first.kind is Kind.WORDS else read_fields)(data, position, *first.args)
+        table, *first_field, lo, hi, depth = first.args
+        lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
+        left = (
+            field_range(table, *first_field, lo, hi, depth) if first_field else nodes.word_range(table, lo, hi, depth)
+        )
         return self.state_of(nodes.concat(left, rest)), position
 
     def _num_single_rounds(self, start: Start, data: bytes, position: int) -> int:

@@ -100,9 +100,8 @@ def _expanded(frames: list[_Frame]) -> Iterator[_Frame]:
         elif kind is Kind.CHECK:
             stack.append(_Frame(args[0], rule, below))
         else:
-            body, lo, hi = args
-            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-            stack.append(_Frame(body, rule, below if rest is EPSILON else _Frame(rest, rule, below)))
+            rest = nodes.fewer(node)
+            stack.append(_Frame(args[0], rule, below if rest is EPSILON else _Frame(rest, rule, below)))
 
 
 Step = tuple[Node, Origin]

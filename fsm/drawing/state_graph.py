@@ -96,10 +96,8 @@ class _TermSteps:
         if name is None:
             yield from self._character_labels(state)
             return
-        body, lo, hi = first.args
-        left = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-        yield self._state(nodes.concat(left, rest)), [name]
-        if lo == 0:
+        yield self._state(nodes.concat(nodes.fewer(first), rest)), [name]
+        if first.args[1] == 0:
             yield from self.labels(self._state(rest))
 
     def _character_labels(self, state: int) -> Iterator[tuple[int, list[str]]]:

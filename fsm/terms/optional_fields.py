@@ -99,17 +99,9 @@ class FieldList(nodes.Content):
     def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
         """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
         for byte, first, last in nodes.next_words(self.words, lo, hi, depth):
-            target = narrowed(self, start, first, last, depth + 1)
+            target = field_range(self, start, first, last, depth + 1)
             if target is not EMPTY:
                 yield byte, target
-
-
-def read_fields(
-    data: bytes, position: int, table: FieldList, start: int, lo: int, hi: int, depth: int
-) -> tuple[Node, int]:
-    """Narrow a run by bytes from `position` on: the term, and the position after it. Cost: see `node.narrowed`, and one term."""
-    lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
-    return narrowed(table, start, lo, hi, depth), position
 
 
 def _with_new_kind(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
@@ -128,10 +120,10 @@ def _is_over(text: bytes, alphabet: int) -> bool:
 
 def fields(table: FieldList, start: int = 0) -> Node:
     """The selections from entry `start` on, at least one entry."""
-    return narrowed(table, start, 0, len(table.words), 0)
+    return field_range(table, start, 0, len(table.words), 0)
 
 
-def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
+def field_range(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
     """The selections from entry `start` on whose first word is among the sorted words lo..hi, without its first `depth` bytes."""
     ranks = table.ranks
     while lo < hi and ranks[lo] < start:
