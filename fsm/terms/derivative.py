@@ -16,8 +16,9 @@ from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
+from fsm.terms.byte_classes import completed, disjoint, product
 from fsm.terms.distance import Distances
-from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 
 Arc = tuple[int, Node]
 """A 256-bit mask of bytes and the term that is left after any of them."""
@@ -33,10 +34,10 @@ _shared: dict[Node, Arcs] = {}
 
 
 def share(node: Node) -> None:
-    """Find the arcs of `node` and of all that is left of it, for every `Derivatives` that is made from now on."""
-    derivatives, queue = Derivatives(), [node]
-    for part in queue:
-        queue += [target for _, target in derivatives.arcs(part) if target not in queue]
+    """Compute the arcs of `node` and of all its derivatives, for every `Derivatives` that is made from now on."""
+    derivatives = Derivatives()
+    for _ in nodes.reached(node, lambda state: [arc[1] for arc in derivatives.arcs(state)]):
+        pass
     _shared.update(derivatives._arcs)
 
 
@@ -95,19 +96,16 @@ class Derivatives:
             found = self._arcs[top] = self._combine(top)
             work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
             if work.done() > limit:
-                self._refuse_step()
+                raise BudgetExceeded(
+                    f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, "
+                    "or raise `max_step`.",
+                    "max_step",
+                    self.max_step,
+                )
             work.check()
             open_nodes.discard(top)
             stack.pop()
         return self._arcs[node]
-
-    def _refuse_step(self) -> None:
-        raise BudgetExceeded(
-            f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, or "
-            "raise `max_step`.",
-            "max_step",
-            self.max_step,
-        )
 
     def first_bytes(self, node: Node) -> int:
         """A 256-bit mask with every byte that a text of `node` may begin with, and perhaps others. Cost: 0.2 us per part."""
@@ -143,7 +141,7 @@ class Derivatives:
         found = []
         while True:
             head, tail = nodes.first_and_rest(node)
-            loop, rest = (head.args[0], _one_less(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
+            loop, rest = (head.args[0], nodes.fewer(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
             for mask, target in self.arcs(loop):
                 if mask & bit:
                     found.append(nodes.concat(nodes.concat(target, rest), tail))
@@ -168,7 +166,7 @@ class Derivatives:
             out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
             return _union((out, arcs[tail])) if head.nullable else out
         if kind is Kind.REPEAT:
-            rest = _one_less(node)
+            rest = nodes.fewer(node)
             return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
         if kind is Kind.ALTERNATION:
             return self._alternation(args)
@@ -177,9 +175,9 @@ class Derivatives:
         if kind is Kind.RULE:
             return arcs[node.args[0].body]
         if kind is Kind.INTERSECTION:
-            return _product([arcs[child] for child in args])
+            return _merge((mask, nodes.intersection(t)) for mask, t in product(arcs[child] for child in args))
         if kind is Kind.COMPLEMENT:
-            return _negate(arcs[args[0]])
+            return _merge((mask, nodes.complement(t)) for mask, t in completed(arcs[args[0]], EMPTY))
         if kind is Kind.DIVISIBLE:
             divisor, remainder, most = args
             if most == 0:
@@ -211,7 +209,7 @@ class Derivatives:
         for member in members:
             head, tail = nodes.first_and_rest(member)
             if head.kind is Kind.REPEAT:
-                tails.setdefault(head.args[0], []).append(nodes.concat(_one_less(head), tail))
+                tails.setdefault(head.args[0], []).append(nodes.concat(nodes.fewer(head), tail))
                 if head.nullable:
                     found.append(self._arcs[tail])
             else:
@@ -267,93 +265,67 @@ class Derivatives:
                 node.is_inhabited = True
 
     def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
-        """Go on with the head where that is possible, else with the tail, unless the rival could go on; see `node.munch`."""
+        """Continue the head where that is possible, else begin the tail, unless the rival could continue; see `node.munch`."""
         if head is EPSILON:
-            return _merge(self._guarded(tail, rival))
+            return self._guarded(tail, rival)
         steps, taken = self._beside(head, rival)
         out = [(mask, nodes.munch(target, tail, other)) for mask, (target, other) in steps]
         if head.nullable:
             out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
         return _merge(out)
 
-    def _guarded(self, tail: Node, rival: Node) -> list[Arc]:
-        """The arcs of a tail of which no beginning is a text of the rival."""
-        out = []
-        for mask, target in self.arcs(tail):
-            rest = mask
-            for own, other in self.arcs(rival):
-                if mask & own and not other.nullable:
-                    out.append((mask & own, nodes.munch(EPSILON, target, other)))
-                rest &= ~own
-            if rest:
-                out.append((rest, target))
-        return out
+    def _guarded(self, tail: Node, rival: Node) -> Arcs:
+        """The arcs of a tail of which no prefix is a text of the rival."""
+        pairs = product((self.arcs(tail), completed(self.arcs(rival), EMPTY)))
+        return _merge((mask, nodes.munch(EPSILON, *pair)) for mask, pair in pairs if not pair[1].nullable)
 
-    def _may_begin(self, tail: Node, rival: Node) -> bool:
-        """True when a tail has some beginning after which the rival is of no more concern, or may end before that."""
-        found = {(tail, rival): None}
-        queue = list(found)
-        for node, other in queue:
-            if node.nullable or len(found) > _MAX_EXITS:
+    def _may_begin(self, guarded: Node) -> bool:
+        """True when a guarded tail has a prefix that excludes the rival or ends before it; also after `_MAX_EXITS` states of the search."""
+        states = nodes.reached(guarded, lambda state: [target for _, target in self._guarded(*state.args[1:])])
+        for count, state in enumerate(states):
+            if state.nullable or count > _MAX_EXITS or state.kind is not Kind.MUNCH or state.args[0] is not EPSILON:
                 return True
-            for _, target in self._guarded(node, other):
-                if target.kind is not Kind.MUNCH or target.args[0] is not EPSILON:
-                    return True
-                pair = target.args[1:]
-                if pair not in found:
-                    found[pair] = None
-                    queue.append(pair)
         return False
 
-    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, Node]]], int]:
-        """The arcs of a head and what is left of its rival after each, and all bytes with which either can go on."""
-        steps: list[tuple[int, tuple[Node, Node]]] = []
+    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
+        """The live arcs of a head, each with what is left of its rival, and a mask of the bytes that continue either."""
+        own, others = self.live_arcs(head), self.live_arcs(rival)
         taken = 0
-        others = [(mask, other) for mask, other in self.arcs(rival) if self.is_inhabited(other)]
-        for mask, _ in others:
+        for mask, _ in (*own, *others):
             taken |= mask
-        for mask, target in self.arcs(head):
-            if self.is_inhabited(target):
-                steps += [(mask & own, (target, other)) for own, other in others if mask & own]
-                rest = mask
-                for own, _ in others:
-                    rest &= ~own
-                if rest:
-                    steps.append((rest, (target, EMPTY)))
-                taken |= mask
-        return steps, taken
+        return product((own, completed(others, EMPTY))), taken
 
     def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
-        if node.kind is Kind.MUNCH:
-            head, tail, rival = node.args
+        """Whether a term has a text, given for which of its parts this is known."""
+        kind, args = node.kind, node.args
+        if kind is Kind.MUNCH:
+            head, tail, rival = args
             if not (value[head] and value[tail]):
                 return False
             if head is EPSILON:
-                return self._may_begin(tail, rival)
+                return self._may_begin(node)
             return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
-        kind = node.kind
         if kind is Kind.FIELDS:
-            table, *place = node.args
-            return bool(table.is_inhabited(*place, value, alphabet))
+            return bool(args[0].is_inhabited(*args[1:], value, alphabet))
         if kind is Kind.MEMBERS:
-            return bool(node.args[0].is_inhabited(node.args[1], value))
+            return bool(args[0].is_inhabited(args[1], value))
         if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
             return all(value[c] for c in nodes.children(node))
         if kind is Kind.ALTERNATION:
-            return any(value[c] for c in node.args)
-        return kind is Kind.REPEAT and (node.args[1] == 0 or value[node.args[0]])
+            return any(value[c] for c in args)
+        return kind is Kind.REPEAT and (args[1] == 0 or value[args[0]])
 
     def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
-        """True when some text of `head` can be followed by one of the bytes while neither it nor its rival can go on with it."""
-        found = {(head, rival): None}
+        """True when the head may end before one of the `allowed` bytes; also after `_MAX_EXITS` states of the search."""
+        found: dict[tuple[Node, ...], None] = {(head, rival): None}
         queue = list(found)
         for node, other in queue:
             steps, taken = self._beside(node, other)
             if node.nullable and allowed & ~taken:
                 return True
-            new = [pair for _, pair in steps if pair not in found]
-            found.update(dict.fromkeys(new))
-            queue += dict.fromkeys(new)
+            new = dict.fromkeys(pair for _, pair in steps if pair not in found)
+            found.update(new)
+            queue += new
             if len(found) > _MAX_EXITS:
                 return True
         return False
@@ -410,7 +382,7 @@ class Derivatives:
             yield from self.arcs(node)
             return
         found = list[Arc]()
-        for mask, targets in _combinations([self.arcs(child) for child in node.args]):
+        for mask, targets in product([self.arcs(child) for child in node.args]):
             target = nodes.intersection(targets)
             work.add(len(targets))
             work.check()
@@ -441,11 +413,6 @@ def _is_known(node: Node) -> bool:
         table, start, lo, hi, _ = node.args
         node.is_inhabited = table.is_known(start, lo, hi)
     return node.is_inhabited
-
-
-def _one_less(loop: Node) -> Node:
-    body, lo, hi = loop.args
-    return nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
 
 
 def _needed(node: Node) -> tuple[Node, ...]:
@@ -493,55 +460,6 @@ def _union(lists: Iterable[Arcs]) -> Arcs:
     for arcs in lists:
         for mask, target in arcs:
             by_mask.setdefault(mask, []).append(target)
-    parts = _disjoint(by_mask)
-    return _merge((mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in parts)
-
-
-def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]]:
-    """Split overlapping masks into disjoint ones, each with every target that it leads to."""
-    seen = 0
-    for mask in by_mask:
-        if seen & mask:
-            break
-        seen |= mask
-    else:
-        return by_mask.items()
-    atoms: list[tuple[int, list[Node]]] = []
-    for mask, targets in by_mask.items():
-        rest, split = mask, list[tuple[int, list[Node]]]()
-        for other, leads in atoms:
-            both = other & rest
-            if both:
-                split.append((both, leads + targets))
-                if other != both:
-                    split.append((other & ~both, leads))
-                rest &= ~both
-            else:
-                split.append((other, leads))
-        if rest:
-            split.append((rest, targets))
-        atoms = split
-    return atoms
-
-
-def _product(lists: list[Arcs]) -> Arcs:
-    return _merge((mask, nodes.intersection(targets)) for mask, targets in _combinations(lists))
-
-
-def _combinations(lists: list[Arcs]) -> list[tuple[int, tuple[Node, ...]]]:
-    """Disjoint masks, each with a target of every list."""
-    out: list[tuple[int, tuple[Node, ...]]] = [(ALL_BYTES, ())]
-    for arcs in lists:
-        out = [(mask & m, (*targets, t)) for mask, targets in out for m, t in arcs if mask & m]
-    return out
-
-
-def _negate(arcs: Arcs) -> Arcs:
-    rest = ALL_BYTES
-    out = []
-    for mask, target in arcs:
-        out.append((mask, nodes.complement(target)))
-        rest &= ~mask
-    if rest:
-        out.append((rest, ANYTHING))
-    return _merge(out)
+    return _merge(
+        (mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in disjoint(by_mask)
+    )

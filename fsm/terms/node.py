@@ -17,11 +17,13 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
 
 from fsm.errors import ExpressionError
+from fsm.terms import byte_classes
 from fsm.terms import work_budget as work
 
 Value = TypeVar("Value")
+Vertex = TypeVar("Vertex", bound=Hashable)
 
-ALL_BYTES = (1 << 256) - 1
+ALL_BYTES = byte_classes.ALL_BYTES
 MAX_LITERAL = 64  # bytes; a longer literal is a chain of these, so that the derivative of one stays cheap
 
 
@@ -678,14 +680,20 @@ def children(node: Node) -> tuple[Node, ...]:
     return found
 
 
-def all_parts(root: Node, parts: Callable[[Node], Iterable[Node]] = children) -> Iterator[Node]:
-    """A term and all terms that `parts` leads to, each once, breadth first; by default those that it is built from, rules included."""
+def reached(root: Vertex, successors: Callable[[Vertex], Iterable[Vertex]]) -> Iterator[Vertex]:
+    """Everything that can be reached from `root`, itself included, each once, breadth first."""
     seen, queue = {root}, [root]
-    for node in queue:
-        yield node
-        new = [part for part in parts(node) if part not in seen]
-        seen.update(new)
-        queue += new
+    for vertex in queue:
+        yield vertex
+        for successor in successors(vertex):
+            if successor not in seen:
+                seen.add(successor)
+                queue.append(successor)
+
+
+def all_parts(root: Node) -> Iterator[Node]:
+    """A term and all that it is built from, each once, breadth first; the bodies of rules included."""
+    return reached(root, children)
 
 
 def folded(
@@ -713,7 +721,7 @@ def memory(root: Node) -> int:
         return () if node.kind is Kind.RULE and not node.args[0].is_built else children(node)
 
     total, word_lists = 0, set[WordList]()
-    for node in all_parts(root, parts):
+    for node in reached(root, parts):
         total += 500
         if node.kind is Kind.WORDS:
             word_lists.add(node.args[0])
