@@ -21,15 +21,13 @@ from fsm.terms.distance import Distances
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 
 Arc = tuple[int, Node]
-"""A 256-bit mask of bytes and the term that is left after any of them."""
+"""A 256-bit mask of bytes, and the derivative by any of them."""
 Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
 _DIGITS = 0x3FF << 48
-_DIGIT_WORK = 50  # ten remainders, each compared with the digits that may still come
-_MAX_EXITS = 500  # states of a head that are searched for one where it may end
-
-
+_DIGIT_WORK = 50  # of ten remainders
+_MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
 _shared: dict[Node, Arcs] = {}
 
 
@@ -45,9 +43,9 @@ class Derivatives:
     """Arcs (derivatives by byte class) and emptiness of nodes, cached in this object, within budgets of work.
 
     Args:
-        max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
-        max_memo: most remembered arc lists; at the limit the memory starts anew.
-        max_step: most work that one derivative may take (see `work_budget.py`); see `BudgetExceeded`.
+        max_search: most nodes that one search for an accepted text may visit; more raise `BudgetExceeded`.
+        max_memo: most cached arc lists; beyond them the cache is cleared.
+        max_step: most work that one derivative may take (see `work_budget.py`); more raises `BudgetExceeded`.
     """
 
     def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
@@ -57,7 +55,7 @@ class Derivatives:
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
-        self._lock = threading.RLock()  # caches may be dropped, and no thread may see that halfway
+        self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
@@ -66,9 +64,9 @@ class Derivatives:
 
         Raises:
             ExpressionError: a rule refers to itself before it reads a byte (left recursion).
-            BudgetExceeded: the terms are so entangled that uniting them takes more than `max_step`.
+            BudgetExceeded: it takes more work than `max_step`, as with many unions inside each other.
 
-        Cost: the sum of the arcs below, once per node.
+        Cost: the sum of the arcs of its parts, once per node.
         """
         known = self._arcs.get(node)
         if known is not None:
@@ -108,34 +106,32 @@ class Derivatives:
         return self._arcs[node]
 
     def first_bytes(self, node: Node) -> int:
-        """A 256-bit mask with every byte that a text of `node` may begin with, and perhaps others. Cost: 0.2 us per part."""
+        """A 256-bit mask with every first byte of a text of `node`, and perhaps others. Cost: 0.2 us per part."""
         mask, stack, seen = 0, [node], {node}
         while stack:
             top = stack.pop()
             kind, args = top.kind, top.args
+            parts: tuple[Node, ...] = ()
             if kind is Kind.BYTES:
                 mask |= args[0]
-                continue
-            if kind is Kind.LITERAL:
+            elif kind is Kind.LITERAL:
                 mask |= 1 << args[0][0]
-                continue
-            if kind is Kind.CONCAT:
+            elif kind is Kind.CONCAT:
                 parts = args if args[0].nullable else args[:1]
             elif kind in (Kind.ALTERNATION, Kind.REPEAT, Kind.RULE):
                 parts = nodes.children(top)
             else:
-                parts = ()
-                for part, _ in self.arcs(top):
-                    mask |= part
+                for own, _ in self.arcs(top):
+                    mask |= own
             new = [part for part in parts if part not in seen]
             seen.update(new)
             stack += new
         return mask
 
     def after(self, node: Node, byte: int) -> Node:
-        """The term that is left of `node` after one byte, EMPTY if nothing is.
+        """The derivative of `node` by one byte.
 
-        Cost: less than `arcs` where terms are met once, as with every count of `x{0,200}`: only one target is made.
+        Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made.
         """
         bit = 1 << byte
         found = []
@@ -150,7 +146,7 @@ class Derivatives:
                 break
             node = tail
         left = found.pop() if found else EMPTY
-        while found:  # from the right, as `arcs` joins them, so that both make the same terms
+        while found:  # from the right, like `arcs`, so that both make the same terms
             left = nodes.alternation((found.pop(), left))
         return left
 
@@ -179,14 +175,7 @@ class Derivatives:
         if kind is Kind.COMPLEMENT:
             return _merge((mask, nodes.complement(t)) for mask, t in completed(arcs[args[0]], EMPTY))
         if kind is Kind.DIVISIBLE:
-            divisor, remainder, most = args
-            if most == 0:
-                return ()
-            left = None if most is None else most - 1
-            work.add(_DIGIT_WORK)
-            return _merge(
-                (1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10)
-            )
+            return _digits(*args)
         if kind is Kind.FIELDS:
             return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
         if kind is Kind.MEMBERS:
@@ -204,7 +193,7 @@ class Derivatives:
         return ()
 
     def _alternation(self, members: Sequence[Node]) -> Arcs:
-        """Any of the members; what follows a round of one loop is united once, not once for each way to begin a round."""
+        """The arcs of a union; the tails of loops with one body are united once, and not for each first byte of the body."""
         found, tails = list[Arcs](), dict[Node, list[Node]]()
         for member in members:
             head, tail = nodes.first_and_rest(member)
@@ -222,7 +211,7 @@ class Derivatives:
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
 
-        Intersections and complements are searched, first where an end seems near; the rest is read off the structure.
+        Intersections and complements take a best-first search of their derivatives, other terms a fixed point over their parts.
 
         Raises:
             BudgetExceeded: a search visited `max_search` nodes without an answer.
@@ -235,27 +224,31 @@ class Derivatives:
             return self._inhabited[node, alphabet]
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
-        """What is known of a node without visiting its parts."""
-        if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
-            return True
+        """The answer where it takes no visit of all parts."""
+        if alphabet == ALL_BYTES:
+            if node.kind is Kind.FIELDS and not node.is_inhabited:
+                table, start, lo, hi, _ = node.args
+                node.is_inhabited = table.is_known(start, lo, hi)
+            if node.is_inhabited:
+                return True
         return self._inhabited.get((node, alphabet))
 
     def _solve(self, root: Node, alphabet: int) -> None:
-        """Find which terms below `root` have a text: the least fixed point of `_holds`, as rules make circles."""
-        found = {root}
-        order, inner = [root], list[Node]()
-        for node in order:
-            if self._known(node, alphabet) is None and node.kind not in _SEARCHED:
-                inner.append(node)
-                new = [c for c in nodes.children(node) if c not in found]
-                found.update(new)
-                order.extend(new)
-        value = {n: self._leaf(n, alphabet) for n in order}
+        """Find which terms below `root` have a text: the least fixed point of `_has_text`, as rules form cycles."""
+        inner = list[Node]()
+
+        def parts(node: Node) -> tuple[Node, ...]:
+            if self._known(node, alphabet) is not None or node.kind in _SEARCHED:
+                return ()
+            inner.append(node)
+            return nodes.children(node)
+
+        value = {node: self._leaf(node, alphabet) for node in list(nodes.reached(root, parts))}
         changed = True
         while changed:
             changed = False
             for node in reversed(inner):
-                if not value[node] and self._holds(node, value, alphabet):
+                if not value[node] and self._has_text(node, value, alphabet):
                     value[node] = changed = True
         if len(self._inhabited) > self.max_memo:
             self._inhabited.clear()
@@ -295,7 +288,7 @@ class Derivatives:
             taken |= mask
         return product((own, completed(others, EMPTY))), taken
 
-    def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
+    def _has_text(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
         """Whether a term has a text, given for which of its parts this is known."""
         kind, args = node.kind, node.args
         if kind is Kind.MUNCH:
@@ -349,7 +342,7 @@ class Derivatives:
         return node.nullable
 
     def _search(self, root: Node, alphabet: int) -> bool:
-        """Look for a text of `root`, first where an end seems near."""
+        """Best-first search for a text of `root`, by the estimated length of the rest."""
         memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
         if root.nullable:
@@ -377,7 +370,7 @@ class Derivatives:
         return False
 
     def _steps(self, node: Node) -> Iterator[Arc]:
-        """The arcs of a node; those of an intersection one by one, as most searches end with one of the first."""
+        """The arcs of a node; those of an intersection one by one, as most searches need only a few."""
         if node.kind is not Kind.INTERSECTION or node in self._arcs:
             yield from self.arcs(node)
             return
@@ -392,12 +385,12 @@ class Derivatives:
         self._arcs[node] = _merge(found)
 
     def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
-        """Remember that a search ended in `found`, and so has a text wherever it came from."""
-        step: Node | None = found
-        while step is not None:
-            self._inhabited[step, alphabet] = True
-            step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
-            step = came_from[step]
+        """Cache that `found` and the terms on the way to it have a text."""
+        node: Node | None = found
+        while node is not None:
+            self._inhabited[node, alphabet] = True
+            node.is_inhabited = node.is_inhabited or alphabet == ALL_BYTES
+            node = came_from[node]
 
     def live_arcs(self, node: Node) -> Arcs:
         """The arcs of `node` whose target has at least one accepted text."""
@@ -407,15 +400,16 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
-def _is_known(node: Node) -> bool:
-    """True when a text is known to exist, of fields without visiting all of their parts."""
-    if node.kind is Kind.FIELDS:
-        table, start, lo, hi, _ = node.args
-        node.is_inhabited = table.is_known(start, lo, hi)
-    return node.is_inhabited
+def _digits(divisor: int, remainder: int, most: int | None) -> Arcs:
+    if most == 0:
+        return ()
+    left = None if most is None else most - 1
+    work.add(_DIGIT_WORK)
+    return _merge((1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10))
 
 
 def _needed(node: Node) -> tuple[Node, ...]:
+    """The terms whose arcs those of a node are made of."""
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
         return node.args[:1]
     if node.kind is Kind.MEMBERS:
@@ -431,7 +425,7 @@ def _needed(node: Node) -> tuple[Node, ...]:
 
 
 def _after_loops(member: Node) -> tuple[Node, ...]:
-    """Of a member that begins with a loop, the round and what may come instead of it; else the member."""
+    """For a member that begins with a loop: its body, and the tail where the loop may be skipped; else the member."""
     head, tail = nodes.first_and_rest(member)
     if head.kind is not Kind.REPEAT:
         return (member,)
@@ -447,7 +441,7 @@ def _refuse_left_recursion(stack: list[Node]) -> None:
 
 
 def _merge(arcs: Iterable[Arc]) -> Arcs:
-    """Join arcs that lead to one target and drop what leads nowhere."""
+    """Join arcs with one target, and drop those to the empty language."""
     masks: dict[Node, int] = {}
     for mask, target in arcs:
         if target is not EMPTY:

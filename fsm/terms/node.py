@@ -299,7 +299,7 @@ def concat(head: Node, tail: Node) -> Node:
         return head
     kind = head.kind
     if kind is Kind.CONCAT:
-        return sequence((*_chain(head), tail))
+        return sequence((*factors(head), tail))
     if kind is Kind.MUNCH:
         return _munch_then(head, tail)
     if head.nullable:
@@ -371,7 +371,8 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
     return joined if rest is EPSILON else intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
 
 
-def _chain(node: Node) -> Iterator[Node]:
+def factors(node: Node) -> Iterator[Node]:
+    """The terms that a concatenation consists of, in their order; of another term itself."""
     while node.kind is Kind.CONCAT:
         yield node.args[0]
         node = node.args[1]
