@@ -301,7 +301,7 @@ class Automaton:
         table, *first_field, lo, hi, depth = first.args
         lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
         left = (
-            field_range(table, *first_field, lo, hi, depth) if first_field else nodes.word_range(table, lo, hi, depth)
+            field_range(table, first_field[0], lo, hi, depth) if first_field else nodes.word_range(table, lo, hi, depth)
         )
         return self.state_of(nodes.concat(left, rest)), position
 

@@ -62,7 +62,7 @@ class _Layout:
         self._num_rows = [0] * (max(self._columns.values()) + 2)
         self._ys = {state: self._next_y(self._columns[state]) for state in graph.order}
         self._arrows = list(self._forward())
-        self._bottom = max(self._num_rows) * _ROW + _MARGIN * 2 - _ROW + _RADIUS
+        self._bottom: float = max(self._num_rows) * _ROW + _MARGIN * 2 - _ROW + _RADIUS
         self._xs, self._width = self._column_centers()
         self._parts: list[str] = []
         self._labels: list[str] = []
