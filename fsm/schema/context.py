@@ -17,7 +17,7 @@ from fsm.schema.places.place import Place
 from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
-from fsm.terms.distance import is_endless
+from fsm.terms.distance import is_unbounded
 from fsm.terms.node import EMPTY, Node
 
 KeyOrder = Literal["schema", "any"]
@@ -120,7 +120,7 @@ class Context:
 
     def note_strings(self, node: Node, keyword: str = "maxLength") -> None:
         """Note whether strings of the value that is being built may be of any length, and the keyword that would bound them."""
-        if is_endless(node, self._endless_terms) and self.is_possible(node):
+        if is_unbounded(node, self._endless_terms) and self.is_possible(node):
             self.endless.append(keyword)
 
     def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:
