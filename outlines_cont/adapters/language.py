@@ -30,8 +30,8 @@ def expression_of(constraint: Any, checks: str) -> Expression:
     listed = [] if checks == "ignore" else _binding_checks(expression)
     if listed:
         raise OptionError(
-            f"expected a constraint that a token automaton can express, got one with checks ({'; '.join(listed)}): where a check fails, a text "
-            "has to be changed, and `model.generate` does not rewind. Use `generate.json`, which does; or write the schema "
+            f"expected a constraint that a token automaton can express, got one with checks ({'; '.join(listed)}): a text that "
+            "fails a check has to be changed, and `model.generate` does not rewind. Use `generate.json`, which does; or write the schema "
             "without these keywords; or pass `checks='ignore'` and validate the result yourself.",
             "constraint",
         )

@@ -1,4 +1,4 @@
-"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their generated text begins, as a logits processor gets whole rows.
+"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their text begins, as a logits processor gets whole rows.
 
 Prompts are given by the user, or inferred: rows are the next step of the same call if each is a row of the step before with one more token,
 and the prompts of a new call otherwise. Where the two cannot be distinguished, as in assisted generation, `AmbiguousPrompt` is raised.
@@ -134,8 +134,8 @@ class SeenPrompts:
         steps = [i for i, row in enumerate(rows) if width == self._width + 1 and row[:-1].tobytes() in self._last]
         if 0 < len(steps) < len(rows):
             raise AmbiguousPrompt(
-                f"expected rows that all continue those of the step before, or none that does, got {len(rows)} rows of which {len(steps)} do, "
-                f"such as row {steps[0]}. {_ADVICE}"
+                f"expected rows that all continue those of the step before, or none that does, got {len(rows)} rows of which "
+                f"{len(steps)} do, such as row {steps[0]}. {_ADVICE}"
             )
         if not rewinds:
             self._seen.clear()
