@@ -13,6 +13,7 @@ from math import inf
 
 from fsm.schema.context import Context
 from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.value import values_at
 from fsm.schema.places.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
@@ -63,9 +64,10 @@ def _most_different(places: Conjunction, context: Context) -> float:
     most = inf
     for place, schema in values_of(places, "items"):
         items = context.document.normalize_draft(place.below(schema, "items"))
-        if isinstance(items.get("enum"), list):
+        listed = values_at(items)
+        if isinstance(listed, list):
             fixed = len(place.get("prefixItems") or ())
-            most = min(most, fixed + len({comparable(value) for value in items.get("enum")}))
+            most = min(most, fixed + len({comparable(value) for value in listed}))
     return most
 
 
@@ -139,8 +141,8 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
     for place in places:
         if not place.counts_for(watcher):
             continue
-        is_fixed = position < len(place.get("prefixItems") or ())
-        if is_fixed or place.has("items") or (place.has("unevaluatedItems") and place is not watcher):
+        is_evaluated = any(KEYWORDS.parts(place, position, _matches_no_item))
+        if is_evaluated or (place.has("unevaluatedItems") and place is not watcher):
             return []
         if place.has("contains") and (place.scope is None or place.scope.dialect.evaluates_contained):
             contained.append(place.below(place.get("contains"), "contains"))

@@ -488,7 +488,7 @@ class _BuildPass:
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to its own kind further in, or a new builder."""
-        places = tuple(p if p.via is not None or p.negated else self._document.behind(p) for p in places)
+        places = tuple(p if p.via is not None or p.negated else self._document.dereference(p) for p in places)
         if len(places) == 1 and (simple := self._simple(places[0])) is not None:
             return simple
         pointer = places[0].pointer if places else ""
@@ -659,7 +659,7 @@ class _BuildPass:
         if not types.isdisjoint(_NESTED):
             context.note_spellings(_SPACES[context.syntax])
         if "object" in types:
-            is_ordered = context.key_order == "schema" and any(place.says(_NAMING) for place in places)
+            is_ordered = context.key_order == "schema" and any(place.has_any(KEYWORDS.naming) for place in places)
             context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
 
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
@@ -685,7 +685,6 @@ _SPACES = {
     syntax_of("one_space"): spelling.ONE_SPACE,
     syntax_of("spaced"): spelling.SPACED,
 }
-_NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 
 

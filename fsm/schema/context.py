@@ -12,9 +12,9 @@ from typing import Literal
 
 from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
+from fsm.schema.documents.document import Document
 from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.places.place import Place
-from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import is_endless
@@ -47,7 +47,7 @@ class Context:
         derivatives: for short searches, kept as terms have most of their states in common.
     """
 
-    document: SchemaDocument
+    document: Document
     syntax: Syntax
     limits: Limits
     key_order: KeyOrder = "schema"

@@ -18,8 +18,7 @@ from fsm.errors import NotRegular
 from fsm.schema.context import Context
 from fsm.schema.key_kinds import KeyKinds, few_texts
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.object import SomeMember
-from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, values_of
+from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, SomeMember, values_of
 from fsm.schema.places.shape import Schema, escape
 from fsm.schema.scalars.quoted import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
@@ -38,8 +37,6 @@ _MAX_COARSE_PATTERNS = 2  # the same, where everything together was too much
 _OBJECT_WORK, _PROPERTY_WORK = 20, 6
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
 _MAX_DUTIES = 3  # "some member ..." in one object
-_OF_KEYS = frozenset({"patternProperties", "propertyNames"})
-_OF_OTHER_KEYS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
 _NAMES_ONLY = {"type": "string"}
 
 
@@ -75,8 +72,7 @@ def object_node(places: Conjunction, context: Context) -> Builder:
     work.add(_OBJECT_WORK + _PROPERTY_WORK * len(names))
     work.check()
     keys = _Keys(places, context)
-    if any(place.says(_OF_KEYS) or isinstance(place.schema, NegatedKeyword) for place in places):
-        yield from keys.read()
+    yield from keys.read()
     members = yield from _declared(places, names, required, keys, context)
     if members is None:
         return EMPTY
@@ -147,9 +143,9 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
     """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
     for place, properties in values_of(places, "properties"):
         below = place.below(properties.get(name, True), "properties", name)
-        meant = context.document.behind(below)
-        if isinstance(meant.schema, dict) and [*meant.schema] == ["$dynamicRef"]:
-            meant = context.document.resolve(meant, "$dynamicRef")
+        meant = context.document.dereference(below)
+        if isinstance(meant.schema, dict) and len(meant.schema) == 1:
+            meant = next(iter(context.document.referred(meant)), meant)
         if meant.schema not in _MEANT:
             alone = yield (below,)
             if not context.is_possible(alone):
@@ -295,7 +291,7 @@ class _Keys:
         if self._declaring is None:
             self._declaring = {}
             for number, place in enumerate(self._places):
-                if place.says(_OF_OTHER_KEYS):
+                if place.has_any(KEYWORDS.of_other_members):
                     self._watching.append(number)
                 else:
                     for known in place.get("properties") or {}:

@@ -1,42 +1,22 @@
-"""`format_node`: the regular languages of the known values of `format`, as the inside of a JSON string, by a table.
+"""`STRING_FORMATS`: a table of the formats of strings, each a function that makes the term of the inside of a JSON string.
 
-An unknown format rejects nothing.
-Exact after their standards but for the exceptions in `moment`, `address` and `uri`; `byte`, `binary`, `password` and the
-formats of numbers are those of the registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three
-deep, without names and references, ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are not known: whether a
-label is allowed depends on tables of Unicode that change.
+They follow their standards, with the exceptions that `moment`, `address` and `uri` list; `byte`, `binary` and `password` are of the
+registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three deep, without names and references,
+and ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are missing: which labels they allow depends on tables of
+Unicode that change.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import cache
 
 from fsm.schema.formats import address, moment, uri
-from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, json_spelling
 from fsm.terms.node import EMPTY, Node
-
-
-def is_known_format(name: object) -> bool:
-    """Whether a format rejects anything here; one that is not known only annotates."""
-    return name in _STRING_FORMATS or name in NUMBER_FORMATS
-
-
-def known_formats(name: str) -> str:
-    """What to write instead of a format that is not known."""
-    near = get_close_matches(name.lower(), FORMATS, 1)
-    known = ", ".join((*FORMATS, *OPENAPI_FORMATS, *NUMBER_FORMATS))
-    return f"Did you mean {near[0]!r}?" if near else f"Known are {known}."
-
-
-def format_node(name: str) -> Node:
-    """The inside of a JSON string in a known format of strings. Cost: some 0.1 ms once per format."""
-    return _STRING_FORMATS[name]()
 
 
 @cache
@@ -47,7 +27,7 @@ def uuid() -> Node:
 
 @cache
 def base64() -> Node:
-    """RFC 4648 section 4, padded, the bits that stand for nothing zero: what every decoder reads."""
+    """RFC 4648 section 4, padded, with zero bits as padding: every decoder reads it."""
     return _base64("+/")
 
 
@@ -66,7 +46,7 @@ def _base64(signs: str) -> Node:
 
 @cache
 def any_text() -> Node:
-    """Any string: the format tells people what it is for."""
+    """Any string; the format is a hint for people."""
     return nodes.repeat(JSON_CHARACTER)
 
 
@@ -86,7 +66,7 @@ def relative_json_pointer() -> Node:
 
 @cache
 def regex() -> Node:
-    """A pattern of ECMA-262 (see the top of this file for what is left out)."""
+    """A pattern of ECMA-262; the module docstring lists what is left out."""
     pattern = _pattern(EMPTY)
     for _ in range(_MAX_GROUPS):
         pattern = _pattern(pattern)
@@ -94,7 +74,7 @@ def regex() -> Node:
 
 
 def _pattern(inside: Node) -> Node:
-    """A pattern in whose groups `inside` stands."""
+    """A pattern whose groups contain `inside`."""
     times_read = either(one_of("*+?"), joined(text("{"), _counts(), text("}")))
     quantifier = nodes.optional(joined(times_read, nodes.optional(text("?"))))
     assertion = either(one_of("^$"), joined(one_of("\\"), one_of("bB")), _group(inside, "(?=", "(?!", "(?<=", "(?<!"))
@@ -109,7 +89,7 @@ def _group(inside: Node, *openings: str) -> Node:
 
 
 def _counts() -> Node:
-    """`n`, `n,` or `n,m` with n <= m: of one digit where there are two."""
+    """`n` or `n,`, or `n,m` of one digit each with n <= m."""
     both = nodes.words(b"%d,%d" % (n, m) for m in range(10) for n in range(m + 1))
     return either(joined(times(DIGIT, 1, 9), nodes.optional(text(","))), both)
 
@@ -161,7 +141,8 @@ OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-ipv6-interface": address.ipv6_interface,
 }
 """Formats of Python types, see `model.py`."""
-_STRING_FORMATS = FORMATS | OPENAPI_FORMATS | OUR_FORMATS
+STRING_FORMATS = FORMATS | OPENAPI_FORMATS | OUR_FORMATS
+"""All formats of strings; a call takes about 0.1 ms, once for each format."""
 SPELLINGS = {
     "date": "`date`: no year 0000",
     "time": "`time`: no leap second, at most 9 digits of a fraction",
@@ -174,4 +155,4 @@ SPELLINGS = {
     "x-clock": "times: no offset, at most 6 digits of a fraction",
     "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
 }
-"""What is never written though a format allows it, in one sentence each."""
+"""By format, a sentence on what it allows and the term leaves out."""

@@ -10,7 +10,7 @@ from typing import Literal
 from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Conjunction, Place, negated_values_of, values_of
+from fsm.schema.places.place import Conjunction, Place, excluded_values, negated_values_of, values_of
 from fsm.schema.scalars.quoted import CHARACTERS, in_quotes
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, json_text
@@ -46,8 +46,9 @@ def string_node(places: Conjunction, *, limits: Limits, left_out: list[tuple[Pla
                     continue
                 if part is not None:
                     parts[nodes.complement(part) if is_negated else part] = None
-    for _, values in negated_values_of(places, "enum"):
-        parts[nodes.complement(nodes.words(json_text(v) for v in values if isinstance(v, str)))] = None
+    excluded = excluded_values(places)
+    if excluded:
+        parts[nodes.complement(nodes.words(json_text(v) for v in excluded if isinstance(v, str)))] = None
     if not parts or lo or hi is not None:
         parts[nodes.repeat(JSON_CHARACTER, lo, hi)] = None
     elif not all(part.kind is not nodes.Kind.COMPLEMENT for part in parts):
