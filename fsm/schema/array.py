@@ -77,8 +77,7 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
     length = max((length, *(count.start for count in counts)))
     if counts and not _can_count(counts, length, lo, hi):
-        for count in counts:
-            context.leave_out(count.owner, count.keyword, "too many counts")
+        context.leave_out(((count.owner, count.keyword) for count in counts), "too many counts")
         counts = []
     if counts:
         return (yield from _counted(places, counts, length, lo, hi, context, is_open=is_open))
@@ -97,7 +96,7 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is
     if hi is not None and lo > hi:
         return EMPTY
     if hi is None and is_open and context.is_possible(rest):
-        context.endless.append("maxItems")
+        context.missing_bounds.append("maxItems")
     return nodes.concat(_OPEN, _items(first, rest, lo, hi, context))
 
 
@@ -150,7 +149,7 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
     if not contained:
         return [rest]
     if any(place.scope != rest.scope for place in contained):
-        context.leave_out(watcher, "unevaluatedItems", "`contains` stands in another resource")
+        context.leave_out([(watcher, "unevaluatedItems")], "`contains` stands in another resource")
         return []
     options = [place.schema for place in (*contained, rest)]
     return [rest._replace(schema=context.document.make({"anyOf": options}, "either", *map(id, options)))]
@@ -189,7 +188,7 @@ def _counted(
                 found.append((bits, item))
         classes.append(found)
     if hi is None and is_open and classes[-1]:
-        context.endless.append("maxItems")
+        context.missing_bounds.append("maxItems")
     return nodes.concat(_OPEN, _Grid(counts, classes, lo, hi, context).start())
 
 

@@ -199,4 +199,4 @@ def test_a_malformed_schema_of_a_property_is_refused_though_the_object_lists_its
     with pytest.raises(SchemaError, match="a finite number, received 'x'.*#/properties/a/minimum"):
         json_schema({"enum": [{"a": 1}, 2], "properties": {"a": {"minimum": "x"}}})
     report = json_schema({"enum": [{"a": 1}], "properties": {"a": {"minimum": 0}}}).report
-    assert ["#/enum", "#/properties", "#/properties/a/minimum"] == [line.pointer for line in report]
+    assert [line.pointer for line in report] == ["#/enum", "#/properties", "#/properties/a/minimum"]

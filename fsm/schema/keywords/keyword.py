@@ -239,7 +239,8 @@ class Registry(dict[str, Keyword]):
         of_python_types: those that only the schemas of Python types have.
         besides_type: those that reject values, except `type`.
         unknown_to: by draft, those that were added later.
-        with_accepts, with_language, with_remarks, with_ignored, with_equivalent: those that have the attribute (`stands_for`).
+        with_accepts, with_language, with_names, with_remarks, with_ignored, with_equivalent: those that have the attribute
+            (`with_equivalent`: `stands_for`).
     """
 
     def add(self, keywords: Iterable[Keyword]) -> None:
@@ -270,7 +271,8 @@ class Registry(dict[str, Keyword]):
         self.static_references = self._those(lambda one: one.role is Role.REFERENCE and not one.is_dynamic)
         self.heavy = self._those(lambda one: one.is_heavy)
         self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
-        self.naming = self._those(lambda one: one.names is not None)
+        self.with_names = tuple((name, one.names) for name, one in self.items() if one.names is not None)
+        self.naming = frozenset(name for name, _ in self.with_names)
         self.of_other_members = (self.of_members - self.naming) | frozenset(WATCHERS)
         self.only_checked = self._those(lambda one: bool(one.checked_types))
         self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)

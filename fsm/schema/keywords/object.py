@@ -18,7 +18,7 @@ from fsm.schema.keywords.keyword import (
     count_bounds,
     unless_trivial,
 )
-from fsm.schema.keywords.pattern import loose_reading
+from fsm.schema.keywords.scalar import loose_reading
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, SomeMember, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
+from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS
+from fsm.pattern.ecma_pattern import ecma_search, read_loosely
+from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
-from fsm.schema.keywords.pattern import loose_reading, pattern_node
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT, shorten
+from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 
 _MAX_SINGLE = (2**24 - 1) * 2**104  # the largest float of 32 bits
@@ -26,6 +29,33 @@ NUMBER_FORMATS: dict[str, dict[str, Any]] = {
     "double": {},  # every number of our JSON texts fits
 }
 """The number formats of the OpenAPI registry, each as an equivalent schema of other keywords; they constrain numbers only."""
+
+
+def _pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
+    """The inside of the strings in which a pattern is found.
+
+    Raises:
+        SchemaError: it is malformed.
+        NotRegular: it is not regular.
+        BudgetExceeded: it is too long.
+    """
+    limits.check("max_pattern_length", len(pattern), "characters of a pattern", pointer)
+    try:
+        return _found(pattern)
+    except SchemaError:
+        return ecma_search(pattern, json_spelling, pointer=pointer)  # raises again, with the position
+
+
+@lru_cache(maxsize=256)
+def _found(pattern: str) -> Node:
+    """Cached, as large schemas repeat the same few patterns: azure-pipelines.json has 6,000 of them in 67,000 places."""
+    return ecma_search(pattern, json_spelling)
+
+
+def loose_reading(pattern: str, limits: Limits) -> tuple[str, ...]:
+    """A note on a pattern that was read though ECMA-262 refuses it with the `u` flag."""
+    loose = read_loosely(pattern) if len(pattern) <= limits.max_pattern_length else ()
+    return (f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}",) if loose else ()
 
 
 def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
@@ -48,7 +78,7 @@ _NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
 
 
 def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
-    return None if name in NUMBER_FORMATS else STRING_FORMATS[name]()
+    return None if name in NUMBER_FORMATS else format_node(name)
 
 
 def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
@@ -81,7 +111,7 @@ STRINGS = (
         TEXT,
         STRING,
         since="draft-04",
-        language=pattern_node,
+        language=_pattern_node,
         remarks=loose_reading,
         is_heavy=True,
         is_built=True,

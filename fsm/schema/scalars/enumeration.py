@@ -18,8 +18,7 @@ from fsm.schema.keywords.value import identity, pointer_to, values_at
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, excluded_values, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, shorten
 from fsm.schema.scalars.number import Demand, check_digits, demand_of, is_whole, number_texts
-from fsm.schema.scalars.quoted import spelled
-from fsm.schema.scalars.string import string_node
+from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Node
