@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
+from outlines_cont.checks import is_model
 from outlines_cont.engine.drafting.row_draft import DraftRequest
 from outlines_cont.errors import OptionError, shortened
 from outlines_cont.user_code import shielded
@@ -86,7 +87,7 @@ class _NoMemory:
 
 def check_draft(draft: object) -> None:
     """Raise `OptionError` unless a draft is None, `"lookup"`, a model, or an object with `propose`."""
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
         return
     if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
         raise OptionError(

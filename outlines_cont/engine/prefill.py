@@ -18,8 +18,8 @@ from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import LayerLayout
-from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.row import RowKV
+from outlines_cont.kv.serial import kv_layout
 from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.samplers import greedy
 from outlines_cont.state.row import StateRow, is_lacking
@@ -108,7 +108,7 @@ class EngineModel(Immutable):
 
     @property
     def kv_layout(self: LanguageModel) -> list[LayerLayout | None]:
-        """The layout of the keys and values of one token, layer by layer; see `kv.layout.kv_layout`."""
+        """The layout of the keys and values of one token, layer by layer; see `kv.serial.kv_layout`."""
         return kv_layout(self)
 
     @property

@@ -114,7 +114,8 @@ class Reuse:
             self._running = {}
             for batch in self._batches:
                 for other in batch.rows:
-                    if other.error is None and (other.base_kv is None or other.base_kv.num_fresh == len(other.base_kv)):
+                    kv = other.base_kv
+                    if other.error is None and (kv is None or kv.num_fresh(self._model.kv_store.epoch) == len(kv)):
                         key = tuple(other.token_ids[: self._cache.min_tokens])
                         self._running.setdefault(key, []).append((other, batch))
         return self._running.setdefault(beginning, [])
@@ -129,7 +130,7 @@ class Reuse:
         if id(batch) not in self._shares:
             self._shares[id(batch)] = batch.shares()
         kv = self._shares[id(batch)][batch.rows.index(row)]
-        kv = kv[: min(count, kv.num_fresh)] if kv is not None else None
+        kv = kv[: min(count, kv.num_fresh(self._model.kv_store.epoch))] if kv is not None else None
         if not kv or len(kv) <= held:
             return base[:held] if base is not None and held else None
         more, store = kv.between(held, len(kv)), self._model.kv_store

@@ -26,7 +26,6 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
-from outlines_cont.policies.compose import goes_back
 from outlines_cont.policies.healing import NO_HEALING, Healing
 from outlines_cont.policies.policy import Policy
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, Piece, StateRow
@@ -114,8 +113,8 @@ class Row(RowRecord):
 
     def plan(self) -> None:
         """Follow branches until the row samples, waits, forks or has ended; does nothing while it waits for a forward."""
-        if self.text.certain is not None:
-            self.text = self.text.shown(self.certain_until())  # a stream may have shown it since the last step
+        if self.text.final is not None:
+            self.text = self.text.with_final(self.final_until())  # a stream may have shown it since the last step
         if not self.awaits_forward:
             self.guarded(self.decide)
 
@@ -149,7 +148,7 @@ class Row(RowRecord):
             self._end_text(decider.policy.finish_reason)
             if self.has_ended:  # no other policy has rewound
                 self.stop = decider.policy.stop(decider.states[-1])
-        elif self._owed and not any(map(goes_back, branches)):
+        elif self._owed and not any(branch.is_rewind for branch in branches):
             # The rest of a forced text that a limit has cut, whatever would be forced now.
             return [Branch(ff_tokens=[self._owed])]
         return branches
@@ -162,7 +161,7 @@ class Row(RowRecord):
             return self.request_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
         if branch.ff_tokens:
             self._append_forced(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
-        elif not goes_back(branch):
+        elif not branch.is_rewind:
             self.status = RowStatus.WAITING
             return False
         return True

@@ -24,8 +24,8 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.certain import Certain, PieceText
 from outlines_cont.policies.healing import Healing
+from outlines_cont.policies.piece_text import PieceText, TextPosition
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import GENERATED, HEALED, WRITTEN, Piece, StateRow
@@ -208,12 +208,12 @@ class RowRecord(FedSequence):
     # -- what streams read ---------------------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Stream the row: text that is certain after a step is never rewound from now on."""
-        self.text = self.text.shown(self.text.begin)
+        """Stream the row: text that is final after a step is never rewound from now on."""
+        self.text = self.text.with_final(self.text.begin)
 
-    def certain_until(self) -> Certain:
-        """Return the position up to which the text of the piece is certain."""
-        return self.text.certain_until(self.token_ids, 0 if self.has_ended else self.policies.held_bytes)
+    def final_until(self) -> TextPosition:
+        """Return the position up to which the text of the piece is final."""
+        return self.text.final_until(self.token_ids, 0 if self.has_ended else self.policies.held_bytes)
 
     @property
     def num_scored(self) -> int:

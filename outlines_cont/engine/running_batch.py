@@ -18,9 +18,8 @@ from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
-from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import RowKV
-from outlines_cont.kv.serial import SerialBatch, open_batch
+from outlines_cont.kv.serial import AnyBatch, open_batch
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
@@ -39,7 +38,7 @@ class RunningBatch:
         self.counts = counts
         self.num_fed = 0
         self._model = model
-        self._kv: KVBatch | RecurrentBatch | SerialBatch | None = None
+        self._kv: AnyBatch | None = None
 
     @property
     def sequences(self) -> list[Row | NegativeSequence]:
@@ -204,7 +203,7 @@ class RunningBatch:
     def _all_released(self) -> list[RowKV | None]:
         return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
 
-    def _align(self, sequences: Sequence[Row | NegativeSequence], kv: KVBatch | RecurrentBatch | SerialBatch) -> None:
+    def _align(self, sequences: Sequence[Row | NegativeSequence], kv: AnyBatch) -> None:
         """Cut sequences and KV cache to common lengths: rows may have been rewound, keys and values evicted."""
         for i, one in enumerate(sequences):
             one.lose(kv.lengths[i])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outlines_cont.engine.row_record import RowRecord
-from outlines_cont.policies.certain import Certain
+from outlines_cont.policies.piece_text import TextPosition
 from outlines_cont.streams.text_decoder import TextDecoder
 
 
@@ -51,15 +51,15 @@ class FinalDetokenizer:
         """Return the text and tokens that have become final. Cost: the tokens that are not final."""
         if self._is_over:
             return RowDelta()
-        certain = row.certain_until()
-        data = row.text.between(row.token_ids, self._at, certain)
-        self._at = certain
+        final = row.final_until()
+        data = row.text.between(row.token_ids, self._at, final)
+        self._at = final
         text = ""
         if data:
             self._decoder, text = self._decoder.push(data)
         if row.has_ended:
             text += self._decoder.flush()
-        start, self._token = self._token, max(min(certain.token, row.num_scored), self._token)
+        start, self._token = self._token, max(min(final.token, row.num_scored), self._token)
         self._is_over = row.is_over
         return RowDelta(text, start, self._token)
 
@@ -101,7 +101,7 @@ class RetractingDetokenizer:
         return self._shown[-1][0] if self._shown else TextDecoder()
 
     def _push(self, row: RowRecord, index: int) -> str:
-        begin = max(Certain(index), self._start, key=lambda position: (position.token, position.offset))
-        decoder, text = self._decoder.push(row.text.between(row.token_ids, begin, Certain(index + 1)))
+        begin = max(TextPosition(index), self._start, key=lambda position: (position.token, position.offset))
+        decoder, text = self._decoder.push(row.text.between(row.token_ids, begin, TextPosition(index + 1)))
         self._shown.append((decoder, text))
         return text

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
+from outlines_cont.policies.compose import Track, compose, row_ahead
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.shallow import shallow_copy
@@ -104,7 +104,7 @@ class PolicyStates:
         for track in self.tracks:
             branch = track.policy.at_end(track.states[-1], row)
             if branch is not None:
-                if not goes_back(branch):
+                if not branch.is_rewind:
                     raise UnsupportedBranch(
                         f"expected None or a branch that rewinds from `at_end` at {row.place}, got {branch!r} of {track.policy!r}. "
                         "Let it backtrack, or exclude tokens."
@@ -136,7 +136,7 @@ class PolicyStates:
                 self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
                 return False
             self.decider.retries += 1
-        if goes_back(branch) and self.tracks:
+        if branch.is_rewind and self.tracks:
             self._check_progress(branch, row)
         if branch.backtrack:
             row.rewind(branch.backtrack)
