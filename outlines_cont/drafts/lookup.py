@@ -8,9 +8,10 @@ acceptance rate is tried first, and tokens that the constraint forces are skippe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from outlines_cont.drafts.copying import CopyHabits, CopyTrail
@@ -85,22 +86,6 @@ class _CopySource:
     kind: Hashable
 
 
-class _Reader:
-    """An iterator over ids that grow, from index `at`, which advances."""
-
-    def __init__(self, token_ids: Sequence[int], at: int) -> None:
-        self._token_ids, self.at = token_ids, at
-
-    def __iter__(self) -> Iterator[int]:
-        return self
-
-    def __next__(self) -> int:
-        if self.at >= len(self._token_ids):
-            raise StopIteration
-        self.at += 1
-        return self._token_ids[self.at - 1]
-
-
 class _LookupDraft:
     """The draft of one row, as copies, one after the other."""
 
@@ -135,21 +120,20 @@ class _LookupDraft:
 
     def _copy(self, source: _CopySource) -> bool:
         """Push tokens of a source, up to the probable end of the copy; return whether any was pushed."""
-        lookahead, begun, start = self._request.lookahead, len(self._request.context), source.start
+        lookahead, start = self._request.lookahead, source.start
+        context, begun = lookahead.context, len(lookahead.context)
         if source.kind == _NEXT:
             last = min(start + _GAP, self._memory.prompt_length)
-            allowed = (at for at in range(start, last) if lookahead.allows(lookahead.context[at]))
-            start = next(allowed, len(lookahead.context))
-        reader = _Reader(lookahead.context, start)
-        while (
-            lookahead.mask is not None and lookahead.num_drafted < self._longest and reader.at < len(lookahead.context)
-        ):
-            if self._end(reader.at):
-                self._stopped = reader.at
+            start = next((at for at in range(start, last) if lookahead.allows(context[at])), begun)
+        copied = (context[at] for at in count(start))  # `context` grows with every token that is pushed
+        while start < begun and lookahead.mask is not None and lookahead.num_drafted < self._longest:
+            at = start + len(context) - begun
+            if self._end(at):
+                self._stopped = at
                 break
-            if not lookahead.push_next(reader, source.kind):
+            if not lookahead.push_next(copied, source.kind):
                 break
-        has_pushed = len(lookahead.context) > begun
+        has_pushed = len(context) > begun
         if has_pushed and begun == len(self._request.row.token_ids) and start < self._memory.prompt_length:
             self._memory.trail.begin(begun, start)
         return has_pushed

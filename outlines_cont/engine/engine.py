@@ -39,6 +39,11 @@ _PATIENCE = 0.25
 _HEAD_START = 0.0005
 # The longest wait under the lock in a step that does nothing but wait for answers, in seconds.
 _LONGEST_WAIT = 0.01
+_JOINT = "the rows of a search are forked by the search; a policy cannot fork them"
+_NO_FORK = (
+    "expected policies that return one branch or none in a call of a generator, which returns as many rows as it was "
+    "given, got several. Fork with `state.fork(n)` before the call, or write a program for `control.run`."
+)
 
 
 class Engine:
@@ -170,11 +175,11 @@ class Engine:
 
     def steps(self, job: Job) -> Generator[None, None, None]:
         """Take steps until a submitted job is over, yielding after each; a caller that closes the generator earlier cancels the job."""
-        is_over = False
+        is_over = False  # read before the yield, as others may take steps meanwhile
         try:
             while not is_over:
                 self.advance(job)
-                is_over = job.is_over  # read before the yield, as others may take steps meanwhile
+                is_over = job.is_over
                 yield
         finally:
             self.cancel(job)
@@ -250,15 +255,8 @@ class Engine:
 
     def _fork(self, row: Row) -> None:
         """Fork a row by the branches of its policies."""
-        if row.job.is_joint:
-            row.fail(UnsupportedBranch("the rows of a search are forked by the search; a policy cannot fork them"))
-        elif not row.job.can_fork:
-            row.fail(
-                UnsupportedBranch(
-                    "expected policies that return one branch or none in a call of a generator, which returns as many rows as it was "
-                    "given, got several. Fork with `state.fork(n)` before the call, or write a program for `control.run`."
-                )
-            )
+        if row.job.is_joint or not row.job.can_fork:
+            row.fail(UnsupportedBranch(_JOINT if row.job.is_joint else _NO_FORK))
         else:
             self._scheduler.fork(row, row.branched(row.forks))
 
@@ -349,14 +347,14 @@ class Engine:
         """Add the work of the step to all counters, and remove the jobs that are over."""
         self._stats.steps += 1
         self._stats.seconds += seconds
-        jobs = self._scheduler.jobs
-        for job in jobs:
+        scheduler = self._scheduler
+        for job in scheduler.jobs:
             job.account()
-        for counts in [self._scheduler.counts, *(job.counts for job in jobs)]:
+        for counts in [scheduler.counts, *(job.counts for job in scheduler.jobs)]:
             self.model.count(counts)
             self._stats.work.add(counts)
             counts.clear()
-        self._scheduler.remove_over()
+        scheduler.jobs = [job for job in scheduler.jobs if not job.is_over]
 
 
 def engine_of(model: LanguageModel) -> Engine:

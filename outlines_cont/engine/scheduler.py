@@ -166,7 +166,7 @@ class Scheduler:
 
     def leave(self, batch: RunningBatch) -> None:
         """Remove the rows of a batch that have ended, and pass them to their jobs."""
-        for row, state_row in self._left(batch):
+        for row, state_row in self._remove_ended(batch):
             row.job.note_end(row, state_row)
             if self.room is not None:
                 self.room += 1
@@ -181,7 +181,7 @@ class Scheduler:
             for row in batch.rows:
                 if row.job.is_cancelled:
                     row.status = RowStatus.LEAVING
-            for row, state_row in self._left(batch):  # others may have ended in the same step
+            for row, state_row in self._remove_ended(batch):  # others may have ended in the same step
                 if not row.job.is_cancelled:
                     row.job.note_end(row, state_row)
         self.batches = [batch for batch in self.batches if batch.rows]
@@ -189,20 +189,11 @@ class Scheduler:
             job.leave()
             job.rows = []
 
-    def remove_over(self) -> None:
-        """Remove the jobs that are over."""
-        self.jobs = [job for job in self.jobs if not job.is_over]
-
-    def _left(self, batch: RunningBatch) -> list[tuple[Row, StateRow]]:
-        ended = batch.leave()
-        self._keep_prefixes(ended)
-        return ended
-
-    def _keep_prefixes(self, ended: list[tuple[Row, StateRow]]) -> None:
-        """Add the tokens of rows to the prefix cache, with their keys and values, if they have fed enough of them."""
-        cache = self._model.prefix_cache
+    def _remove_ended(self, batch: RunningBatch) -> list[tuple[Row, StateRow]]:
+        """Remove the rows that have ended, and add those that have fed enough tokens to the prefix cache."""
+        ended, cache = batch.leave(), self._model.prefix_cache
         if not ended or not cache.is_on:
-            return
+            return ended
         least = cache.min_tokens if self.num_running + len(ended) <= _FEW_ROWS else 2 * cache.min_tokens
         held = [(row, state_row, state_row.kv) for row, state_row in ended if state_row.kv and row.error is None]
         worth = [(state_row, kv) for row, state_row, kv in held if 2 * (len(kv) - row.source.cached) >= least]
@@ -210,6 +201,7 @@ class Scheduler:
             cache.refresh()
         for state_row, kv in worth:
             cache.keep(state_row.token_ids[: len(kv)], kv, least)
+        return ended
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
         """Return the keys and values of some rows, which continue to run."""

@@ -46,7 +46,7 @@ class Speculation:
         if drafter not in self._drafters:
             self._drafters.append(drafter)
         for request in requests:
-            request.draft.join(self.length.rates(drafter))
+            request.draft.all_rates = self.length.rates(drafter)
         started = self.clock()
         try:
             drafter.draft(requests)

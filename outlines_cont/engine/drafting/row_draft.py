@@ -84,6 +84,7 @@ class RowDraft:
         memory: the drafter's memory of the row.
         counts: how many tokens were drafted for the row, and how many of them accepted.
         is_off: whether the drafter has failed on the row, and is not called again.
+        all_rates: the acceptance rates of the drafter over all rows.
         masks: the lazy masks behind draft tokens that will probably be needed.
     """
 
@@ -93,7 +94,7 @@ class RowDraft:
         self.is_off = False
         self._skipped, self._patience = 0, _FIRST_PATIENCE
         self._rates: dict[Hashable, AcceptRate] = {}
-        self._all_rates: dict[Hashable, AcceptRate] = {}  # those of all rows
+        self.all_rates: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
         self._length = -_FEW_NEW - 1  # of the row at its last draft
         self.masks: list[TokenSet] = []
@@ -101,15 +102,11 @@ class RowDraft:
         self._draws: dict[int, tuple[DrawInput, Draw]] = {}  # made ahead, by the number of tokens before them
         self.forget()
 
-    def join(self, rates: dict[Hashable, AcceptRate]) -> None:
-        """Share acceptance rates with other rows: `rates` are those of all of them."""
-        self._all_rates = rates
-
     def share(self, kind: Hashable, expected: float) -> float:
         """Return the acceptance rate of a kind of draft tokens; `expected` before anything is known."""
         rate = self._rates.get(kind)
         if rate is None:
-            known = self._all_rates.get(kind)
+            known = self.all_rates.get(kind)
             rate = self._rates[kind] = AcceptRate(expected if known is None else known.share)
         return rate.share
 
@@ -117,7 +114,7 @@ class RowDraft:
         """Record whether a draft token was accepted."""
         for one in (kind, kind.kind) if isinstance(kind, Graded) else (kind,):
             share = self.share(one, _EXPECTED)
-            for rates in (self._rates, self._all_rates):
+            for rates in (self._rates, self.all_rates):
                 rates.setdefault(one, AcceptRate(share)).note(is_accepted)
 
     def chance(self, kinds: Sequence[Hashable]) -> float:
