@@ -175,7 +175,7 @@ class ControlledRow(Row):
         """Request a sampled token, in a generated span at its temperature."""
         if self._piece is None and not mask:
             raise DeadEnd(
-                f"expected a token in the `sample_mask` of the controller after {self.place}, got an empty `TokenSet`. Return no "
+                f"expected a token in the `sample_mask` of the controller after {self.excerpt}, got an empty `TokenSet`. Return no "
                 "branch to stop; `TokenSet.all` is free sampling."
             )
         if temperature is None and self._piece is not None:

@@ -46,9 +46,9 @@ class NgramIndex:
         """Return the position behind the last occurrence of the last `size` tokens of `context`; None if there is none."""
         return self._last.get(tuple(context[-size:])) if len(context) >= size else None
 
-    def is_only(self, place: int, size: int) -> bool:
+    def is_only(self, position: int, size: int) -> bool:
         """Return whether the n-gram of `size` tokens before a position is its first occurrence."""
-        return self._before[place][SIZES.index(size)] is None
+        return self._before[position][SIZES.index(size)] is None
 
     def _push(self, token_id: int) -> None:
         before = []

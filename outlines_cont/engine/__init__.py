@@ -1,6 +1,6 @@
 """The inference engine: continuous batching in one loop, in which policies append, rewind, sample and fork.
 
-Imports `policies`, `kv`, `state`, `samplers` and what lies below.
+Imports `policies`, `kv`, `state`, `samplers` and the rooms below these.
 """
 
 from outlines_cont.policies.branch import Branch, TokenSet

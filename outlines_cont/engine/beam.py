@@ -188,15 +188,15 @@ class BeamJob(Job):
 
     def _keep(self, kept: Sequence[Sequence[Hypothesis]]) -> list[tuple[Row, Row]]:
         self._ended = [[h for h in entry if h.row is None] for entry in kept]
-        going = [
+        continued = [
             (h.row, h.draw, entry) for entry, hypotheses in enumerate(kept) for h in hypotheses if h.row is not None
         ]
         # Rows are forked before any of them is appended to.
         rows: list[Row] = []
-        for row, _, _ in going:
+        for row, _, _ in continued:
             rows.append(row.fork() if row in rows else row)
-        self._entry = {row: entry for row, (_, _, entry) in zip(rows, going, strict=True)}
-        for row, (_, draw, _) in zip(rows, going, strict=True):
+        self._entry = {row: entry for row, (_, _, entry) in zip(rows, continued, strict=True)}
+        for row, (_, draw, _) in zip(rows, continued, strict=True):
             if draw is not None:
                 row.take(draw)
-        return [(source, row) for row, (source, _, _) in zip(rows, going, strict=True)]
+        return [(source, row) for row, (source, _, _) in zip(rows, continued, strict=True)]

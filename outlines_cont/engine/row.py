@@ -132,7 +132,7 @@ class Row(RowRecord):
         else:
             decider = self.policies.decider.policy if self.policies.decider is not None else None
             raise UnsupportedBranch(
-                f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {self.place} none of them did; "
+                f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {self.excerpt} none of them did; "
                 f"{decider!r} has decided last. A policy that appends or backtracks must come to an end."
             )
         self.leave_when_scored()
@@ -185,7 +185,7 @@ class Row(RowRecord):
         if not isinstance(mask, LazyTokenSet) and not (mask & self.limits.not_eos):
             if not (mask & self.limits.eos):
                 raise DeadEnd(
-                    f"no token is allowed after {self.place}. "
+                    f"no token is allowed after {self.excerpt}. "
                     "The policies of this row exclude each other; give the generator fewer of them."
                 )
             if left:
@@ -202,8 +202,8 @@ class Row(RowRecord):
 
     def _append_forced(self, token_ids: list[int], kind: bytes) -> None:
         """Append tokens without sampling, unless the first of them is excluded here."""
-        place = self.policies.exclusions.at(len(self.token_ids)) if kind == FORCED else None
-        if place is not None and token_ids[0] in place.excluded:
+        exclusion = self.policies.exclusions.at(len(self.token_ids)) if kind == FORCED else None
+        if exclusion is not None and token_ids[0] in exclusion.excluded:
             self.policies.retry_earlier(self, "the text that follows is forced")
         else:
             self.append_all(token_ids, kind)
@@ -231,7 +231,7 @@ class Row(RowRecord):
         known = [float(one.log_softmax(0)[token_id]) for token_id, one in zip(token_ids, logits, strict=False)]
         self.tokens.unscored = [*self.tokens.unscored, *range(start + len(known), start + len(token_ids))]
         if not all(map(math.isfinite, known if self.feed.is_drafted else known[1:])):
-            self.fail(invalid_logits(self.place))
+            self.fail(invalid_logits(self.excerpt))
         return known + [math.nan] * (len(token_ids) - len(known))
 
     def _room(self, token_ids: Sequence[int] = ()) -> int | None:
@@ -306,7 +306,7 @@ class Row(RowRecord):
     def score(self, logprobs: Sequence[float]) -> None:
         """Set the log-probabilities of the first unscored tokens."""
         if not self.tokens.score(logprobs):
-            self.fail(invalid_logits(self.place))
+            self.fail(invalid_logits(self.excerpt))
 
     @property
     def num_reusable(self) -> int:
@@ -368,7 +368,7 @@ class Row(RowRecord):
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
         """Return whether the row has failed, or fails now as the log-probabilities of its draw are not finite."""
         if not math.isfinite(logprob) or not math.isfinite(sampling_logprob):
-            error = draw_error(self.place, self.logits, self.negative is not None, sampling_logprob)
+            error = draw_error(self.excerpt, self.logits, self.negative is not None, sampling_logprob)
             if error is not None:
                 self.fail(error)
         return self.error is not None

@@ -128,7 +128,7 @@ class RowRecord(FedSequence):
         return self.token_ids[self.piece_start :]
 
     @property
-    def place(self) -> str:
+    def excerpt(self) -> str:
         """The end of the row, for errors: the number of its tokens, its last characters, and what its policies require next."""
         tail = self._tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
         wishes = "".join(f"; next: {wish}" for wish in self.policies.wishes(self))
@@ -175,8 +175,8 @@ class RowRecord(FedSequence):
 
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that may not be drawn again at `index`."""
-        place = self.policies.exclusions.at(index)
-        return place.excluded | place.avoided if place is not None else frozenset()
+        exclusion = self.policies.exclusions.at(index)
+        return exclusion.excluded | exclusion.avoided if exclusion is not None else frozenset()
 
     def logits_before(self, index: int) -> torch.Tensor | None:
         """Return (V,) logits before the token at `index`, guided if the row is; None if they are not kept."""

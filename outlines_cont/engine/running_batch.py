@@ -115,8 +115,8 @@ class RunningBatch:
         """Fork a row into `rows`, itself first; return new batches for those that cannot run here."""
         at = self.rows.index(row)
         if self._model.can_stack:
-            places = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
-            self.replace(places, [*self.rows[:at], *rows, *self.rows[at + 1 :]])
+            sources = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
+            self.replace(sources, [*self.rows[:at], *rows, *self.rows[at + 1 :]])
             return []
         shares = self._all_released()
         self._open(shares)
@@ -160,10 +160,10 @@ class RunningBatch:
         """Replace the rows by `rows`, each with the keys and values of the one at its index in `sources`."""
         shares = [] if self._kv is None else self._kv.release_all()
         guided = [i for i, row in enumerate(self.rows) if row.negative is not None]
-        places = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
+        sources = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
         self.rows = list(rows)
         if self._kv is not None and rows:
-            self._open(self._based([shares[place] for place in places]))
+            self._open(self._based([shares[source] for source in sources]))
         else:
             self._kv = None
 

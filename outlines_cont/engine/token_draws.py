@@ -45,9 +45,9 @@ class TokenDraws:
         for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
             if not any(row.awaits_forward for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
-                asked = [rows[i] for i in mine]
-                masked = self._masker.masked(drawn_from[mine], [row.mask for row in asked])
-                _choose(batch, job, asked, logits[mine], masked)
+                ready = [rows[i] for i in mine]
+                masked = self._masker.masked(drawn_from[mine], [row.mask for row in ready])
+                _choose(batch, job, ready, logits[mine], masked)
 
     def take_drafted(self, batch: RunningBatch, rows: Sequence[Row]) -> None:
         """Take the draws that were made ahead for rows; draw for rows whose input differs."""

@@ -1,4 +1,4 @@
 """From logits to tokens: masks applied to all rows at once, and which rows are drawn together.
 
-Imports `policies`, `samplers` and what lies below.
+Imports `policies`, `samplers` and the rooms below these.
 """

@@ -22,15 +22,15 @@ _DEAD_END = (
 )
 
 
-def invalid_logits(place: str) -> InvalidLogits:
-    """Return the error of a row with non-finite logits, after `place` of it."""
-    return InvalidLogits(_INVALID.format(place))
+def invalid_logits(excerpt: str) -> InvalidLogits:
+    """Return the error of a row with non-finite logits, after `excerpt` of it."""
+    return InvalidLogits(_INVALID.format(excerpt))
 
 
-def draw_error(place: str, logits: torch.Tensor | None, is_guided: bool, sampling_logprob: float) -> Exception | None:
+def draw_error(excerpt: str, logits: torch.Tensor | None, is_guided: bool, sampling_logprob: float) -> Exception | None:
     """Return the error of a row for which a draw from its (V,) logits gave a log-probability that is not finite."""
     if logits is None or not logits.logsumexp(0).isfinite():
-        return invalid_logits(place)
+        return invalid_logits(excerpt)
     if is_guided and math.isnan(sampling_logprob):
-        return InvalidLogits(_INVALID_GUIDANCE.format(place))
-    return None if math.isfinite(sampling_logprob) else DeadEnd(_DEAD_END.format(place))
+        return InvalidLogits(_INVALID_GUIDANCE.format(excerpt))
+    return None if math.isfinite(sampling_logprob) else DeadEnd(_DEAD_END.format(excerpt))

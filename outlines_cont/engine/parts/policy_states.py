@@ -24,7 +24,7 @@ class RewindableRow(RowView, Protocol):
     """A row that its policies may rewind; see `Row`."""
 
     @property
-    def place(self) -> str:
+    def excerpt(self) -> str:
         """The end of the row, for errors."""
 
     def rewind(self, count: int) -> None:
@@ -106,7 +106,7 @@ class PolicyStates:
             if branch is not None:
                 if not branch.is_rewind:
                     raise UnsupportedBranch(
-                        f"expected None or a branch that rewinds from `at_end` at {row.place}, got {branch!r} of {track.policy!r}. "
+                        f"expected None or a branch that rewinds from `at_end` at {row.excerpt}, got {branch!r} of {track.policy!r}. "
                         "Let it backtrack, or exclude tokens."
                     )
                 self.decider = track
@@ -154,7 +154,7 @@ class PolicyStates:
         if self._num_rewinds > _MAX_REWINDS and not has_budget:
             raise UnsupportedBranch(
                 f"expected policies that come to an end, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
-                f"was never longer than {self._longest:,} tokens, now at {row.place}; {decider!r} has decided last. Let it exclude "
+                f"was never longer than {self._longest:,} tokens, now at {row.excerpt}; {decider!r} has decided last. Let it exclude "
                 "the tokens that it refuses (`Branch.exclude`), or limit its retries (`max_retries`)."
             )
 
@@ -165,30 +165,30 @@ class PolicyStates:
         self.exclusions = self.exclusions.adding(len(row.token_ids), excluded, avoided, policy)
         most = self.tracks[policy].policy.max_retries_per_place if self.tracks else None
         if most is not None and self.exclusions.places[-1].retries > most:
-            self.retry_earlier(row, f"{most} retries are spent at one place")
+            self.retry_earlier(row, f"{most} retries are spent at one position")
             return False
         return True
 
     def left(self, mask: TokenSet, index: int) -> TokenSet:
         """Return the tokens of a mask that are not excluded as token `index`; the mask itself if none are."""
-        place = self.exclusions.at(index)
-        if place is None:
+        exclusion = self.exclusions.at(index)
+        if exclusion is None:
             return mask
-        allowed = mask & ~TokenSet.of(place.excluded)
-        return (allowed & ~TokenSet.of(place.avoided)) or allowed
+        allowed = mask & ~TokenSet.of(exclusion.excluded)
+        return (allowed & ~TokenSet.of(exclusion.avoided)) or allowed
 
     def retry_earlier(self, row: RewindableRow, reason: str) -> None:
         """Rewind to the last drawn token before the last exclusion, and exclude it; further if that position has no retries left.
 
         If there is no such token, the policy that has refused gives up, or raises.
         """
-        place: Exclusion = self.exclusions.places[-1]
+        exclusion: Exclusion = self.exclusions.places[-1]
         if not self.tracks:
-            raise DeadEnd(f"no token is allowed after {row.place}: all of them were excluded. Exclude fewer.")
-        track = self.tracks[place.policy % len(self.tracks)]  # a piece may be resumed with fewer policies
+            raise DeadEnd(f"no token is allowed after {row.excerpt}: all of them were excluded. Exclude fewer.")
+        track = self.tracks[exclusion.policy % len(self.tracks)]  # a piece may be resumed with fewer policies
         most = track.policy.max_retries_per_place
         while True:
-            earlier = (i for i in range(place.index - 1, row.first_open - 1, -1) if row.was_drawn(i))
+            earlier = (i for i in range(exclusion.index - 1, row.first_open - 1, -1) if row.was_drawn(i))
             index = next(earlier, None)
             if index is None or track.is_spent:
                 self._give_up(track, row, reason if index is None else f"its {track.retries} retries are spent")
@@ -197,11 +197,11 @@ class PolicyStates:
             self.decider = None
             row.rewind(len(row.token_ids) - index)
             track.retries += 1
-            self.exclusions = self.exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
-            place = self.exclusions.places[-1]
-            if most is None or place.retries <= most:
+            self.exclusions = self.exclusions.adding(index, frozenset((token_id,)), frozenset(), exclusion.policy)
+            exclusion = self.exclusions.places[-1]
+            if most is None or exclusion.retries <= most:
                 return
-            reason = f"{most} retries are spent at one place"
+            reason = f"{most} retries are spent at one position"
 
     def _give_up(self, track: Track, row: RewindableRow, reason: str) -> None:
         """Let a policy end the row with an error, or accept what it has refused."""
