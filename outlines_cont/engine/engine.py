@@ -9,6 +9,7 @@ controlled job (`Job.ask`) is asked before the forward and answers after it. `en
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
 from time import perf_counter
@@ -125,7 +126,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """A copy of the counters."""
         with self.lock:
-            return self._stats.copy()
+            return copy.deepcopy(self._stats)
 
     @property
     def num_running(self) -> int:

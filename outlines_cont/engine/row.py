@@ -409,6 +409,13 @@ class Row(RowRecord):
     # -- drafts --------------------------------------------------------------------------------------------------------
 
     @property
+    def can_draft(self) -> bool:
+        """Whether draft tokens can be fed behind the pending tokens."""
+        if self.draft is None or self.draft.is_off or self.feed.expected.token_ids:
+            return False
+        return self.status is RowStatus.SAMPLING and self.cached < len(self.token_ids)
+
+    @property
     def has_hint(self) -> bool:
         """Whether a policy hints at the next token; see `Policy.hint`."""
         return self.policies.has_hint(self)

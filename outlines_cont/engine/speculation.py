@@ -15,7 +15,6 @@ from outlines_cont.engine.drafting.draft_length import DraftLengths, StepCosts
 from outlines_cont.engine.drafting.lookahead import Lookahead
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
 
 
 class Speculation:
@@ -29,7 +28,7 @@ class Speculation:
 
     def draft(self, rows: Sequence[Row]) -> None:
         """Draft tokens behind the pending tokens of the rows of one forward, which begins when this returns."""
-        ready = [(row, row.draft) for row in rows if row.draft is not None and not row.draft.is_off and _can_draft(row)]
+        ready = [(row, row.draft) for row in rows if row.draft is not None and row.can_draft]
         if ready:
             num_pending = max(1, *(row.num_pending for row in rows))
             num_rows = len(rows) + sum(row.negative is not None for row in rows)
@@ -83,12 +82,6 @@ class Speculation:
             drafter.keep([draft.memory for draft in drafts if draft.drafter is drafter])
         running = {draft.drafter for draft in drafts}
         self._drafters = [drafter for drafter in self._drafters if drafter in running]
-
-
-def _can_draft(row: Row) -> bool:
-    """Return whether draft tokens can be fed behind the pending tokens of a row."""
-    is_sampling = row.status is RowStatus.SAMPLING and not row.feed.expected.token_ids
-    return is_sampling and row.cached < len(row.token_ids)
 
 
 def _begin(row: Row, found: Lookahead) -> None:

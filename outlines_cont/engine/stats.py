@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 from outlines_cont.meter import Meter
 
@@ -42,17 +42,11 @@ class EngineStats:
         """Time of steps outside of the three phases."""
         return max(self.seconds - self.forward_seconds - self.mask_seconds - self.sampling_seconds, 0.0)
 
-    def copy(self) -> EngineStats:
-        """Return a copy, which the engine does not change."""
-        return replace(self, work=replace(self.work))
-
     def __sub__(self, before: EngineStats) -> EngineStats:
         """Return the counts since an earlier copy: `engine.stats - before`."""
         if not isinstance(before, EngineStats):
             return NotImplemented
-        return EngineStats(
-            **{part.name: getattr(self, part.name) - getattr(before, part.name) for part in fields(self)}
-        )
+        return EngineStats(*(getattr(self, part.name) - getattr(before, part.name) for part in fields(self)))
 
     def __str__(self) -> str:
         work = self.work

@@ -6,7 +6,6 @@ U+FFFD.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from outlines_cont.engine.row_record import RowRecord
 from outlines_cont.policies.piece_text import TextPosition
@@ -25,13 +24,6 @@ class RowDelta:
 
     def __bool__(self) -> bool:
         return bool(self.text or self.stop > self.start or self.retract or self.retract_tokens)
-
-
-class Detokenizer(Protocol):
-    """Returns the changes of a row between two steps."""
-
-    def changes(self, row: RowRecord) -> RowDelta:
-        """Return the changes since the last call."""
 
 
 class FinalDetokenizer:
@@ -105,3 +97,6 @@ class RetractingDetokenizer:
         decoder, text = self._decoder.push(row.text.between(row.token_ids, begin, TextPosition(index + 1)))
         self._shown.append((decoder, text))
         return text
+
+
+Detokenizer = FinalDetokenizer | RetractingDetokenizer

@@ -66,11 +66,6 @@ class DecodeOptions:
         token_ids = _stop_ids(tokenizer, stop_token_ids)
         return cls(tokenizer, stop_texts, token_ids, prompt=_prompt_ids(tokenizer, prompt), **flags)
 
-    @property
-    def begins_text(self) -> bool:
-        """Whether the first token begins a text: the prompt is known, and has no text."""
-        return self.prompt is not None and not self.tokenizer.text_bytes(self.prompt)
-
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that a token adds to the text; `TokenizerError` if the id is not a token."""
         token_bytes = self.tokenizer.token_bytes
@@ -128,9 +123,9 @@ def _checked_ids(tokenizer: Tokenizer, items: Iterable[object], option: str) -> 
     size = len(tokenizer.token_bytes)
     try:
         token_ids = [int_token_id(token_id) for token_id in items]
+        foreign = [token_id for token_id in token_ids if not 0 <= token_id < size]
+        if foreign:
+            raise _foreign_id(foreign[0], size)
     except TokenizerError as error:
         raise OptionError(f"in `{option}`: {error}", option) from None
-    odd = next((token_id for token_id in token_ids if not 0 <= token_id < size), None)
-    if odd is not None:
-        raise OptionError(f"in `{option}`: {_foreign_id(odd, size)}", option)
     return token_ids

@@ -81,7 +81,8 @@ class TokenStream(Immutable):
             keep_stop=keep_stop,
             stop_in_prompt=stop_in_prompt,
         )
-        self._set(options, StreamState(options.matcher, is_start=options.begins_text), None)
+        begins_text = options.prompt is not None and not options.tokenizer.text_bytes(options.prompt)
+        self._set(options, StreamState(options.matcher, is_start=begins_text), None)
 
     def push(self, token_id: int) -> TokenStream:
         """Return the stream after one more token; `TokenizerError` if the tokenizer has no such id. After the end it adds nothing."""
@@ -153,11 +154,11 @@ class TokenStream(Immutable):
         if not isinstance(finish_reason, str) or not finish_reason:
             expected = "a reason as `finish_reason`, such as 'length'"
             raise OptionError(f"expected {expected}, got {finish_reason!r}", "finish_reason")
-        return self._past_end() if self.finished else self._at(self._state.flush(finish_reason))
+        return self._past_end() if self.finished else self._at(self._state.flush(finish_reason), self._tally)
 
     def fork(self) -> TokenStream:
         """Return an equal stream that can be continued in another way. Cost: none."""
-        return _stream(self._options, self._state, None)
+        return self._at(self._state, None)
 
     def rewind(self, n: int) -> TokenStream:
         """Return the stream exactly as it was `n` tokens earlier, also from after its end. Cost: n steps.
@@ -167,7 +168,9 @@ class TokenStream(Immutable):
         """
         check("n", n, is_int(n, 0, self.num_tokens), f"an int from 0 to {self.num_tokens}, the tokens of the stream,")
         wanted = self.num_tokens - n
-        return self if n == 0 else self._at(next(at for at in self._state.back() if at.num_tokens == wanted))
+        return (
+            self if n == 0 else self._at(next(at for at in self._state.back() if at.num_tokens == wanted), self._tally)
+        )
 
     @property
     def text(self) -> str:
@@ -250,17 +253,19 @@ class TokenStream(Immutable):
         object.__setattr__(self, "_state", state)
         object.__setattr__(self, "_tally", tally)
 
-    def _at(self, state: StreamState) -> TokenStream:
-        return _stream(self._options, state, self._tally)
+    def _at(self, state: StreamState, tally: TokenTally | None) -> TokenStream:
+        stream = TokenStream.__new__(TokenStream)
+        stream._set(self._options, state, tally)
+        return stream
 
     def _pushed(self, token_id: int, logprob: float | None, num_drawn: int) -> TokenStream:
-        return self._at(self._state.push(token_id, self._options, logprob, num_drawn))
+        return self._at(self._state.push(token_id, self._options, logprob, num_drawn), self._tally)
 
     def _past_end(self) -> TokenStream:
         """Return this finished stream without new text, for loops that join the new texts."""
         if not self.new_text:
             return self
-        return self._at(replace(self._state, before=self._state, token_id=None, new_text=""))
+        return self._at(replace(self._state, before=self._state, token_id=None, new_text=""), self._tally)
 
     def _own_tally(self) -> TokenTally:
         """Return the token counts that this stream shares with those made from it, except by `fork`; created at the first use."""
@@ -272,17 +277,9 @@ class TokenStream(Immutable):
         return self._tally
 
 
-def _stream(options: DecodeOptions, state: StreamState, tally: TokenTally | None) -> TokenStream:
-    """Return a stream with a state."""
-    stream = TokenStream.__new__(TokenStream)
-    stream._set(options, state, tally)
-    return stream
-
-
 def _unpickle(
     settings: dict[str, Any], tokens: Sequence[tuple[int, float | None, int]], flushed: str, is_past: bool
 ) -> TokenStream:
-    """Return a pickled stream."""
     stream = TokenStream(**settings)
     for token in tokens:
         stream = stream._pushed(*token)
