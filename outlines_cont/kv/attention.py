@@ -38,17 +38,17 @@ class Queries:
     Attributes:
         gather: (b * s,) int64, the batch rows of each segment row, padded by repeats; None: batch row i belongs to segment row i // s.
         rows: (n,) int64, the batch rows that attend to the segment; None for all, in order.
-        places: (n,) int64, their indices in `gather`.
+        indices: (n,) int64, their indices in `gather`.
     """
 
     gather: Tensor | None = None
     rows: Tensor | None = None
-    places: Tensor | None = None
+    indices: Tensor | None = None
 
     def to(self, device: torch.device) -> Queries:
         """Return the same on a device."""
         return Queries(
-            *(tensor if tensor is None else tensor.to(device) for tensor in (self.gather, self.rows, self.places))
+            *(tensor if tensor is None else tensor.to(device) for tensor in (self.gather, self.rows, self.indices))
         )
 
 
@@ -199,9 +199,9 @@ def _segment(query: Tensor, layer: PrefixLayer, scale: float) -> Attended:
     shape = (segments, key_heads, samples, groups, count)
     out = out.reshape(*shape, -1).transpose(1, 2).reshape(total, heads, count, -1)
     norm = norm.reshape(shape).transpose(1, 2).reshape(total, heads, count)
-    if queries.places is None:
+    if queries.indices is None:
         return out, norm
-    return out.index_select(0, queries.places), norm.index_select(0, queries.places)
+    return out.index_select(0, queries.indices), norm.index_select(0, queries.indices)
 
 
 def _merge(out: Tensor, norm: Tensor, more: Tensor, more_norm: Tensor, rows: Tensor | None) -> Attended:

@@ -124,7 +124,7 @@ class Segment:
         for index, share in enumerate(shares):
             self._visible[index, share.part.columns - columns.start] = True
         self._queries = _queries([share.rows for share in shares], num_rows)
-        self._placed: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
+        self._on_device: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
 
     def layer(self, index: int) -> PrefixLayer | None:
         """Return the segment in one layer, None where the model keeps no keys and values in it."""
@@ -132,9 +132,9 @@ class Segment:
         if pair is None:
             return None
         keys, values = (tensor[self._rows, :, self._columns] for tensor in pair)
-        if keys.device not in self._placed:
-            self._placed[keys.device] = self._mask(keys), self._queries.to(keys.device)
-        return PrefixLayer(keys, values, *self._placed[keys.device])
+        if keys.device not in self._on_device:
+            self._on_device[keys.device] = self._mask(keys), self._queries.to(keys.device)
+        return PrefixLayer(keys, values, *self._on_device[keys.device])
 
     def _mask(self, keys: torch.Tensor) -> torch.Tensor | None:
         if self._visible.all():
@@ -176,7 +176,7 @@ def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> Queries:
     gather = [group[min(i, len(group) - 1)] for group in groups for i in range(samples)]
     if gather == list(range(num_rows)):
         return Queries()
-    places = {row: index * samples + i for index, group in enumerate(groups) for i, row in enumerate(group)}
-    rows = sorted(places)
-    where = torch.tensor([places[row] for row in rows])
-    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)
+    indices = {row: at * samples + i for at, group in enumerate(groups) for i, row in enumerate(group)}
+    rows = sorted(indices)
+    gathered = torch.tensor([indices[row] for row in rows])
+    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), gathered)

@@ -250,7 +250,7 @@ class _Writer:
             logits=self._put_logits(row.logits) if kv is not None and kv.parts else None,
             search=None if row.search is None else _ScoreRecord(**asdict(row.search)),
             piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
-            exclusions=[] if piece is None else [_ExclusionRecord(**asdict(place)) for place in piece.exclusions],
+            exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
             healed=0 if piece is None else piece.healed,
             stop=None if piece is None else piece.stop,
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
@@ -328,7 +328,7 @@ class _RowLoader:
     def _check_shape(self) -> None:
         record = self._record
         if record.rows and record.batch_size is not None:
-            raise ValueError("it has rows, and says that it has none")
+            raise ValueError("it has both rows and `batch_size`, which is for states without rows")
         if bool(record.rows) != bool(record.num_samples) or (record.rows and len(record.rows) % record.num_samples):
             raise ValueError(f"{len(record.rows)} rows are not whole groups of {record.num_samples}")
         batch_size = record.batch_size or len(record.rows) // max(record.num_samples, 1)
@@ -370,12 +370,12 @@ class _RowLoader:
         start, owed, source, retries = row.piece
         if start > row.length or not self._are_ids(owed):
             raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
-        indices = [place.index for place in row.exclusions]
+        indices = [entry.index for entry in row.exclusions]
         if any(a >= b for a, b in pairwise(indices)) or not all(start <= index <= row.length for index in indices):
-            raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
-        if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
+            raise ValueError("the positions of exclusions do not ascend, or are not in the last piece")
+        if not all(self._are_ids([*entry.excluded, *entry.avoided]) for entry in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
-        exclusions = Exclusions(tuple(Exclusion(**dict(place)) for place in row.exclusions))
+        exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
         return Piece(start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
@@ -387,7 +387,7 @@ class _RowLoader:
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
-            raise ValueError("a token of text is said not to be part of the text")
+            raise ValueError("a token of text is counted among the start tokens")
         start = row.length if row.piece is None else row.piece[0]
         if row.healed > len(self._model.tokenizer.text_bytes(token_ids[start:])):
             raise ValueError("a piece has healed more text than it has")

@@ -161,7 +161,7 @@ class PolicyTracks:
         excluded, avoided = (_ids(tokens, vocab_size) for tokens in (branch.exclude, branch.avoid))
         policy = next((i for i, track in enumerate(self.tracks) if track is self.decider), 0)
         self.exclusions = self.exclusions.adding(len(row.token_ids), excluded, avoided, policy)
-        place = self.exclusions.places[-1]
+        place = self.exclusions.entries[-1]
         most = self.tracks[policy].policy.max_retries_per_place if self.tracks else None
         if most is not None and place.retries > most:
             self.leave_place(row, f"{most} retries are spent at one place")
@@ -180,7 +180,7 @@ class PolicyTracks:
         """Go back from the last place of the exclusions to the last token before it that was drawn, and have that drawn otherwise;
         further where that place has no retries left either. Where there is none, the policy that refuses is asked.
         """
-        place: Exclusion = self.exclusions.places[-1]
+        place: Exclusion = self.exclusions.entries[-1]
         if not self.tracks:
             raise DeadEnd(f"no token is allowed after {row.place}: all of them were excluded. Exclude fewer.")
         track = self.tracks[place.policy % len(self.tracks)]  # a piece may be resumed with fewer policies
@@ -196,7 +196,7 @@ class PolicyTracks:
             row.rewind(len(row.token_ids) - index)
             track.retries += 1
             self.exclusions = self.exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
-            place = self.exclusions.places[-1]
+            place = self.exclusions.entries[-1]
             if most is None or place.retries <= most:
                 return
             reason = f"{most} retries are spent at one place"
