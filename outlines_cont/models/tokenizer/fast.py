@@ -59,7 +59,7 @@ class FastBackend:
             # An added token has the bytes of its own text; one that is a piece, too (Gemma's runs of the mark), those of the piece.
             if code.byte_level or token_id not in entries:
                 entries[token_id] = token.content.encode()
-        self.table = TokenTable.from_entries(
+        self.table = TokenTable(
             entries,
             special_token_ids=special,
             unknown_token_ids=unknown_ids,
