@@ -32,7 +32,7 @@ _EMPTY: Part = {
 
 
 class FastBackend:
-    """A `tokenizers.Tokenizer`, which is not changed, with what a wrapper around it says about special tokens.
+    """A `tokenizers.Tokenizer`, which is not changed, with the special tokens of a wrapper around it.
 
     `special_token_ids` are those that `tokenizer` itself does not mark as special. Raises `TokenizerError` where the tokens do not join
     to the text, or a part of the tokenizer cannot be read.
@@ -130,7 +130,7 @@ def _model_facts(model: models.Model) -> tuple[bool, list[str]]:
 
 
 def _as_text(token: tokenizers.AddedToken) -> tokenizers.AddedToken:
-    """Return `token` so that it is found as it is written, and takes no spaces around it."""
+    """Return `token` as one that is matched literally, without the spaces around it."""
     return tokenizers.AddedToken(token.content, single_word=token.single_word, normalized=False, special=False)
 
 
@@ -157,10 +157,10 @@ class TokenizerParts:
         )
 
     def piece_code(self, *, byte_fallback: bool) -> PieceCode:
-        """Return how pieces spell bytes, by the parts that encode and, where these do not say it, the decoder.
+        """Return how pieces spell bytes, by the parts that encode, and the decoder.
 
-        `byte_fallback` says that the model spells by byte pieces what it has no piece for. Raises `TokenizerError` where the tokens do not
-        join to the text.
+        `byte_fallback`: the model uses byte pieces for text without a piece. Raises `TokenizerError` where the tokens do not join to the
+        text.
         """
         encoding = self.normalizers + self.pre_tokenizers
         if any(part["type"] == "ByteLevel" for part in encoding + self.decoders):

@@ -97,9 +97,8 @@ class SlowBackend:
             has_prefix_space=_has_prefix_space(processor),
             added=added,
         )
-        text = -1  # stands for the ids of a text
-        built = tokenizer.build_inputs_with_special_tokens([text])
-        self.start_token_ids = tuple(built[: built.index(text)])
+        built = tokenizer.build_inputs_with_special_tokens([-1])  # -1 in place of the ids of a text
+        self.start_token_ids = tuple(built[: built.index(-1)])
         self._tokenizer = tokenizer
         names_by_id = self.table.special_tokens
         self._names = SpecialNames({**names_by_id, **self.table.markup_tokens})

@@ -77,14 +77,14 @@ class SpecialNames:
 
 
 def _encoded_inside(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of a text after a special token; as at a beginning, where a letter of it has only a special token."""
+    """Return the ids of a text after a special token; as of a start of text, where a letter of it is only in a special token."""
     try:
         return encode_letters(text, tokenizer)
     except TokenizerError:
         return tokenizer.encode(text)
 
 
-# Characters that no text has (Unicode calls them noncharacters): they mark what is to be letters.
+# Unicode noncharacters, which texts do not contain: they mark names that are to be encoded as letters.
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
@@ -135,5 +135,5 @@ def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
 
 
 def control_names_of(tokenizer: Tokenizer) -> SpecialNames:
-    """Return how everything that steers a model is written: special tokens and markup."""
+    """Return how special tokens and markup are written."""
     return _names_of(tokenizer)[2]
