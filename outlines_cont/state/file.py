@@ -34,7 +34,7 @@ from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.buffer import Layer, LayerLayout
+from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
@@ -311,7 +311,7 @@ class _RowLoader:
         self._model = model
         self._start = start_ids(model)
         self._buffers: dict[int, RowKV] = {}
-        self._layout: list[LayerLayout | None] = []
+        self._layout: list[Layer | None] = []
         # For each store and column: the index of the token, and a hash of it and all tokens before.
         self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -450,17 +450,17 @@ class _RowLoader:
             self._buffers[number] = RowKV.of_layers(self._model.kv_store, layers)
         return self._buffers[number]
 
-    def _layer(self, number: int, index: int, layout: LayerLayout | None) -> Layer | None:
+    def _layer(self, number: int, index: int, layout: Layer | None) -> Layer | None:
         if layout is None:
             return None
         name = f"kv.{number}.{index}"
         keys, values = self._tensors[f"{name}.keys"], self._tensors[f"{name}.values"]
         length = keys.shape[1] if keys.dim() == 3 else 0
-        for tensor, (heads, size) in ((keys, layout.keys), (values, layout.values)):
-            if tensor.shape != (heads, length, size) or tensor.dtype != layout.dtype or not length:
+        for tensor, like in zip((keys, values), layout, strict=True):
+            heads, _, size = like.shape
+            if tensor.shape != (heads, length, size) or tensor.dtype != like.dtype or not length:
                 raise ValueError(
-                    f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected ({heads}, tokens, {size}) and "
-                    f"{layout.dtype}"
+                    f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected ({heads}, tokens, {size}) and {like.dtype}"
                 )
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"`{name}` is not finite")

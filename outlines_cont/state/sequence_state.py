@@ -22,7 +22,7 @@ from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.indexing import cut, parse_key
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.text import RowText, check_crop, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
 from outlines_cont.state.transformers_cache import cache_of_rows, rows_of_cache
 from outlines_cont.state.views import StateViews
@@ -107,13 +107,7 @@ class SequenceState(StateViews):
             SlicingError: cached keys and values of tokens inside the slice would be lost.
             IndexError: as for `state[key]`.
         """
-
-        def cropped(row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
-            kept = self._text_cut(row, ids, at)
-            check_crop(row, kept, ids, at, self.tokenizer)
-            return kept
-
-        return self._cut(key, cropped)
+        return self._cut(key, lambda row, ids, at: self._text_cut(row, ids, at, crop=True))
 
     def fork(self, n: int, *, same: bool = False) -> SequenceState:
         """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
@@ -335,11 +329,12 @@ class SequenceState(StateViews):
         seed = self.seed if isinstance(self.seed, int) else _seed([self.seed[b] for b in chosen.batch])
         return SequenceState(self.model, rows, seed)
 
-    def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
+    def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int], *, crop: bool = False) -> StateRow:
         if ids == slice(None):
             return row
         text = RowText(row, self.tokenizer)
-        return text.cut(cut(ids, len(text.text), at))
+        part = cut(ids, len(text.text), at)
+        return text.cropped(part, at) if crop else text.cut(part)
 
     def _check_model(self, other: SequenceState) -> None:
         if other.model is not self.model:

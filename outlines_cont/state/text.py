@@ -16,7 +16,6 @@ from itertools import accumulate
 from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
-from outlines_cont.state.indexing import cut
 from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
 from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, shown_text, written
 from outlines_cont.state.tokens import Given, Tokens
@@ -56,6 +55,25 @@ class RowText:
         else:
             row = self._middle(start, stop) if start else self._head(stop)
         return replace(row, prompt_length=_num_below(chosen, self._row.prompt_length))
+
+    def cropped(self, part: slice, at: tuple[int, int]) -> StateRow:
+        """Return `cut(part)`, or raise `SlicingError` where keys and values of tokens inside `part` are lost; `at` is the row's index."""
+        cached = self._row.cached
+        held = f"the row at [{at[0]}, {at[1]}], of which {cached} tokens are cached"
+        if cached and part.step != 1:
+            raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
+        if cached and part.start != 0:
+            raise SlicingError(
+                f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values depend on all "
+                "tokens before them. Use `state[...]`, whose result has an empty cache."
+            )
+        kept, inside = self.cut(part), self.num_tokens_inside(part.stop)
+        if kept.cached < min(cached, inside):
+            raise SlicingError(
+                f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
+                f"{kept.cached} could be kept"
+            )
+        return kept
 
     def num_tokens_inside(self, stop: int) -> int:
         """Return how many tokens are whole within the first `stop` characters, those without text at the beginning included."""
@@ -198,26 +216,6 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
         logits=None,
         search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
     )
-
-
-def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, int], tokenizer: Tokenizer) -> None:
-    """Raise `SlicingError` where `kept`, the slice `ids` of a row at index (batch, sample) `at`, has lost keys and values of its tokens."""
-    text = RowText(row, tokenizer)
-    part = cut(ids, len(text.text), at)
-    held = f"the row at [{at[0]}, {at[1]}], of which {row.cached} tokens are cached"
-    if row.cached and part.step != 1:
-        raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
-    if row.cached and part.start != 0:
-        raise SlicingError(
-            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values depend "
-            "on all that is before them. Use `state[...]`, which starts again without."
-        )
-    inside = text.num_tokens_inside(part.stop)
-    if kept.cached < min(row.cached, inside):
-        raise SlicingError(
-            f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
-            f"{kept.cached} could be kept"
-        )
 
 
 def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:

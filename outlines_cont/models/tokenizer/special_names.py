@@ -50,10 +50,7 @@ class SpecialNames:
 
     def marked(self, text: str, mark: str) -> str:
         """Return a text with `mark` inside every name in it, so that none is left."""
-        while self._pattern is not None and (found := self._pattern.search(text)) is not None:
-            cut = found.start() + 1
-            text = text[:cut] + mark + text[cut:]
-        return text
+        return mark.join(self.parts(text))
 
     def encode_marked(self, text: str, mark: str, tokenizer: Tokenizer) -> list[int]:
         """Return the ids of the start of a text in which the names are special tokens; those with `mark` inside are letters."""
