@@ -43,6 +43,9 @@ from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.search_score import SearchScore
 from outlines_cont.state.tokens import num_start_tokens, start_ids
 
+File = str | os.PathLike[str] | IO[bytes]
+Seed = int | tuple[int, ...]
+
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
 # Batch entries without a sample, which take no room in the file.
@@ -143,7 +146,7 @@ class _StateRecord(_StrictRecord):
 
 
 def save_state(
-    path: str | os.PathLike[str] | IO[bytes],
+    path: File,
     model: LanguageModel,
     rows: Rows,
     seed: Any,
@@ -181,17 +184,13 @@ def save_state(
         _opened(path, "write").write(safetensors_bytes(tensors, metadata))
 
 
-def load_state(
-    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
-) -> tuple[Rows, int | tuple[int, ...], int | None]:
+def load_state(path: File, model: LanguageModel) -> tuple[Rows, Seed, int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
     rows, seed, record = _loaded(path, model)
     return rows, seed, record.constrained_from
 
 
-def load_chat(
-    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
-) -> tuple[Rows, int | tuple[int, ...], str]:
+def load_chat(path: File, model: LanguageModel) -> tuple[Rows, Seed, str]:
     """Return rows and seed of the conversation at `path`, and its messages as JSON. See `Chat.load`."""
     rows, seed, record = _loaded(path, model)
     if record.chat is None or len(rows) != 1 or len(rows[0]) != 1:
@@ -199,9 +198,7 @@ def load_chat(
     return rows, seed, record.chat
 
 
-def _loaded(
-    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
-) -> tuple[Rows, int | tuple[int, ...], _StateRecord]:
+def _loaded(path: File, model: LanguageModel) -> tuple[Rows, Seed, _StateRecord]:
     tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
         record = _StateRecord.model_validate_json(text)

@@ -7,10 +7,9 @@ of the rows, such as `state.token_ids`, is in the base class `StateViews`.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import Any
 
 import torch
 from transformers import DynamicCache
@@ -19,7 +18,7 @@ from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.state.file import load_state, save_state
+from outlines_cont.state.file import File, load_state, save_state
 from outlines_cont.state.indexing import cut, parse_key
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
@@ -205,7 +204,7 @@ class SequenceState(StateViews):
         rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
         return cls(model, tuple((row,) for row in rows), seed)
 
-    def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
+    def save(self, path: File, *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
 
         Tokens, log-probabilities, random streams and the last generated spans are kept, so that one that was cut can be resumed
@@ -224,7 +223,7 @@ class SequenceState(StateViews):
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:
+    def load(cls, path: File, model: LanguageModel) -> SequenceState:
         """Return the state that `save` wrote to a path, or to an open file or buffer, which is read to its end.
 
         Raises:
