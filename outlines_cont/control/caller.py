@@ -19,7 +19,7 @@ class Call:
     Attributes:
         result: what it has returned.
         error: what it has raised.
-        is_over: whether it has come to an end, or was abandoned.
+        is_over: whether it has ended, or was abandoned.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -36,8 +36,8 @@ class Call:
         return 0.0 if self._started is None else (self._ended or perf_counter()) - self._started
 
     def run(self) -> tuple[Any, Exception | None]:
-        """Make the call, once; return what it gives, or raises."""
-        # An error keeps the frames above it, and so this call: what it was made with must not live as long.
+        """Call the function, once; return its result and its error."""
+        # An error refers to the frames above it, and so to this call: the function must not live as long.
         function, self._function = self._function, None
         assert function is not None
         self._started = perf_counter()
@@ -46,9 +46,8 @@ class Call:
         except Exception as error:
             return None, error
         except BaseException as error:  # such as `sys.exit()`: it must not end the thread, for which others wait
-            return None, ScriptError(
-                f"expected a controller to return or to raise an Exception, but it raised {error!r}"
-            )
+            told = f"expected a controller to return or to raise an Exception, but it raised {error!r}"
+            return None, ScriptError(told)
         finally:
             self._ended = perf_counter()
 
@@ -62,12 +61,12 @@ class Round:
 
     Attributes:
         calls: in their order.
-        is_given: whether it was given to a thread.
+        is_started: whether it was passed to a thread.
     """
 
     def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
         self.calls = list(calls)
-        self.is_given = False
+        self.is_started = False
         self._notify = notify
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -75,15 +74,15 @@ class Round:
 
     @property
     def present(self) -> Call | None:
-        """The call that is being made, or comes next; None when all are over."""
+        """The call that is being made, or is the next; None when all are over."""
         return next((call for call in self.calls if not call.is_over), None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all calls are over, at most so long; return whether they are."""
-        return self._over.is_set() or self._over.wait(seconds)
+        """Wait until all calls are over, at most `seconds`; return whether they are."""
+        return self._over.wait(seconds)
 
     def run(self, owner: object) -> None:
-        """Make the calls that are not over yet, unless another thread has taken the round."""
+        """Make the calls that are not over yet, until another thread, which is another `owner`, runs the round."""
         with self._lock:
             self._owner = owner
         while (call := self.present) is not None:
@@ -103,7 +102,7 @@ class Round:
                 call.is_over = True
 
     def abandon_call(self, call: Call, error: Exception) -> bool:
-        """Abandon a call, which may still run; return whether it was not over."""
+        """Abandon a call, which may still run; return False if it was over already."""
         with self._lock:
             if call.is_over:
                 return False
@@ -120,18 +119,18 @@ class Caller:
     def __init__(self) -> None:
         self._rounds: SimpleQueue[Round | None] | None = None
 
-    def give(self, made: Round) -> None:
-        """Begin to make the calls of a round, unless they have begun; it may be given twice, but each call is made once."""
-        if not made.is_given:
-            self._give(made)
-            made.is_given = True
+    def start(self, calls: Round) -> None:
+        """Begin to make the calls of a round, unless they were begun before."""
+        if not calls.is_started:
+            self._queue(calls)
+            calls.is_started = True
 
-    def abandon_call(self, made: Round, call: Call, error: Exception) -> None:
+    def abandon_call(self, calls: Round, call: Call, error: Exception) -> None:
         """Abandon a call of a round with its thread; a new thread makes the other calls."""
-        if made.abandon_call(call, error):
+        if calls.abandon_call(call, error):
             self.close()
-            if made.present is not None:
-                self._give(made)
+            if calls.present is not None:
+                self._queue(calls)
 
     def close(self) -> None:
         """End the thread after its present call."""
@@ -139,17 +138,16 @@ class Caller:
             self._rounds.put(None)
             self._rounds = None
 
-    def _give(self, made: Round) -> None:
+    def _queue(self, calls: Round) -> None:
         if self._rounds is None:
             rounds: SimpleQueue[Round | None] = SimpleQueue()
             threading.Thread(target=_work, args=(rounds,), name="outlines-cont-control", daemon=True).start()
-            self._rounds = rounds  # not before there is a thread, wherever this is interrupted
-        self._rounds.put(made)
+            self._rounds = rounds  # after the thread has started, wherever this is interrupted
+        self._rounds.put(calls)
 
 
 def _work(rounds: SimpleQueue[Round | None]) -> None:
     owner = object()
-    while (made := rounds.get()) is not None:
-        made.run(owner)
-        # Held by the variable, results and all they hold would live until the next round.
-        del made
+    while (calls := rounds.get()) is not None:
+        calls.run(owner)
+        del calls  # the results must not live until the next round

@@ -1,5 +1,5 @@
-"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and answers
-with `ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
+"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and returns
+`ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """Stop the fork; `error` is what it has failed with, `trace` where."""
+    """Stop the fork, with an error and its traceback if it has failed."""
 
     error: Exception | None = None
     trace: str = ""
 
 
 Then = Branch | ForkPiece | Wait | Read | End
-"""What a fork does after it has cut and appended tokens."""
+"""What a fork does after it has removed and appended tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,15 +75,15 @@ class ForkView:
     """The state of a fork when its driver is called.
 
     Attributes:
-        token_ids: all of its tokens, prompt included; not to be changed. They stay as they are during the call.
+        token_ids: all of its tokens, prompt included; not changed during the call, nor by the driver.
         start: how many of them are the prompt.
         cached: how many of them were fed.
-        backtracked: how many tokens the last branch has taken back.
+        backtracked: how many tokens the last branch has removed.
         appended: the tokens that were appended since then.
+        reserve: counts forks; raises `ForkBudgetError`.
+        spend_step: counts a step; raises `StepBudgetError`.
         outcome: of the generated span that has ended since the last call.
-        error: what a wait has ended with.
-        reserve: reserve room for more forks; raises `ForkBudgetError`.
-        spend_step: count a step; raises `StepBudgetError`.
+        error: with which a wait has ended.
     """
 
     token_ids: Sequence[int]
@@ -98,7 +98,7 @@ class ForkView:
 
 
 class ForkDriver(ABC):
-    """Decides what one fork does next; implemented by controllers and scripts."""
+    """Decides what one fork does next; implemented for controllers and scripts."""
 
     speculates: bool
     """Whether tokens are fed while the driver is called for what comes after them."""
@@ -109,11 +109,11 @@ class ForkDriver(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has to be closed when its fork ends."""
+        """Whether `close` must be called when its fork ends."""
         return False
 
     def close(self) -> None:
-        """Release resources; called in a thread, as `call` is, once its fork has ended. By default nothing."""
+        """Release resources; called in a thread, as `call` is, after its fork has ended."""
         return
 
 
@@ -122,13 +122,13 @@ class ForkPlan:
     """What a fork does next: keep its first tokens, append some, then one `Then`.
 
     Attributes:
-        driver: decides what it does from here on.
-        then: what comes after that.
-        keep: how many of all its tokens stay, None for all.
-        token_ids: what is appended to them.
+        driver: decides what it does after that.
+        then: what it does after appending.
+        keep: how many of its first tokens it keeps, None for all.
+        token_ids: the tokens to append to them.
         captures: names and texts that were captured since the last plan.
         log: what was logged since then.
-        parent: of several forks, the index of the plan that it has left.
+        parent: of several forks, the index of the plan that it is forked from.
     """
 
     driver: ForkDriver
