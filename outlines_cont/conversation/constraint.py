@@ -1,6 +1,6 @@
 """`ConversationConstraint`: the constraint on a conversation from some token on: a DFA simulation of its token FSM, up to an end of
-text, after which anything is allowed. Only new tokens are read; after a rewind or another change of earlier ones, all are read again.
-`UnknownConstraint` is that of a loaded file: its first token is known, and sampling raises `ConstraintRequired` until it is named
+text, after which every token is allowed. Only new tokens are read; after a change of earlier ones, all are read again.
+`UnknownConstraint` is that of a loaded file: only its first token is known, and sampling raises `ConstraintRequired` until it is set
 again.
 """
 
@@ -21,7 +21,7 @@ class ConversationConstraint:
 
     Attributes:
         read: the tokens that were read so far.
-        state: of the token FSM after them; None after an end of text, when anything may follow again.
+        state: of the token FSM after them; None after an end of text, after which every token is allowed.
     """
 
     constraint: Constraint
@@ -54,9 +54,9 @@ class ConversationConstraint:
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> ConversationConstraint:
         """Return the constraint after `token_ids`, all tokens of the conversation; those from `start` on are constrained.
 
-        Raises `fsm.TokenNotAllowed` where a token breaks it.
+        Raises `fsm.TokenNotAllowed` if a token breaks it.
 
-        Cost: the tokens that are new since the last reading, or all of them where others were read.
+        Cost: the new tokens, or all of them if earlier ones have changed.
         """
         piece = tuple(token_ids[start:])
         known = self.read if piece[: len(self.read)] == self.read else ()
@@ -71,7 +71,7 @@ class ConversationConstraint:
 
 @dataclass(frozen=True, slots=True)
 class UnknownConstraint:
-    """A constraint of which only `start`, the index of its first token, is known: nothing may be sampled, anything may be prompted.
+    """A constraint of which only `start`, the index of its first token, is known: no token can be sampled, any can be prompted.
 
     `is_over` is False, because only constraints that have not ended are saved.
     """
@@ -81,21 +81,21 @@ class UnknownConstraint:
 
     @property
     def mask(self) -> NoReturn:
-        """Raise `ConstraintRequired`: what may be sampled is not known."""
+        """Raise `ConstraintRequired`."""
         raise self._error()
 
     @property
     def is_accepting(self) -> NoReturn:
-        """Raise `ConstraintRequired`: whether the text is one of the language is not known."""
+        """Raise `ConstraintRequired`."""
         raise self._error()
 
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> UnknownConstraint:
-        """Return the same with another beginning; the tokens are read when the constraint is named again."""
+        """Return the same with another beginning; the tokens are read when the constraint is set again."""
         return UnknownConstraint(start)
 
     def _error(self) -> ConstraintRequired:
         return ConstraintRequired(
-            f"expected the constraint that held from token {self.start} on when this conversation was saved: a file cannot "
-            "hold it. Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
+            f"expected the constraint from token {self.start} on with which this conversation was saved: a file does not have it. "
+            "Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
             self.start,
         )
