@@ -15,8 +15,8 @@ from outlines_cont.errors import TokenizerError
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.capability import is_recurrent
-from outlines_cont.models.tokenizer.opening import open_backend
 from outlines_cont.models.tokenizer.token_bytes import byte_alphabet
+from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.policies.healing import NO_HEALING
 from outlines_cont.state.tokens import checked_given
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model, random_network, recurrent_network
