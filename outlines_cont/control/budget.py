@@ -13,6 +13,7 @@ from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,
     ForkBudgetError,
+    KVShareError,
     ProgramTimeout,
     StepBudgetError,
     TokenBudgetError,
@@ -62,42 +63,51 @@ class ProgramUsage:
 
     def spend_token(self) -> None:
         """Count a token that is about to be appended."""
-        told = "a program of at most {} tokens, all forks together, and it continues"
-        self._check(TokenBudgetError, self.num_tokens + 1, told, ", or give `max_tokens` to what it generates")
+        self._check(TokenBudgetError, self.num_tokens + 1)
         self.num_tokens += 1
 
     def spend_step(self) -> None:
         """Count a step; called by the thread that makes the calls, as `reserve` is."""
-        told = "a program of at most {} steps, all forks together, and it continues"
-        self._check(StepBudgetError, self._num_steps + 1, told, ", or let its loops end: a piece may be empty")
+        self._check(StepBudgetError, self._num_steps + 1)
         self._num_steps += 1
 
     def reserve(self, count: int, num_running: int) -> None:
         """Count `count` more forks."""
         if count > 0:
-            reached = num_running + self.num_reserved + count
-            told = f"a program of at most {{}} forks at the same time, and it requests {reached}"
-            self._check(ForkBudgetError, reached, told)
+            self._check(ForkBudgetError, num_running + self.num_reserved + count)
             self.num_reserved += count
 
     def timeout(self) -> BudgetError | None:
         """Return the error of a program that takes too long, None while there is time left."""
-        seconds = perf_counter() - self._started
-        return self.exceeded(ProgramTimeout, seconds, "a program of at most {} seconds, and it continues")
+        return self.exceeded(ProgramTimeout, perf_counter() - self._started)
 
-    def too_slow(self, seconds: float) -> BudgetError | None:
-        """Return the error of a call that has taken `seconds`, None if it is within the limit."""
-        told = f"a call of the controller to take at most {{}} seconds, and it took {seconds:.3g}"
-        return self.exceeded(CallbackTimeout, seconds, told, ", or do less in it")
-
-    def exceeded(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> BudgetError | None:
+    def exceeded(self, kind: type[BudgetError], reached: float) -> BudgetError | None:
         """Return an error of class `kind` if `reached` is above its limit, else None."""
         allowed = getattr(self.budget, kind.limit)
         if allowed is None or reached <= allowed:
             return None
-        return kind(f"expected {told.format(allowed)}. Raise `Budget({kind.limit}=)`{advice}.", allowed, reached)
+        told, advice = _TOLD[kind]
+        message = f"expected {told.format(allowed, reached)}. Raise `Budget({kind.limit}=)`{advice}."
+        return kind(message, allowed, reached)
 
-    def _check(self, kind: type[BudgetError], reached: float, told: str, advice: str = "") -> None:
-        error = self.exceeded(kind, reached, told, advice)
+    def _check(self, kind: type[BudgetError], reached: int) -> None:
+        error = self.exceeded(kind, reached)
         if error is not None:
             raise error
+
+
+_TOLD = {
+    TokenBudgetError: (
+        "a program of at most {} tokens, all forks together, and it continues",
+        ", or give `max_tokens` to what it generates",
+    ),
+    StepBudgetError: (
+        "a program of at most {} steps, all forks together, and it continues",
+        ", or let its loops end: a piece may be empty",
+    ),
+    ForkBudgetError: ("a program of at most {} forks at the same time, and it requests {}", ""),
+    ProgramTimeout: ("a program of at most {} seconds, and it continues", ""),
+    CallbackTimeout: ("a call of the controller to take at most {} seconds, and it took {:.3g}", ", or do less in it"),
+    KVShareError: ("a program of at most {} bytes of keys and values, and it has {}", ", or let forks end earlier"),
+}
+"""For each limit what was expected, and what to do."""

@@ -45,38 +45,30 @@ class Controller(ABC):
             ) from error
 
 
-class _Function(Controller):
-    """A function as a controller; all forks share its state."""
-
-    def __init__(self, function: MidProcess) -> None:
-        self._function = function
-
-    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
-        return self._function(branch_index, last_backtrack, last_append)
-
-    def fork(self) -> Self:
-        return self
-
-
 class ControllerDriver(ForkDriver):
-    """Calls a controller for one fork, and checks its branches."""
+    """Calls a controller for one fork, and checks its branches. All forks share a function that is a controller, and its state."""
 
     speculates = True
 
     def __init__(self, controller: Controller | MidProcess, vocab_size: int, branch_index: int = 0) -> None:
-        self._controller = controller if isinstance(controller, Controller) else _Function(controller)
+        self._controller = controller
         self._vocab_size = vocab_size
         self._branch_index = branch_index
 
     def call(self, view: ForkView) -> list[ForkPlan]:
         """Return the branches of the controller, the first for this fork, the others with copies of it."""
         view.spend_step()
-        branches = self._controller.mid_process(self._branch_index, view.backtracked, view.appended)
+        controller = self._controller
+        mid_process = controller.mid_process if isinstance(controller, Controller) else controller
+        branches = mid_process(self._branch_index, view.backtracked, view.appended)
         self._check(branches, view)
         view.reserve(len(branches) - 1)
         self._branch_index = 0
-        forks = [ControllerDriver(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
-        return [ForkPlan(driver, branch) for driver, branch in zip([self, *forks], branches, strict=False)]
+        plans = [ForkPlan(self, branch) for branch in branches[:1]]
+        for index, branch in enumerate(branches[1:], 1):
+            fork = controller.fork() if isinstance(controller, Controller) else controller
+            plans.append(ForkPlan(ControllerDriver(fork, self._vocab_size, index), branch))
+        return plans
 
     def _check(self, branches: object, view: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):

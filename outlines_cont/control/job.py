@@ -27,7 +27,7 @@ from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steered_row import Want
-from outlines_cont.errors import BudgetError, DeadlockError, KVShareError, ProgramCancelled
+from outlines_cont.errors import BudgetError, CallbackTimeout, DeadlockError, KVShareError, ProgramCancelled
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.sampling.sampler import Sampler
@@ -199,7 +199,7 @@ class ControlJob(Job):
         for row, call in zip(rows, calls, strict=True):
             if row.has_ended:
                 continue
-            error = call.error or self.used.too_slow(call.seconds)
+            error = call.error or self.used.exceeded(CallbackTimeout, call.seconds)
             if error is not None:
                 row.trace = "".join(traceback.format_exception(error))
                 row.fail(error)
@@ -279,15 +279,14 @@ class ControlJob(Job):
         """Fail the youngest forks until the keys and values of the others fit."""
         rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: row.fork_index)
         while rows and (held := _distinct_tokens(rows) * self._model.kv_store.token_bytes) > limit:
-            told = f"a program that holds at most {{}} bytes of keys and values, and it holds {held}"
-            error = self.used.exceeded(KVShareError, held, told, ", or let forks end earlier")
+            error = self.used.exceeded(KVShareError, held)
             assert error is not None
             rows.pop().fail(error)
 
     def _check_time(self, calls: Round) -> None:
         """Abandon the present call if it, or the program, takes too long."""
         call = calls.present
-        error = self.used.too_slow(call.seconds) if call is not None else None
+        error = self.used.exceeded(CallbackTimeout, call.seconds) if call is not None else None
         if call is not None and error is not None:
             self._caller.abandon_call(calls, call, error)
         if self.used.timeout() is not None:

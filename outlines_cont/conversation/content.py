@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
-from outlines_cont.conversation.constraint import ConversationConstraint, UnknownConstraint
-from outlines_cont.conversation.rotary import Rotary
+from outlines_cont.conversation.constraint import ConversationConstraint
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, PromptTypeError
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.row import RowKV
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
@@ -32,7 +32,7 @@ class Content:
 
     row: StateRow
     num_pending: int
-    constraint: ConversationConstraint | UnknownConstraint | None = None
+    constraint: ConversationConstraint | None = None
     approximate_from: int | None = None
 
     @property
@@ -91,11 +91,11 @@ class Content:
             return self.grown(joined(self.row, other, model.tokenizer), model)
         return self.with_row(replace(other, stream=self.row.stream), other.pending, model)
 
-    def without(self, start: int, stop: int, model: LanguageModel, rotary: Rotary | None) -> Content:
-        """Return the content without some tokens; `rotary` moves the keys and values of those after them, which are lost without it."""
+    def without(self, start: int, stop: int, model: LanguageModel, kv: RowKV | None) -> Content:
+        """Return the content without some tokens; `kv` are approximate keys and values; None recomputes those of later tokens."""
         row, content = _without(self.row, start, stop), self
-        if rotary is not None and self.row.kv is not None and self.row.cached > stop:
-            row = replace(row, kv=rotary.closed_up(self.row.kv, start, stop, model))
+        if kv is not None:
+            row = replace(row, kv=kv)
             first = start if self.approximate_from is None else min(self.approximate_from, start)
             content = replace(self, approximate_from=first)
         length = len(self.row.token_ids)

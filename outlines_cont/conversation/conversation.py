@@ -18,7 +18,7 @@ import torch
 from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.checks import check, check_int
-from outlines_cont.conversation.constraint import ConversationConstraint, UnknownConstraint
+from outlines_cont.conversation.constraint import ConversationConstraint
 from outlines_cont.conversation.content import Content
 from outlines_cont.conversation.draw import Drawn, checked_sampler, draw_tokens
 from outlines_cont.conversation.pool import ConversationPool
@@ -194,8 +194,8 @@ class Conversation:
             new = None
             if expression is not None:
                 token_ids, old = content.row.token_ids, content.constraint
-                start = old.start if isinstance(old, UnknownConstraint) else len(token_ids)
-                new = ConversationConstraint.at(Constraint.of_model(model, lift(expression), force=False), start)
+                start = old.start if old is not None and old.constraint is None else len(token_ids)
+                new = ConversationConstraint(start, Constraint.of_model(model, lift(expression), force=False))
                 new = new.after(token_ids, start, model.eos_token_ids)
             self._content = replace(content, constraint=new)
 
@@ -356,7 +356,10 @@ class Conversation:
             rotary = Rotary.of_model(model) if mode == "shift" else None
             if start == stop:
                 return
-            self._set(content.without(start, stop, model, rotary))
+            row, kv = content.row, None
+            if rotary is not None and row.kv is not None and row.cached > stop:
+                kv = rotary.closed_up(row.kv, start, stop, model)
+            self._set(content.without(start, stop, model, kv))
             if self.is_approximate:
                 self._kept = self._kept.emptied()
 
@@ -487,7 +490,7 @@ def load_conversation(pool: ConversationPool, path: str | os.PathLike[str]) -> C
         pool.check_open()
         rows, seed, start = load_state(path, pool.model)
         row = _only_row(SequenceState(pool.model, rows, seed))
-        constraint = None if start is None else UnknownConstraint(start)
+        constraint = None if start is None else ConversationConstraint(start)
         return Conversation(pool, next(pool.numbers), Content(row, row.pending, constraint))
 
 
