@@ -16,19 +16,12 @@ from outlines_cont.policies.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class ForkPiece:
-    """A span that is generated under policies.
+    """A span that is generated under policies."""
 
-    Attributes:
-        policies: see `policies.policy`.
-        max_tokens: the most tokens of it; None is up to the context.
-        temperature: see `Branch`.
-        draft: its draft for speculative decoding, or None.
-    """
-
-    policies: Sequence[Policy[Any]]
-    max_tokens: int | None = None
-    temperature: float | None = None
-    draft: Drafter | None = None
+    policies: Sequence[Policy[Any]]  # see `policies.policy`
+    max_tokens: int | None = None  # the most tokens of it; None is up to the context
+    temperature: float | None = None  # see `Branch`
+    draft: Drafter | None = None  # its draft for speculative decoding, or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +50,26 @@ Then = Branch | ForkPiece | Wait | Read | End
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceOutcome:
-    """How a generated span has ended.
+    """How a generated span has ended."""
 
-    Attributes:
-        start: index of its first token.
-        reason: see `StateRow.finish_reason`.
-        error: the error of its policies.
-    """
-
-    start: int
-    reason: str
-    error: Exception | None = None
+    start: int  # index of its first token
+    reason: str  # see `StateRow.finish_reason`
+    error: Exception | None = None  # the error of its policies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkView:
-    """The state of a fork when its driver is called.
+    """The state of a fork when its driver is called."""
 
-    Attributes:
-        token_ids: all of its tokens, prompt included; not changed during the call, nor by the driver.
-        start: how many of them are the prompt.
-        cached: how many of them were fed.
-        backtracked: how many tokens the last branch has removed.
-        appended: the tokens that were appended since then.
-        reserve: counts forks; raises `ForkBudgetError`.
-        spend_step: counts a step; raises `StepBudgetError`.
-        outcome: of the generated span that has ended since the last call.
-        error: with which a wait has ended.
-    """
-
-    token_ids: Sequence[int]
-    start: int
-    cached: int
-    backtracked: int
-    appended: list[int]
-    reserve: Callable[[int], None]
-    spend_step: Callable[[], None]
-    outcome: PieceOutcome | None = None
-    error: Exception | None = None
+    token_ids: Sequence[int]  # all of its tokens, prompt included; not changed during the call, nor by the driver
+    start: int  # how many of them are the prompt
+    cached: int  # how many of them were fed
+    backtracked: int  # how many tokens the last branch has removed
+    appended: list[int]  # the tokens that were appended since then
+    reserve: Callable[[int], None]  # counts forks; raises `ForkBudgetError`
+    spend_step: Callable[[], None]  # counts a step; raises `StepBudgetError`
+    outcome: PieceOutcome | None = None  # of the generated span that has ended since the last call
+    error: Exception | None = None  # with which a wait has ended
 
 
 class ForkDriver(ABC):
@@ -119,22 +94,12 @@ class ForkDriver(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPlan:
-    """What a fork does next: keep its first tokens, append some, then one `Then`.
+    """What a fork does next: keep its first tokens, append some, then one `Then`."""
 
-    Attributes:
-        driver: decides what it does after that.
-        then: what it does after appending.
-        keep: how many of its first tokens it keeps, None for all.
-        token_ids: the tokens to append to them.
-        captures: names and texts that were captured since the last plan.
-        log: what was logged since then.
-        parent: of several forks, the index of the plan that it is forked from.
-    """
-
-    driver: ForkDriver
-    then: Then
-    keep: int | None = None
-    token_ids: tuple[int, ...] = ()
-    captures: tuple[tuple[str, str], ...] = ()
-    log: str = ""
-    parent: int = 0
+    driver: ForkDriver  # decides what it does after that
+    then: Then  # what it does after appending
+    keep: int | None = None  # how many of its first tokens it keeps, None for all
+    token_ids: tuple[int, ...] = ()  # the tokens to append to them
+    captures: tuple[tuple[str, str], ...] = ()  # names and texts that were captured since the last plan
+    log: str = ""  # what was logged since then
+    parent: int = 0  # of several forks, the index of the plan that it is forked from

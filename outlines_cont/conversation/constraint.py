@@ -15,19 +15,12 @@ from outlines_cont.policies.constraint import Constraint
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConversationConstraint:
-    """A constraint on the tokens from `start` on, with the state of its token FSM. Immutable, so that forks and marks share it.
+    """A constraint on the tokens from `start` on, with the state of its token FSM. Immutable, so that forks and marks share it."""
 
-    Attributes:
-        start: index of its first token.
-        constraint: None if it is not known, in a loaded conversation.
-        read: the tokens that were read so far.
-        state: of the token FSM after them; None after an end of text, after which every token is allowed.
-    """
-
-    start: int
-    constraint: Constraint | None = None
-    read: tuple[int, ...] = ()
-    state: int | None = 0
+    start: int  # index of its first token
+    constraint: Constraint | None = None  # None if it is not known, in a loaded conversation
+    read: tuple[int, ...] = ()  # the tokens that were read so far
+    state: int | None = 0  # of the token FSM after them; None after an end of text, after which every token is allowed
 
     @property
     def is_over(self) -> bool:

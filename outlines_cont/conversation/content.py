@@ -21,18 +21,12 @@ from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """The immutable content of a conversation, which forks and marks share.
+    """The immutable content of a conversation, which forks and marks share."""
 
-    Attributes:
-        row: its tokens, with their keys and values.
-        num_pending: how many of the last tokens of `row` were not fed.
-        constraint: on what follows; None for none.
-        approximate_from: index of the first token whose keys and values are not exactly those of a fresh run; None if all are.
-    """
-
-    row: StateRow
-    num_pending: int
-    constraint: ConversationConstraint | None = None
+    row: StateRow  # its tokens, with their keys and values
+    num_pending: int  # how many of the last tokens of `row` were not fed
+    constraint: ConversationConstraint | None = None  # on what follows; None for none
+    # index of the first token whose keys and values are not exactly those of a fresh run; None if all are
     approximate_from: int | None = None
 
     @property
