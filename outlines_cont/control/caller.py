@@ -14,18 +14,10 @@ from outlines_cont.errors import ScriptError
 
 
 class Call:
-    """One call of a driver.
-
-    Attributes:
-        result: what it has returned.
-        error: what it has raised.
-        is_over: whether it has ended, or was abandoned.
-    """
+    """One call of a driver: `outcome` is its result and its error, None until it has ended or was abandoned."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.is_over = False
+        self.outcome: tuple[Any, Exception | None] | None = None
         self._function: Callable[[], Any] | None = function
         self._started: float | None = None
         self._ended: float | None = None
@@ -51,22 +43,13 @@ class Call:
         finally:
             self._ended = perf_counter()
 
-    def close(self, result: Any, error: Exception | None) -> None:
-        """Set the outcome of the call."""
-        self.result, self.error, self.is_over = result, error, True
-
 
 class Round:
-    """Calls that are made one after the other; `notify` is called, by their thread, when all are over.
-
-    Attributes:
-        calls: in their order.
-        is_started: whether it was passed to a thread.
-    """
+    """Calls that are made one after the other; `notify` is called, by their thread, when all are over."""
 
     def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
         self.calls = list(calls)
-        self.is_started = False
+        self.is_started = False  # whether it was passed to a thread
         self._notify = notify
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -75,7 +58,7 @@ class Round:
     @property
     def present(self) -> Call | None:
         """The call that is being made, or is the next; None when all are over."""
-        return next((call for call in self.calls if not call.is_over), None)
+        return next((call for call in self.calls if call.outcome is None), None)
 
     def wait(self, seconds: float) -> bool:
         """Wait until all calls are over, at most `seconds`; return whether they are."""
@@ -86,31 +69,25 @@ class Round:
         with self._lock:
             self._owner = owner
         while (call := self.present) is not None:
-            result, error = call.run()
+            outcome = call.run()
             with self._lock:
                 if self._owner is not owner:
                     return
-                call.close(result, error)
+                call.outcome = outcome
         self._over.set()
         self._notify()
 
-    def abandon(self) -> None:
-        """Make no more calls after the present one, whose result is ignored."""
+    def abandon(self, calls: Sequence[Call], error: Exception | None = None) -> bool:
+        """End calls with an error, though one of them may still run; return False if all were over already."""
         with self._lock:
-            self._owner = None
-            for call in self.calls:
-                call.is_over = True
-
-    def abandon_call(self, call: Call, error: Exception) -> bool:
-        """Abandon a call, which may still run; return False if it was over already."""
-        with self._lock:
-            if call.is_over:
-                return False
-            self._owner = None
-            call.close(None, error)
+            open_calls = [call for call in calls if call.outcome is None]
+            if open_calls:
+                self._owner = None
+            for call in open_calls:
+                call.outcome = None, error
             if self.present is None:
                 self._over.set()
-            return True
+            return bool(open_calls)
 
 
 class Caller:
@@ -127,7 +104,7 @@ class Caller:
 
     def abandon_call(self, calls: Round, call: Call, error: Exception) -> None:
         """Abandon a call of a round with its thread; a new thread makes the other calls."""
-        if calls.abandon_call(call, error):
+        if calls.abandon([call], error):
             self.close()
             if calls.present is not None:
                 self._queue(calls)

@@ -167,7 +167,7 @@ class ControlJob(Job):
     def leave(self) -> None:
         """Stop the thread, and end the forks that still run as cancelled."""
         if self._round is not None:
-            self._round.abandon()
+            self._round.abandon(self._round.calls)
             self._round = None
         self._close(self.rows)
         self._caller.close()
@@ -199,14 +199,16 @@ class ControlJob(Job):
         for row, call in zip(rows, calls, strict=True):
             if row.has_ended:
                 continue
-            error = call.error or self.used.exceeded(CallbackTimeout, call.seconds)
+            assert call.outcome is not None
+            plans, error = call.outcome
+            error = error or self.used.exceeded(CallbackTimeout, call.seconds)
             if error is not None:
                 row.trace = "".join(traceback.format_exception(error))
                 row.fail(error)
-            elif not call.result:
+            elif not plans:
                 row.end("stop")
             else:
-                group = self._apply_plans(row, call.result)
+                group = self._apply_plans(row, plans)
                 if len(group) > 1:
                     forked.append((row, group))
         self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
@@ -290,7 +292,7 @@ class ControlJob(Job):
         if call is not None and error is not None:
             self._caller.abandon_call(calls, call, error)
         if self.used.timeout() is not None:
-            calls.abandon()
+            calls.abandon(calls.calls)
             self._caller.close()
             self._check_limits()
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
 from typing import Any
 
-from outlines_cont import generate
+from outlines_cont import checks, generate
 from outlines_cont.checks import checked_bool
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
@@ -200,20 +200,13 @@ def _open_row(model: LanguageModel, prompt: str | SequenceState, rng: Rng) -> Op
 
 
 def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
-    if budget is not None and not isinstance(budget, Budget):
+    advice = "Write `Budget(tokens=..., seconds=...)`."
+    checks.check("budget", budget, isinstance(budget, Budget | None), "a `Budget` or None", advice)
+    advice = "Make one with `Shared()`, and write variables with its method `set`."
+    checks.check("shared", shared, isinstance(shared, Shared | None), "a `Shared` or None", advice)
+    if isinstance(budget, Budget) and budget.kv_bytes is not None and model.is_recurrent:
         raise OptionError(
-            f"expected a `Budget` or None as `budget`, got {budget!r}. Write `Budget(tokens=..., seconds=...)`.",
-            "budget",
-        )
-    if shared is not None and not isinstance(shared, Shared):
-        raise OptionError(
-            f"expected a `Shared` or None as `shared`, got {type(shared).__name__}. Make one with `Shared()`, and write variables "
-            "with its method `set`.",
-            "shared",
-        )
-    if budget is not None and budget.kv_bytes is not None and model.is_recurrent:
-        raise OptionError(
-            "expected no `kv_bytes` for a recurrent model, which keeps snapshots in place of keys and values. Leave it out.",
+            "expected no `kv_bytes` for a recurrent model, which keeps snapshots in place of keys and values. Omit it.",
             "kv_bytes",
         )
 

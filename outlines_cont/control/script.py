@@ -10,12 +10,12 @@ from functools import partial
 from types import coroutine
 from typing import Any, NoReturn, TypeVar
 
-from outlines_cont.checks import check_int
+from outlines_cont.checks import check, check_int
 from outlines_cont.control.fork_driver import Wait
 from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request
 from outlines_cont.control.script_driver import ScriptDriver, ScriptStopped, running_driver
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.errors import OptionError, ScriptError
+from outlines_cont.errors import ScriptError
 from outlines_cont.generation.options import checked_policies, texts_of
 from outlines_cont.policies.policy import Policy
 from outlines_cont.unknown_option import knows_its_options
@@ -48,12 +48,8 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
         ScriptError: the label is after the end: the text before it was cut.
         TokenizerError: the text cannot be spelled.
     """
-    if not isinstance(text, str):
-        raise OptionError(f"expected a text, got {type(text).__name__}", "text")
-    if following is not None and not isinstance(following, Label):
-        raise OptionError(
-            f"expected a label that `label()` has returned as `following`, got {following!r}", "following"
-        )
+    check("text", text, isinstance(text, str), "a text")
+    check("following", following, isinstance(following, Label | None), "a label that `label()` has returned")
     await _ask(Fixed(text, following))
 
 
@@ -102,9 +98,7 @@ async def gen(
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far is kept.
     """
     if isinstance(choice, str):
-        raise OptionError(
-            f"expected a list of options, got one text {choice!r}. Write [{choice!r}] for a single option.", "choice"
-        )
+        check("choice", choice, False, "a list of options", f"Write [{choice!r}] for a single option.")
     request = Gen(
         regex=regex,
         choice=None if choice is None else texts_of(choice, "choice"),

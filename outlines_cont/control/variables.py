@@ -91,17 +91,9 @@ class Shared:
         with self._lock:
             before = self.get(name)
             if not isinstance(value, str | bytes | list):
-                raise OptionError(
-                    f"expected a text, bytes or a list to append to `{name}`, got {type(value).__name__}. For a list of items write "
-                    f"`append({name!r}, [item])`.",
-                    "value",
-                )
+                raise _not_appended("a text, bytes or a list", name, value)
             if before is not None and type(before) is not type(value):
-                raise OptionError(
-                    f"expected a {type(before).__name__} to append to `{name}`, which is one, got a {type(value).__name__}. For a list of "
-                    f"items write `append({name!r}, [item])` from the first one on.",
-                    "value",
-                )
+                raise _not_appended(f"a {type(before).__name__}", name, value)
             joined: Any = value if before is None else operator.add(before, value)
             return self.set(name, joined)
 
@@ -148,6 +140,14 @@ class Shared:
         with self._lock:
             members = list(self._members)
         return all(member.is_stuck for member in members)
+
+
+def _not_appended(expected: str, name: str, value: object) -> OptionError:
+    return OptionError(
+        f"expected {expected} to append to `{name}`, got {type(value).__name__}. For a list of items write "
+        f"`append({name!r}, [item])` from the first one on.",
+        "value",
+    )
 
 
 def _checked(name: object) -> str:

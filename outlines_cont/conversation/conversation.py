@@ -185,10 +185,8 @@ class Conversation:
             fsm.TokenNotAllowed: the text before the conversation was saved breaks it.
             After an error nothing has changed.
         """
-        if not isinstance(expression, Expression | str | None):
-            raise OptionError(
-                f"expected an expression such as `fsm.regex(...)`, a text or None, got {expression!r}", "expression"
-            )
+        is_language = isinstance(expression, Expression | str | None)
+        check("expression", expression, is_language, "an expression such as `fsm.regex(...)`, a text or None")
         with self._pool.lock:
             content, model = self._open(), self._pool.model
             new = None
@@ -328,8 +326,8 @@ class Conversation:
             stream = self._open().row.stream
             content = self._marks.get(mark) if isinstance(mark, Mark) else None
             if content is None:
-                expected = "a mark of this conversation, or of one that it was forked from later"
-                raise OptionError(f"expected {expected}, got {mark!r}", "mark")
+                told = "expected a mark of this conversation, or of one that it was forked from later"
+                raise OptionError(f"{told}, got {mark!r}", "mark")
             self._set(replace(content, row=replace(content.row, stream=stream)))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
@@ -563,8 +561,8 @@ def _only_row(state: SequenceState) -> StateRow:
 
 
 def _count(value: Any, name: str, most: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= index(value) <= most:
-        raise OptionError(f"expected an int from 0 to {most} as `{name}`, got {value!r}. Nothing has changed.", name)
+    is_index = not isinstance(value, bool) and hasattr(value, "__index__")
+    check(name, value, is_index and 0 <= index(value) <= most, f"an int from 0 to {most}", "Nothing has changed.")
     return index(value)
 
 

@@ -103,9 +103,9 @@ def _check_draw(model: LanguageModel, row: StateRow, total: float, sampled: floa
 
 
 def _check_scores(scores: object, logits: torch.Tensor) -> None:
-    if scores is None:
-        return
-    if isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES:
+    if scores is None or (
+        isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES
+    ):
         return
     shape, dtype = getattr(scores, "shape", None), getattr(scores, "dtype", None)
     got = type(scores).__name__ if shape is None else f"one of shape {tuple(shape)} and {dtype}"

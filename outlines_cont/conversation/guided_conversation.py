@@ -107,10 +107,8 @@ def guide(
             raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
     given = [context for context in contexts if isinstance(context, Conversation)]
     if len(given) == 2 and (given[0] is given[1] or given[0]._pool is not given[1]._pool):
-        raise OptionError(
-            "expected two conversations of one executor. A fork is a second one; a state goes with any of its model.",
-            "negative",
-        )
+        told = "expected two different conversations of one executor, such as a conversation and its fork, or a state of its model"
+        raise OptionError(told, "negative")
     found = [context._pool.model if isinstance(context, Conversation) else context.model for context in contexts]
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")

@@ -40,7 +40,7 @@ class _Stops(Controller):
         ({"budget": {"tokens": 5}}, "expected a `Budget`"),
         ({"sampler": "greedy"}, "expected a sampler as `sampler`.*got 'greedy'"),
         ({"sampler": samplers.greedy}, "Call the function"),
-        ({"shared": {"a": 1}}, r"expected a `Shared` or None as `shared`, got dict\. Make one with `Shared\(\)`"),
+        ({"shared": {"a": 1}}, r"expected a `Shared` or None as `shared`, got \{'a': 1\}\. Make one with `Shared\(\)`"),
     ],
 )
 def test_an_argument_of_another_kind(options: dict[str, Any], message: str) -> None:
