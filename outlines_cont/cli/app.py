@@ -314,8 +314,7 @@ def tree(options: TreeOptions) -> None:
     from outlines_cont.cli.extractor import load_or_refuse
     from outlines_cont.cli.threads import set_threads
     from outlines_cont.cli.tree import show_growing
-    from outlines_cont.conversation.tree import CompletionTree
-    from outlines_cont.conversation.tree_picture import to_html, to_svg
+    from outlines_cont.conversation.tree import CompletionTree, to_html, to_svg
 
     prompt = _tree_prompt(options.prompt, options.model)
     if not prompt:

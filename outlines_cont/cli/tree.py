@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from outlines_cont.conversation.tree import CompletionTree
-from outlines_cont.conversation.tree_picture import to_text
+from outlines_cont.conversation.tree import CompletionTree, to_text
 
 
 def show_growing(tree: CompletionTree, console: Console) -> None:
