@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from outlines_cont import models
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.demo import DATE, KINDS, VOTES, Demo, DemoRow, DemoStep, Record, read_messages
 from outlines_cont.cli.demo_table import DemoTable
 

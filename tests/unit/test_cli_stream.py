@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from outlines_cont.cli import demo
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.events.partial_type import partial_model
 
