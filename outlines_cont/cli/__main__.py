@@ -10,9 +10,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,17 +32,9 @@ from outlines_cont.errors import NoChatTemplate
 from outlines_cont.pipelines.rows.errors import SetupError
 
 if TYPE_CHECKING:
-    from outlines_cont.cli.demo import DemoRow
     from outlines_cont.pipelines.extraction import Outcomes, Tally
     from outlines_cont.pipelines.prompts.template import PromptTemplate
     from outlines_cont.pipelines.rows.schema import RecordSchema
-
-_DEMO_INTRODUCTION = """\
-Three generators on one state for each message: choice, JSON, regex. Tokens are
-fed to the model, reused from the state, or forced by the constraint. Votes: the
-record is sampled again, three times, from a fork of the state; how many samples
-agree with it is a hint at how sure the model is.
-"""
 
 
 def main() -> None:
@@ -84,47 +74,11 @@ def demo(options: DemoOptions) -> None:
 
     started = time.monotonic()
     with demo_output(options.output) as file:
-        from rich.console import Console
+        from outlines_cont.cli.demo_table import show_demo
 
-        from outlines_cont.cli.demo import Demo, read_messages
-        from outlines_cont.cli.demo_table import DemoTable
-        from outlines_cont.cli.growing import GrowingRecords
-        from outlines_cont.cli.model import load_model
-        from outlines_cont.cli.threads import set_threads
-
-        model = load_model(None, None, None)
-        set_threads(model, 1)
-        chain = Demo(model)
-        table, growing = DemoTable(Console()), GrowingRecords(Console())
-        typer.echo(_DEMO_INTRODUCTION)
-        table.print_head()
-        rows = []
-        for message in read_messages():
-            with growing:
-                row = chain.read(message, growing.show_one("record")) if options.stream else chain.read(message)
-            rows.append(row)
-            table.print_row(row)
-            file.write(row.to_json() + "\n")
-    for line in _demo_summary(rows, time.monotonic() - started, options.output):
-        typer.echo(line)
-    if any(row.has_failed for row in rows):
+        has_failed = show_demo(options, file, started)
+    if has_failed:
         raise typer.Exit(FAILED_ROWS)
-
-
-def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list[str]:
-    from outlines_cont.cli.demo import VOTES
-
-    steps = [step for row in rows for step in row.steps]
-    fed, reused = sum(step.fed for step in steps), sum(step.reused for step in steps)
-    shared = sum(step.reused for step in steps if step.name == "votes")
-    failed = sum(row.has_failed for row in rows)
-    return [
-        f"{len(rows)} messages, {len(steps)} steps, {seconds:.1f} s"
-        + (f"; {failed} messages failed" if failed else ""),
-        f"Fed {fed:,} tokens. Re-reading the prompt at each step: {fed + reused:,} tokens ({(fed + reused) / fed:.1f}x).",
-        f"Votes: {VOTES} sampled records per message reuse {shared:,} tokens, by slice and fork.",
-        f"Records: {output}",
-    ]
 
 
 @command(
@@ -158,13 +112,13 @@ def extract(options: ExtractOptions) -> None:
     with plain_warnings():
         job = ExtractCommand(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
         if job.unbounded and "max_tokens" not in options.given:
-            said = f"{named_lengths(job.unbounded)} may be of any length; a record is cut after {options.max_tokens} tokens."
-            typer.echo(f"Note: {said} Say --max-tokens, or bound them in the schema.", err=True)
+            limit = f"may be of any length; a record is cut after {options.max_tokens} tokens"
+            note = f"Note: {named_lengths(job.unbounded)} {limit}. Say --max-tokens, or bound them in the schema."
+            typer.echo(note, err=True)
         with progress_bar(job.tally, False if options.stream else options.progress) as show:
-            say = partial(typer.echo, err=True) if options.verbose and not options.has_workers else None
             # Messages of Ray about its workers must not appear between the rows.
             with redirect_stdout(sys.stderr):
-                for tally in job.run(partial(_load_extractor, say=say), growing):
+                for tally in job.run(_load_extractor, growing):
                     show(tally)
     seconds = time.monotonic() - started
     typer.echo(_extract_summary(job.tally, options.output, seconds, has_workers=options.has_workers), err=True)
@@ -172,9 +126,7 @@ def extract(options: ExtractOptions) -> None:
         raise typer.Exit(FAILED_ROWS)
 
 
-def _load_extractor(
-    options: ExtractOptions, schema: RecordSchema, template: PromptTemplate, say: Callable[[str], None] | None = None
-) -> Outcomes:
+def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> Outcomes:
     """Load the model, choose its threads, and compile the schema for its vocabulary.
 
     Raises:
@@ -190,8 +142,8 @@ def _load_extractor(
     sampler = make_sampler(options.sampler)
     model = load_model(options.model, options.device, options.dtype)
     choice = set_threads(model, options.batch_size)
-    if say is not None:
-        say(str(choice))
+    if options.verbose and not options.has_workers:
+        typer.echo(str(choice), err=True)
     try:
         chat = begun_chat(model, None, options.system, options.seed) if options.chat else None
     except NoChatTemplate as error:

@@ -1,6 +1,6 @@
 """`ChatSession`: the interactive chat of `outlines-cont chat`: a loop of messages and commands (`/fork`, `/back`, `/schema`, `/save` and so
-on) over immutable `Chat` values, which shows how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters are shown
-as signs.
+on) over immutable `Chat` values, which prints how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters are
+replaced by visible signs.
 """
 
 from __future__ import annotations
@@ -35,17 +35,10 @@ Anything else is said to the model. Ctrl-C ends a reply, which keeps what was wr
 
 
 class ChatSession:
-    """One conversation, or several by `/fork`, with a model.
-
-    Args:
-        chat: how it begins.
-        sampler: how tokens are drawn.
-        max_tokens: the most tokens of a reply.
-        out: where everything is written.
-    """
+    """One conversation, or several by `/fork`, with a model; all output is written to `out`."""
 
     def __init__(self, chat: Chat, sampler: Any, max_tokens: int, out: TextIO) -> None:
-        self._begun = chat
+        self._first = chat
         self._chats = [chat]
         self._at = 0
         self._sampler = sampler
@@ -136,7 +129,7 @@ class ChatSession:
     def _system(self, text: str) -> None:
         if not text:
             raise SetupError("expected a text after /system, how the model is to behave")
-        self._chats[self._at] = self._begun[:0].system(text)
+        self._chats[self._at] = self._first[:0].system(text)
         self._say("A new conversation.")
 
     def _save(self, name: str) -> None:
@@ -162,12 +155,12 @@ class ChatSession:
 
 
 def terminal_lines() -> Iterator[str]:
-    """Yield what is typed, with a prompt and a history on a terminal; else the lines of the standard input."""
+    """Yield typed lines, with a prompt and a history, on a terminal, else the lines of the standard input."""
     if not sys.stdin.isatty():
         yield from sys.stdin
         return
-    with suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401  # `input` has a history with it
+    with suppress(ImportError):  # as on Windows
+        import readline  # noqa: F401  # it gives `input` a history
     while True:
         try:
             yield input("> ")
@@ -182,7 +175,7 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
 
     Raises:
         SetupError: the template cannot be read.
-        NoChatTemplate: the model has none, and none was given.
+        NoChatTemplate: neither the model has a template, nor `template` is given.
     """
     source = file_text(template, "as --template", SetupError) if template is not None else None
     chat = Chat(model, template=source, rng=seed)
@@ -190,5 +183,5 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
 
 
 def _visible(text: str) -> str:
-    """Return a text with signs for control characters, but for ends of lines."""
+    """Return a text with signs for control characters other than line ends."""
     return "\n".join(map(shown, text.split("\n")))

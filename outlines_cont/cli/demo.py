@@ -1,8 +1,6 @@
-"""The demo: three generators (choice, JSON, regular expression) chained on one state per message, then a vote of records sampled on forks
-of that state, with the tokens fed, reused and forced in each step.
-
-The messages and the model are part of the package. `KINDS`, `Record` and the texts between the steps are those that the model was trained
-on.
+"""`Demo`: three generators (choice, JSON, regular expression) chained on one state per message, then a vote of records sampled on forks of
+that state, with the tokens fed, reused and forced in each step. `KINDS`, `Record` and the texts between the steps are those of the training
+data of the bundled model.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ class DemoStep:
 
     Attributes:
         name: `kind`, `record`, `due` or `votes`.
-        value: what it wrote, as JSON; for `votes` how many sampled records are the same; None where it failed.
+        value: the generated value as JSON; for `votes` how many sampled records are equal to the record; None if it failed.
         error: why it failed, else None.
-        fed: tokens that went through the model.
-        reused: tokens before them that did not, because the state held their keys and values.
-        forced: those of the written tokens that the constraint left no choice about.
+        fed: tokens that were fed to the model.
+        reused: tokens before them whose keys and values the state had.
+        forced: generated tokens that the constraint determined.
     """
 
     name: str
@@ -83,11 +81,7 @@ class DemoRow:
 
 
 class Demo:
-    """The chain, with its generators compiled once.
-
-    Args:
-        model: the bundled model, or any other.
-    """
+    """The chain of generators, compiled once, for the bundled model or any other."""
 
     def __init__(self, model: HuggingFaceModel) -> None:
         self._model = model
@@ -106,7 +100,7 @@ class Demo:
         return DemoRow(text, (kind, record, due, self._votes(state, before_record, record)))
 
     def _votes(self, state: SequenceState, before_record: int, record: DemoStep) -> DemoStep:
-        """Go back to where the record began, fork, sample more records, and count those that are the same."""
+        """Crop the state to the text before the record, fork, sample more records, and count those that are equal."""
         with self._model.meter() as meter:
             forks = self._vote(state.crop(slice(before_record)).fork(VOTES), max_tokens=_MAX_TOKENS, rng=0)
         values = [value.model_dump() for value in forks.values[0] if value is not None]

@@ -1,5 +1,5 @@
-"""`parse_sampler`: reads the value of `--sampler`, `greedy` or `multinomial` with numbers as options, by parsing it as Python (`ast`)
-without evaluating it; `make_sampler` makes the sampler.
+"""`parse_sampler`: parses the value of `--sampler`, `greedy` or `multinomial` with numbers as options, as Python (`ast`) without evaluating
+it; `make_sampler` makes the sampler.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ _FORMS = "greedy, multinomial, or multinomial with options such as multinomial(t
 
 
 def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
-    """Return name and options of a sampler. Options are numbers; nothing is evaluated.
-
-    Raises:
-        SetupError: it is not one of `_FORMS`.
-    """
+    """Return name and options of a sampler; raise `SetupError` if it is not one of `_FORMS`."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
@@ -41,7 +37,7 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def make_sampler(text: str) -> Sampler:
-    """Return the sampler that `text` names.
+    """Return the sampler of `text`.
 
     Raises:
         SetupError: the name or an option is unknown.

@@ -31,7 +31,7 @@ def test_the_demo_reads_every_message_shows_every_step_and_compares_with_reading
 ) -> None:
     """One test, so that one process runs the demo."""
     assert len(read_messages()) >= 10
-    monkeypatch.setattr("outlines_cont.cli.demo.read_messages", lambda: MESSAGES)
+    monkeypatch.setattr("outlines_cont.cli.demo_table.read_messages", lambda: MESSAGES)
     output = tmp_path / "records.jsonl"
     result = CliRunner().invoke(app, ["demo", "--output", str(output)], env={"COLUMNS": "80"})
 
