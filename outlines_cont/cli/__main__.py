@@ -115,11 +115,11 @@ def extract(options: ExtractOptions) -> None:
             limit = f"may be of any length; a record is cut after {options.max_tokens} tokens"
             note = f"Note: {named_lengths(job.unbounded)} {limit}. Say --max-tokens, or bound them in the schema."
             typer.echo(note, err=True)
-        with progress_bar(job.tally, False if options.stream else options.progress) as show:
-            # Messages of Ray about its workers must not appear between the rows.
-            with redirect_stdout(sys.stderr):
-                for tally in job.run(_load_extractor, growing):
-                    show(tally)
+        progress = progress_bar(job.tally, False if options.stream else options.progress)
+        # Messages of Ray about its workers must not appear between the rows.
+        with progress as show, redirect_stdout(sys.stderr):
+            for tally in job.run(_load_extractor, growing):
+                show(tally)
     seconds = time.monotonic() - started
     typer.echo(_extract_summary(job.tally, options.output, seconds, has_workers=options.has_workers), err=True)
     if job.tally.failed:

@@ -1,5 +1,5 @@
-"""`show_demo`: runs the demo, and prints its table (rich) row by row: a message, its steps, and the tokens that each cost. The table is 72 to
-110 columns wide; a message that is longer than its steps is shortened.
+"""`show_demo`: runs the demo, and prints its table (rich) row by row: a message, its steps, and the tokens that each cost. The table is 72
+to 110 columns wide; a message that is longer than its steps is shortened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def show_demo(options: DemoOptions, file: TextIO, started: float) -> bool:
     rows = []
     for message in read_messages():
         with growing:
-            row = chain.read(message, growing.show_one("record") if options.stream else None)
+            row = chain.read(message, growing.show_one("record")) if options.stream else chain.read(message)
         rows.append(row)
         table.print_row(row)
         file.write(row.to_json() + "\n")
