@@ -7,8 +7,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from outlines_cont.cli.options import DType
 from outlines_cont.errors import ModelNotFound
-from outlines_cont.models.bundled import tiny
-from outlines_cont.models.hugging_face import HuggingFaceModel, transformers
+from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transformers
 from outlines_cont.pipelines.rows.errors import SetupError
 
 
