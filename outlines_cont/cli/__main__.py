@@ -127,12 +127,7 @@ def extract(options: ExtractOptions) -> None:
 
 
 def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> Outcomes:
-    """Load the model, choose its threads, and compile the schema for its vocabulary.
-
-    Raises:
-        SetupError: the model cannot be loaded, or has no chat template for --chat.
-        fsm.FSMError, OutlinesContError: the schema has no value that the model can write.
-    """
+    """Load the model, choose its threads, and compile the schema for its vocabulary."""
     from outlines_cont.cli.chat import begun_chat
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.sampler import make_sampler

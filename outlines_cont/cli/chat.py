@@ -127,14 +127,12 @@ class ChatSession:
         self._say(f"{len(self.chat)} messages are left.")
 
     def _system(self, text: str) -> None:
-        if not text:
-            raise SetupError("expected a text after /system, how the model is to behave")
+        _check_given(text, "a text after /system, how the model is to behave")
         self._chats[self._at] = self._first[:0].system(text)
         self._say("A new conversation.")
 
     def _save(self, name: str) -> None:
-        if not name:
-            raise SetupError("expected a file after /save")
+        _check_given(name, "a file after /save")
         try:
             self.chat.save(name)
         except OSError as error:
@@ -142,8 +140,7 @@ class ChatSession:
         self._say(f"Written to {name}, {Path(name).stat().st_size / 1e6:.1f} MB.")
 
     def _load(self, name: str) -> None:
-        if not name:
-            raise SetupError("expected a file after /load")
+        _check_given(name, "a file after /load")
         if not Path(name).is_file():
             raise SetupError(f"expected a file after /load that /save has written, but there is none at {name!r}")
         self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
@@ -152,6 +149,11 @@ class ChatSession:
     def _say(self, text: str) -> None:
         self._out.write(_visible(text) + "\n")
         self._out.flush()
+
+
+def _check_given(text: str, expected: str) -> None:
+    if not text:
+        raise SetupError(f"expected {expected}")
 
 
 def terminal_lines() -> Iterator[str]:
@@ -171,12 +173,7 @@ def terminal_lines() -> Iterator[str]:
 
 
 def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | None, seed: int) -> Chat:
-    """Return a conversation without messages of the user.
-
-    Raises:
-        SetupError: the template cannot be read.
-        NoChatTemplate: neither the model has a template, nor `template` is given.
-    """
+    """Return a conversation without messages of the user; raise `NoChatTemplate` if the model has no template and none is given."""
     source = file_text(template, "as --template", SetupError) if template is not None else None
     chat = Chat(model, template=source, rng=seed)
     return chat.system(system) if system else chat

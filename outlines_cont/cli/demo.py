@@ -17,9 +17,10 @@ from outlines_cont import continuous, generate, samplers
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models.hugging_face import HuggingFaceModel
-from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.state.sequence_state import SequenceState
 
+ShowRecord = Callable[[Any, bool], None]
+"""Shows a record while it is written: its value so far, and whether it is whole."""
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")
 DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 VOTES = 3
@@ -91,11 +92,12 @@ class Demo:
         sampler = samplers.multinomial(VOTES)
         self._vote = continuous(generate.json(model, Record, whitespace="none", sampler=sampler))
 
-    def read(self, text: str, show: ShowValue | None = None) -> DemoRow:
+    def read(self, text: str, show: ShowRecord | None = None) -> DemoRow:
         """Return the steps of one message; show the record while it is written."""
         state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
-        state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump, show)
-        before_record = len(str(state)) - len(_last_text(state))
+        state += "\nRecord: "
+        before_record = len(str(state))
+        state, record = self._step("record", self._record, state, BaseModel.model_dump, show)
         state, due = self._step("due", self._due, state + "\nDue: ", str)
         return DemoRow(text, (kind, record, due, self._votes(state, before_record, record)))
 
@@ -113,7 +115,7 @@ class Demo:
         generator: Continuation,
         start: str | SequenceState,
         to_json: Callable[[Any], Any],
-        show: ShowValue | None = None,
+        show: ShowRecord | None = None,
     ) -> tuple[SequenceState, DemoStep]:
         with self._model.meter() as meter:
             state = generator(start, max_tokens=_MAX_TOKENS) if show is None else _streamed(generator, start, show)
@@ -124,17 +126,12 @@ class Demo:
         return state, DemoStep(name, value, error, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
 
 
-def _streamed(generator: Continuation, start: str | SequenceState, show: ShowValue) -> SequenceState:
+def _streamed(generator: Continuation, start: str | SequenceState, show: ShowRecord) -> SequenceState:
     """Return the state after a generator; show the value while it is written."""
     stream = generator.stream(start, partial=True, max_tokens=_MAX_TOKENS)
     for event in stream:
-        show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
+        show(event.value, event.finish_reason not in ("", "length", "error"))
     return stream.state
-
-
-def _last_text(state: SequenceState) -> str:
-    """Return the text of the last generated span of a state of one row."""
-    return "".join(span.text for span in state.spans[0][0] if span.is_piece)
 
 
 def read_messages() -> list[str]:

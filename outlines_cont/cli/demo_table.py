@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -40,7 +41,7 @@ def show_demo(options: DemoOptions, file: TextIO, started: float) -> bool:
     rows = []
     for message in read_messages():
         with growing:
-            row = chain.read(message, growing.show_one("record")) if options.stream else chain.read(message)
+            row = chain.read(message, partial(growing.show, "record")) if options.stream else chain.read(message)
         rows.append(row)
         table.print_row(row)
         file.write(row.to_json() + "\n")

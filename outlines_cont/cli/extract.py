@@ -33,14 +33,7 @@ LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes
 
 
 class ExtractCommand:
-    """One call of `outlines-cont extract`.
-
-    Attributes:
-        tally: its progress.
-
-    Raises:
-        SetupError, fsm.FSMError: an option cannot be used. The output is unchanged.
-    """
+    """One call of `outlines-cont extract`; its constructor raises for wrong options, before the output is touched."""
 
     def __init__(self, options: ExtractOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
         _check_options(options)

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.progress import ProgressBar
 
 _MOST_ROWS = 20
@@ -25,12 +24,7 @@ _MOST_ROWS = 20
 
 @contextmanager
 def progress_bar(tally: Tally, show: bool | None) -> Iterator[Callable[[Tally], None]]:
-    """Show a bar during the block, and yield the function that updates it.
-
-    Args:
-        tally: the progress at the beginning.
-        show: whether to show it; None shows it on a terminal only.
-    """
+    """Show a bar during the block, and yield the function that updates it. If `show` is None, it is shown on a terminal only."""
     bar = ProgressBar("loading", console=Console(stderr=True, force_terminal=True if show else None))
     started = monotonic()
 
@@ -73,10 +67,6 @@ class GrowingRecords:
         self._num_printed[label] = max(printed, len(fields) - (not is_whole))
         for name, field in [*fields.items()][printed : self._num_printed[label]]:
             self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
-
-    def show_one(self, label: str) -> ShowValue:
-        """Return a function that shows the record of a call with only one."""
-        return lambda _, value, is_whole: self.show(label, value, is_whole)
 
     def __enter__(self) -> Self:
         return self

@@ -12,11 +12,7 @@ from outlines_cont.pipelines.rows.errors import SetupError
 
 
 def load_model(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
-    """Return a model by hub id or path, or the bundled one for None.
-
-    Raises:
-        SetupError: the model cannot be loaded.
-    """
+    """Return a model by hub id or path, or the bundled one for None; raise `SetupError` if it cannot be loaded."""
     # Its bar for the files of a model would interfere with ours; downloads keep theirs.
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

@@ -43,15 +43,7 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
 
 
 class ProgramRun:
-    """One call of `outlines-cont run`.
-
-    Attributes:
-        has_rows: whether there is an input.
-        tally: the progress.
-
-    Raises:
-        SetupError, TemplateError, OptionError: an option or the template cannot be used. The output is unchanged.
-    """
+    """One call of `outlines-cont run`; with an input it `has_rows`. Its constructor raises for wrong options and templates."""
 
     def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
         from outlines_cont.templates.template import Template

@@ -19,11 +19,7 @@ from outlines_cont.pipelines.rows.schema import load_schema
 
 
 def describe(options: SchemaOptions) -> None:
-    """Print the description of a schema, and write a picture of its automaton if there is a file for it.
-
-    Raises:
-        SetupError, fsm.FSMError: the schema cannot be read or compiled.
-    """
+    """Print the description of a schema, and write a picture of its automaton if there is a file for it."""
     check_picture(options.draw, "draw", ".svg")
     schema = load_schema(options.source).schema
     with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):  # the report has the same notes

@@ -24,12 +24,7 @@ _PROMPT_OF_BUNDLED = (
 
 
 def grow(options: TreeOptions) -> None:
-    """Grow a tree, show it, and write a picture if there is a file for it.
-
-    Raises:
-        SetupError: an option or the model cannot be used.
-        OutputError: the picture cannot be written.
-    """
+    """Grow a tree, show it, and write a picture if there is a file for it."""
     prompt = options.prompt
     if prompt is None:
         prompt = _PROMPT_OF_BUNDLED if options.model is None else _PROMPT

@@ -84,9 +84,7 @@ class LineOptions:
     """The contents of a line of output.
 
     Attributes:
-        text_field: the field of a row with the message.
-        needs_text: whether the prompt of a row needs the message.
-        keep_text: whether the message is written to the output, too.
+        text_field: the field of a row with the message, which the prompt needs (`needs_text`), and which is written, too (`keep_text`).
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
         calibration: converts the agreement of samples to a confidence; None for no confidence.
         shape: that of the records, for the types of a table; None infers types from the values.

@@ -50,14 +50,7 @@ class ValueMaker(PieceMaker, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TemplatePiece:
-    """A span to be generated.
-
-    Attributes:
-        name: the name of its capture, or None.
-        generator: generates it, with its own sampler.
-        options: those of the call, checked.
-        rng: its own seed; None continues the random numbers of the row.
-    """
+    """A span to be generated; its value is captured under `name`. Without `rng` the random numbers of the row continue."""
 
     name: str | None
     generator: ValueMaker
@@ -70,9 +63,7 @@ class Settings:
     """The settings that all rows of a call share.
 
     Attributes:
-        model: the model.
         sampler: the sampler of generators without one.
-        budget: of each row.
         in_loops: names whose captures are lists.
         piece_of: makes the span that a call of a generator requests; see `kinds.piece_of`.
         failure: returns an error with its line, given the error, the position of the generator that ran, and names that had a value.

@@ -42,13 +42,7 @@ _SILENT: dict[type[nodes.Node], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The position of a generator in a template.
-
-    Attributes:
-        line, column: its position.
-        kind: `gen`, `choice`, `json` or `grammar`.
-        is_written: whether it is the whole of a `{{ ... }}`, so that Jinja must not write its value again.
-    """
+    """The position of a generator; `is_written`: it is the whole of a `{{ ... }}`, so that Jinja must not write its value again."""
 
     line: int
     column: int
