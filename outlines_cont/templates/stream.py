@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, 
 from dataclasses import dataclass
 from typing import Self
 
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
@@ -19,15 +20,15 @@ from outlines_cont.templates.result import TemplateResult
 
 
 class ProgramBatch:
-    """Programs that run together, at most `window` at once; each is resumed as soon as its own generated span has ended.
+    """Programs that run together, twice as many as the engine has rows; each is resumed as soon as its own generated span has ended.
 
-    Results are in order: up to four windows of programs are kept until those before them have ended.
+    Results are in order: up to four times as many programs are kept until those before them have ended.
     """
 
-    def __init__(self, model: LanguageModel, programs: Iterable[TemplateProgram], window: int) -> None:
-        self.engine = model.engine
+    def __init__(self, model: LanguageModel, programs: Iterable[TemplateProgram]) -> None:
+        self.engine = engine_of(model)
         self._source = iter(programs)
-        self._window = window
+        self._window = 2 * self.engine.max_rows
         self._in_order: deque[TemplateProgram] = deque()
         self._running: list[TemplateProgram] = []
         self._is_exhausted = False
@@ -73,11 +74,9 @@ class ProgramBatch:
             yield self._in_order.popleft().result()
 
 
-def drive(
-    model: LanguageModel, programs: Iterable[TemplateProgram], window: int
-) -> Generator[TemplateResult, None, None]:
+def drive(model: LanguageModel, programs: Iterable[TemplateProgram]) -> Generator[TemplateResult, None, None]:
     """Run programs, and yield their results in order."""
-    with ProgramBatch(model, programs, window) as batch:
+    with ProgramBatch(model, programs) as batch:
         for job in batch.turns():
             yield from batch.results()
             if job is not None:
@@ -86,10 +85,10 @@ def drive(
 
 
 async def drive_async(
-    model: LanguageModel, programs: Iterable[TemplateProgram], window: int
+    model: LanguageModel, programs: Iterable[TemplateProgram]
 ) -> AsyncGenerator[TemplateResult, None]:
     """Run programs without blocking the event loop, and yield their results in order."""
-    with ProgramBatch(model, programs, window) as batch:
+    with ProgramBatch(model, programs) as batch:
         for job in batch.turns():
             for result in batch.results():
                 yield result
@@ -123,7 +122,7 @@ class TemplateStream(Closing):
 
     def __init__(self, model: LanguageModel, program: TemplateProgram) -> None:
         self._program = program
-        self._batch = ProgramBatch(model, [program], 1)
+        self._batch = ProgramBatch(model, [program])
         self._is_begun = False
 
     @property

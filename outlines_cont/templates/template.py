@@ -20,7 +20,6 @@ from jinja2.runtime import Context
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
 from outlines_cont.checks import check_model, file_text
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
@@ -98,11 +97,8 @@ class Template:
             raise TemplateError(
                 f"{origin}: expected a template that Python can compile, but it is nested too deeply or too large"
             ) from error
-        self.names = found.names
-        self.generated = found.generated
-        self._in_loops = found.in_loops
-        self._columns = found.columns
-        self._texts = () if special else found.texts
+        self.names, self.generated = found.names, found.generated
+        self._rewritten = found
         self._template = JinjaTemplate.from_code(self._environment, code, self._environment.globals)
 
     @classmethod
@@ -184,7 +180,7 @@ class Template:
         """
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        results = list(drive(model, programs, _window(model)))
+        results = list(drive(model, programs))
         return results if several else results[0].check()
 
     async def arun(
@@ -202,7 +198,7 @@ class Template:
         """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        async with aclosing(drive_async(model, programs, _window(model))) as found:
+        async with aclosing(drive_async(model, programs)) as found:
             results = [result async for result in found]
         return results if several else results[0].check()
 
@@ -222,7 +218,7 @@ class Template:
         for them, so their number is unlimited.
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        return drive(model, programs, _window(model))
+        return drive(model, programs)
 
     def stream(
         self,
@@ -294,8 +290,8 @@ class Template:
                 f"expected a list of dicts as `rows`, got {type(rows).__name__}. For one row write `**row`.", "rows"
             )
         self._warn_of_special(model)
-        failed = partial(failure, self._template, self.source, self._columns)
-        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, piece_of, failed)
+        failed = partial(failure, self._template, self.source, self._rewritten.columns)
+        settings = Settings(model, sampler, budget or TemplateBudget(), self._rewritten.in_loops, piece_of, failed)
         stream_of = _streams(rng, state, rows, is_single=is_single)
 
         def program(index: int, row: Values) -> TemplateProgram:
@@ -311,7 +307,8 @@ class Template:
     def _warn_of_special(self, model: LanguageModel) -> None:
         """Warn about a special token in the text of the template, which is encoded as letters."""
         names = control_names_of(model.tokenizer)
-        name = next((found for text in self._texts if (found := names.first_in(text)) is not None), None)
+        texts = () if self.special else self._rewritten.texts
+        name = next((found for text in texts if (found := names.first_in(text)) is not None), None)
         if name is not None:
             warnings.warn(
                 f"expected a template without special tokens, got one in which {name!r} is written, whose letters are encoded. For the "
@@ -342,7 +339,6 @@ def _streams(
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
-    """Raise for a state that a template cannot continue."""
     if state is None:
         return
     if not isinstance(state, SequenceState):
@@ -360,21 +356,10 @@ def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
         raise ModelMismatch(f"expected a state of {model!r}, the model that runs, got one of {state.model!r}")
 
 
-def _window(model: LanguageModel) -> int:
-    """Return how many rows run at once: twice as many as the engine admits, so that another is always ready."""
-    return 2 * engine_of(model).max_rows
-
-
 @cache
 def _environment() -> TemplateSandbox:
     made = TemplateSandbox()
-    made.globals |= {
-        "greedy": greedy,
-        "multinomial": multinomial,
-        "best_of": best_of,
-        "beam_search": beam_search,
-        "ban": ban,
-    }
+    made.globals |= {function.__name__: function for function in (greedy, multinomial, best_of, beam_search, ban)}
     made.filters |= {
         # Filters with a context are not evaluated at compile time.
         GENERATE: _generate,
