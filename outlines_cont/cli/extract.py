@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -67,39 +67,25 @@ class ExtractCommand:
 
     def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
         """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
-        make = partial(load, self.options, self.schema, self.template)
-        if self.options.has_workers:
-            make = partial(self._workers, load)
-        if growing is None:
-            yield from self._extraction.run(make)
-            return
-        with growing:
-            yield from self._extraction.run(make, growing.show)
-
-    def _workers(self, load: LoadOutcomes) -> Outcomes:
         options = self.options
-        made = WorkerOptions(
-            workers=options.workers,
-            address=options.ray_address,
-            gpus=1 if (options.device or "").startswith("cuda") else 0,
-            block_size=2 * options.batch_size,
-        )
-        return RayWorkers(WorkerLoad(load, options, os.getcwd()), made)
+        make: Callable[[], Outcomes] = partial(load, options, self.schema, self.template)
+        if options.has_workers:
+            workers = WorkerOptions(
+                workers=options.workers,
+                address=options.ray_address,
+                gpus=1 if (options.device or "").startswith("cuda") else 0,
+                block_size=2 * options.batch_size,
+            )
+            make = partial(RayWorkers, partial(_load_in_worker, load, options, os.getcwd()), workers)
+        with growing or nullcontext():
+            yield from self._extraction.run(make, None if growing is None else growing.show)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLoad:
-    """Loads schema, template and model in the process of a worker."""
-
-    load: LoadOutcomes
-    options: ExtractOptions
-    folder: str
-
-    def __call__(self) -> Outcomes:
-        """Return the extractor."""
-        if os.path.isdir(self.folder):  # it may be missing on another machine
-            os.chdir(self.folder)
-        return self.load(self.options, load_schema(self.options.schema), _template(self.options))
+def _load_in_worker(load: LoadOutcomes, options: ExtractOptions, folder: str) -> Outcomes:
+    """Load schema, template and model in the process of a worker."""
+    if os.path.isdir(folder):  # it may be missing on another machine
+        os.chdir(folder)
+    return load(options, load_schema(options.schema), _template(options))
 
 
 def _template(options: ExtractOptions) -> PromptTemplate:
