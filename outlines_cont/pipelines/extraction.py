@@ -149,9 +149,11 @@ class Extraction:
         If it is interrupted, the output has only whole lines. Nothing is loaded if no row is left.
         """
         first = next(self._rows, None)
-        started = monotonic()
-        runner = None if first is None else load()
-        self.tally.loading_seconds = monotonic() - started
+        runner: Outcomes | None = None
+        if first is not None:
+            started = monotonic()
+            runner = load()
+            self.tally.loading_seconds = monotonic() - started
         with self._opened() as write:
             if first is not None and runner is not None:
                 for row, outcome in self._ended(chain([first], self._rows), runner, show):

@@ -135,7 +135,7 @@ class Extractor:
 
         Args:
             data: a list of texts or dicts, a dict of columns, a frame of pandas or polars, a table of pyarrow, a dataset of Hugging Face;
-                a text or the dict of one row for one record; for any other iterable the records come one by one.
+                a text or the dict of one row for one record; for any other iterable an iterator of records.
 
         Raises:
             OptionError: it is not a supported container of rows.

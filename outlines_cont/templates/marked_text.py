@@ -26,7 +26,7 @@ class MarkedText(str):
         return text
 
     def __str__(self) -> str:
-        """Return the same object, as Jinja calls `str` on what it writes."""
+        """Return the same object, as Jinja calls `str` before it writes a value."""
         return self
 
 

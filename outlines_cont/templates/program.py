@@ -45,7 +45,7 @@ class ValueMaker(PieceMaker, Protocol):
     """The methods of a generator that a template uses."""
 
     def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
-        """Return what a call would return for the state that it has made."""
+        """Return the value of a call that has made this state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class TemplateProgram:
             self._state = self._state if self._is_searching else left
 
     def close(self) -> None:
-        """Cancel what runs and release the state."""
+        """Cancel the rows that run, and release the state."""
         self.cancel()
         self.is_over = True
         if self._main is not None:
@@ -223,7 +223,7 @@ class TemplateProgram:
                 "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
             )
         )
-        raise TemplateError("expected a template that ends after an error, but it goes on")
+        raise TemplateError("expected a template that ends after an error, but it continues")
 
     def _throw(self, error: Exception) -> TemplatePiece:
         assert self._main is not None

@@ -137,7 +137,7 @@ def _refused(node: nodes.Node, message: str) -> TemplateError:
 
 
 def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
-    """Return the names that are set to what is generated under them, as in `{% set n = gen("n") | int %}`, with what they are set to."""
+    """Return the names that are set to an expression of their own generator, as in `{% set n = gen("n") | int %}`, with the expression."""
     found: dict[nodes.Name, nodes.Node] = {}
     for node in tree.find_all(nodes.Assign):
         if isinstance(node.target, nodes.Name):
