@@ -22,12 +22,12 @@ from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
 from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import expression_graph
-from fsm.errors import BudgetExceeded
+from fsm.errors import BudgetExceeded, clip
 from fsm.recipe import Call, follow, recipe, remembered
 from fsm.terms import node as nodes
 from fsm.terms import texts
 from fsm.terms.node import Node
-from fsm.terms.rendering import render, shorten
+from fsm.terms.rendering import render
 
 PICTURE_STATES = 24
 """How many states a picture in a notebook has at most; `draw` takes any number."""
@@ -164,7 +164,7 @@ class Expression:
             ExpressionError: the expression is recursive, or has a check.
         """
         report = self.report.with_notes(self.report.spelling)  # the length of other texts is not that of values
-        return Expression(texts.complement(self.node), report=report, source=shorten(f"(~{self._label()})"))
+        return Expression(texts.complement(self.node), report=report, source=clip(f"(~{self._label()})"))
 
     @remembered
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
@@ -178,7 +178,7 @@ class Expression:
             if count is not None and not isinstance(count, int):
                 raise TypeError(f"expected an int as the count of a repetition, received {count!r}")
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
-        source = shorten(f"{self._label()}.repeat({counts})")
+        source = clip(f"{self._label()}.repeat({counts})")
         parts = CapturedPart("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
         return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
 
@@ -277,7 +277,7 @@ class Expression:
     def _with(
         self, node: Node, sign: str, kind: Literal["sequence", "either", "both"], other: Expression
     ) -> Expression:
-        source = shorten(f"({self._label()} {sign} {other._label()})")
+        source = clip(f"({self._label()} {sign} {other._label()})")
         parts = together(kind, self._as_part(), other._as_part()) if self.parts or other.parts else None
         origin = None
         if kind != "both":
@@ -329,7 +329,7 @@ class Expression:
 
     def __repr__(self) -> str:
         written = self.source or f"<expression {render(self.node)}>"
-        return f"{written}.named({shorten(self.name)!r})" if self.name else written
+        return f"{written}.named({clip(self.name)!r})" if self.name else written
 
 
 def as_bytes(text: str | bytes) -> bytes:
@@ -366,4 +366,4 @@ def literal(term: str) -> Expression:
     Raises:
         ExpressionError: the text contains a lone surrogate.
     """
-    return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))
+    return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(clip(term)))

@@ -13,9 +13,8 @@ from typing import Any
 from interegular.fsm import FSM, Alphabet, anything_else
 
 from fsm.automaton.character_dfa import CharacterDFA
-from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.errors import BudgetExceeded, ExpressionError, shorten
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize
-from fsm.terms.rendering import shorten
 
 
 def read_fsm(fsm: Any) -> CharacterDFA:
@@ -28,7 +27,7 @@ def read_fsm(fsm: Any) -> CharacterDFA:
     """
     if not isinstance(fsm, FSM):
         raise ExpressionError(
-            f"expected an automaton of interegular, an `interegular.FSM`, received {shorten(repr(fsm))}. "
+            f"expected an automaton of interegular, an `interegular.FSM`, received {shorten(fsm)}. "
             "`interegular.parse_pattern(pattern).to_fsm()` makes one; for a pattern as text call `fsm.regex`."
         )
     sets = {key: _characters(symbols, fsm.alphabet) for key, symbols in fsm.alphabet.by_transition.items()}
@@ -57,7 +56,7 @@ def _characters(symbols: Iterable[Any], alphabet: Alphabet) -> Ranges:
             found.append((ord(symbol), ord(symbol)))
         else:
             raise ExpressionError(
-                f"expected an automaton over characters, received one with the symbol {shorten(repr(symbol))}. "
+                f"expected an automaton over characters, received one with the symbol {shorten(symbol)}. "
                 "Build it with texts of one character, and `interegular.fsm.anything_else` for all others."
             )
     return normalize(found)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms import texts
-from fsm.terms.rendering import shorten
 
 
 @remembered
@@ -36,7 +35,7 @@ def choice(options: Sequence[str]) -> Expression:
         )
     if isinstance(options, Mapping) or not isinstance(options, Sequence):
         raise ExpressionError(
-            f"expected a list of options, received {shorten(repr(options))}. Write `list(...)` of what to choose from."
+            f"expected a list of options, received {shorten(options)}. Write `list(...)` of what to choose from."
         )
     if not options:
         raise ExpressionError("expected at least one option, received none. Give the texts to choose from.")
@@ -46,7 +45,7 @@ def choice(options: Sequence[str]) -> Expression:
                 f"expected text for every option, received {option!r} at position {position}. {_advice(option)}"
             )
     spelled = [texts.encode(option, f"the option at position {position}") for position, option in enumerate(options)]
-    few = ", ".join(repr(shorten(option, 30)) for option in options[:4])
+    few = ", ".join(repr(clip(option, 30)) for option in options[:4])
     more = f", ... {len(options)} in all" if len(options) > 4 else ""
     return Expression(nodes.words(spelled), source=f"choice([{few}{more}])")
 

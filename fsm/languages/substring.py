@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.languages.until import until
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
-from fsm.terms.rendering import shorten
 from fsm.terms.texts import encode
 
 State = tuple[int, bytes]
@@ -104,7 +103,7 @@ def substring(text: str, *, end: str = "") -> Expression:
     """
     for name, value in (("text", text), ("end", end)):
         if not isinstance(value, str):
-            raise ExpressionError(f"expected a text as `{name}`, received {shorten(repr(value))}.")
+            raise ExpressionError(f"expected a text as `{name}`, received {shorten(value)}.")
         encode(value, f"`{name}`")
     # A mark of one character is in no substring of what stands between the marks.
     texts = text.split(end) if len(end) == 1 else [text]
@@ -112,4 +111,4 @@ def substring(text: str, *, end: str = "") -> Expression:
     if len(end) > 1:
         node = nodes.intersection((node, until(end).node))
     mark = f", end={end!r}" if end else ""
-    return Expression(node, source=f"substring({shorten(text)!r}{mark})")
+    return Expression(node, source=f"substring({clip(text)!r}{mark})")

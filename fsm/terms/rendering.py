@@ -24,12 +24,6 @@ def known_name(node: Node) -> str | None:
     return name[1:-1] if name.startswith("<") else None
 
 
-def shorten(text: str, most: int = MAX_LENGTH) -> str:
-    """`text`, its middle left out where it is longer than `most`."""
-    kept = most * 2 // 3
-    return text if len(text) <= most else f"{text[:kept]}...{text[len(text) - (most - kept - 3) :]}"
-
-
 def render(node: Node, most: int = MAX_LENGTH) -> str:
     """A term as text of at most `most` characters. Cost: bounded by `most`, however large the term is."""
     out: list[str] = []

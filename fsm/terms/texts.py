@@ -7,11 +7,10 @@ made by `node.complement`, which costs less.
 
 from __future__ import annotations
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, shorten
 from fsm.terms import node as nodes
 from fsm.terms.characters import ALL_CHARACTERS, utf8
 from fsm.terms.node import Kind, Node
-from fsm.terms.rendering import shorten
 
 TEXTS = nodes.repeat(utf8(ALL_CHARACTERS))
 """Every text."""
@@ -65,6 +64,6 @@ def encode(text: str, what: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise ExpressionError(
-            f"expected text that has UTF-8 as {what}, received {shorten(text)!r}, which holds a lone surrogate at position "
+            f"expected text that has UTF-8 as {what}, received {shorten(text)}, which contains a lone surrogate at position "
             f"{error.start}. Remove it."
         ) from error

@@ -11,9 +11,7 @@ from fsm.errors import BudgetExceeded
 from fsm.terms.work_budget import HEAVY, bounded
 
 
-def work_bound(
-    name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = ""
-) -> AbstractContextManager[None]:
+def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> AbstractContextManager[None]:
     """Return a context in which `work_budget.check` raises `BudgetExceeded` once this thread did more than `most`.
 
     Args:

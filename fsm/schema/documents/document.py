@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import NotRegular, SchemaError
+from fsm.errors import NotRegular, SchemaError, shorten
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import read_loosely
 from fsm.schema.documents.older_word import allows_any_type, in_latest_words
@@ -25,7 +25,7 @@ from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect, dialect_named, d
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.resource import Resources
 from fsm.schema.places.schema_document import AnySchema
-from fsm.schema.places.shape import Schema, check_schema, check_text, part_at, shorten
+from fsm.schema.places.shape import Schema, check_schema, check_text, part_at
 from fsm.terms.characters import json_text
 from fsm.terms.node import Check
 

@@ -13,8 +13,7 @@ from typing import Any
 from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
-from fsm.errors import SchemaError
-from fsm.schema.places.shape import shorten
+from fsm.errors import SchemaError, shorten
 
 
 @dataclass(frozen=True, slots=True)
