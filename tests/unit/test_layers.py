@@ -38,7 +38,7 @@ fsm.schema.scalars   <- fsm.automaton fsm.schema.formats fsm.schema.keywords fsm
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
                         fsm.schema.keywords fsm.schema.places fsm.schema.scalars fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
-fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
+fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.formats fsm.terms
 kv                   <-
 models.tokenizer     <-
 pipelines.rows       <-
