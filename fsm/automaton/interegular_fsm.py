@@ -18,7 +18,7 @@ from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, interse
 
 
 def read_fsm(fsm: Any) -> CharacterDFA:
-    """Return an automaton of interegular with the same texts, those left out that have a surrogate, as it has no UTF-8.
+    """Return an automaton of interegular as a `CharacterDFA`, without texts with a surrogate, as it has no UTF-8.
 
     Raises:
         ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
@@ -46,7 +46,7 @@ def read_fsm(fsm: Any) -> CharacterDFA:
 
 
 def _characters(symbols: Iterable[Any], alphabet: Alphabet) -> Ranges:
-    """The characters that some symbols of an alphabet stand for."""
+    """The characters of some symbols of an alphabet."""
     found: list[tuple[int, int]] = []
     for symbol in symbols:
         if symbol is anything_else:
@@ -77,7 +77,7 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
     sets = {
         ranges: number for number, ranges in enumerate(dict.fromkeys(r for arcs in dfa.transitions for r, _ in arcs))
     }
-    kinds = _kinds(list(sets))
+    kinds = _minterms(list(sets))
     sizes = {kind: sum(last - first + 1 for first, last in ranges) for kind, ranges in kinds.items()}
     others = max(sizes, key=lambda kind: sizes[kind])
     num_symbols = sum(sizes.values()) - sizes[others]
@@ -93,16 +93,17 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
     for key, (kind, ranges) in enumerate(kinds.items()):
         characters = (chr(code) for first, last in ranges for code in range(first, last + 1))
         symbols.update(dict.fromkeys((anything_else,) if kind == others else characters, key))
-        for number in _bits(kind):
-            keys[number].append(key)
-    table = {  # from 1 on, since `FSM.isdisjoint` takes the state 0 for none
+        for number, in_set in keys.items():
+            if kind >> number & 1:
+                in_set.append(key)
+    table = {  # from 1 on, since `FSM.isdisjoint` treats the state 0 as missing
         state: {key: target + 1 for ranges, target in arcs for key in keys[sets[ranges]]}
         for state, arcs in enumerate(dfa.transitions, 1)
     }
     return FSM(Alphabet(symbols), set(table), 1, {state + 1 for state in dfa.accepting}, table)
 
 
-def _kinds(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
+def _minterms(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
     """The minterms of some sets of characters: the key has a bit for each set that contains them."""
     toggles: dict[int, int] = {0: 0, MAX_CODE_POINT + 1: 0}
     for number, ranges in enumerate(sets):
@@ -117,10 +118,3 @@ def _kinds(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
         found.setdefault(kind, []).append((first, after - 1))
     kinds = {**found, 0: intersect(normalize(found.get(0, ())), ALL_CHARACTERS)}  # surrogates are in no set
     return {kind: ranges for kind, ranges in kinds.items() if ranges}
-
-
-def _bits(mask: int) -> Iterable[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
