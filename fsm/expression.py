@@ -78,7 +78,7 @@ class Report(tuple[ReportLine, ...]):
         return "\n".join((*lines, *(f"spelling   {sentence}" for sentence in self.spelling)))
 
     def _repr_html_(self) -> str:
-        rows = [(line.level, line.pointer, line.note) for line in self]
+        rows: list[tuple[str, str, str]] = [(line.level, line.pointer, line.note) for line in self]
         rows += [("spelling", "", text) for text in self.spelling]
         cells = ("".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) for row in rows)
         head = "<tr><th>enforced</th><th>where</th><th>note</th></tr>"

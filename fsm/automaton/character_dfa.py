@@ -7,7 +7,8 @@ UTF-8 is read, so surrogates are excluded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from fsm.automaton.byte_dfa import ByteDFA
 from fsm.errors import BudgetExceeded
@@ -17,6 +18,8 @@ from fsm.terms.node import EMPTY, EPSILON, Node
 
 Arcs = tuple[tuple[Ranges, int], ...]
 """Disjoint sets of characters, each with the state after any of them; no two lead to the same state."""
+
+State = TypeVar("State", bound=Hashable)
 
 _Pieces = list[tuple[int, int, int]]
 """Ranges of numbers, first and last, each with the state after them."""
@@ -84,24 +87,42 @@ def character_dfa(automaton: ByteDFA, max_states: int) -> CharacterDFA:
     Cost: some 20 us per state and byte that leads somewhere else.
     """
     steps = CharacterSteps(automaton)
-    queue = [automaton.initial_state]
-    numbers = {automaton.initial_state: 0}
-    arcs: list[list[tuple[Ranges, int]]] = []
+
+    def arcs(state: int) -> Iterable[tuple[Ranges, int]]:
+        return ((ranges, target) for target, ranges in steps.of(state).items())
+
+    return explored(automaton.initial_state, arcs, automaton.is_accepting, max_states)
+
+
+def explored(
+    initial: State,
+    arcs: Callable[[State], Iterable[tuple[Ranges, State]]],
+    is_accepting: Callable[[State], bool],
+    max_states: int | None = None,
+) -> CharacterDFA:
+    """The states that can be reached from an initial one, numbered breadth first.
+
+    Raises:
+        BudgetExceeded: there are more than `max_states`.
+    """
+    numbers = {initial: 0}
+    found: list[list[tuple[Ranges, int]]] = []
+    queue = [initial]
     for state in queue:
-        found = steps.of(state)
-        for target in found:
+        found.append([])
+        for ranges, target in arcs(state):
             if target not in numbers:
                 numbers[target] = len(numbers)
                 queue.append(target)
-        if len(numbers) > max_states:
+            found[-1].append((ranges, numbers[target]))
+        if max_states is not None and len(numbers) > max_states:
             raise BudgetExceeded(
                 f"expected an automaton of at most {max_states:,} states, received one with more. Simplify the expression "
                 "(nested counts and alternatives multiply), or raise `max_states`.",
                 "max_states",
                 max_states,
             )
-        arcs.append([(ranges, numbers[target]) for target, ranges in found.items()])
-    return CharacterDFA(arcs, (number for state, number in numbers.items() if automaton.is_accepting(state)))
+    return CharacterDFA(found, (number for state, number in numbers.items() if is_accepting(state)))
 
 
 class CharacterSteps:

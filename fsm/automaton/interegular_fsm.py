@@ -12,7 +12,7 @@ from typing import Any
 
 from interegular.fsm import FSM, Alphabet, anything_else
 
-from fsm.automaton.character_dfa import CharacterDFA
+from fsm.automaton.character_dfa import CharacterDFA, explored
 from fsm.errors import BudgetExceeded, ExpressionError, shorten
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize
 
@@ -31,18 +31,11 @@ def read_fsm(fsm: Any) -> CharacterDFA:
             "`interegular.parse_pattern(pattern).to_fsm()` makes one; for a pattern as text call `fsm.regex`."
         )
     sets = {key: _characters(symbols, fsm.alphabet) for key, symbols in fsm.alphabet.by_transition.items()}
-    numbers = {fsm.initial: 0}
-    arcs: list[list[tuple[Ranges, int]]] = []
-    queue = [fsm.initial]
-    for state in queue:
-        found = []
-        for key, target in fsm.map.get(state, {}).items():
-            if target not in numbers:
-                numbers[target] = len(numbers)
-                queue.append(target)
-            found.append((sets.get(key, ()), numbers[target]))
-        arcs.append(found)
-    return CharacterDFA(arcs, (number for state, number in numbers.items() if state in fsm.finals))
+
+    def arcs(state: Any) -> Iterable[tuple[Ranges, Any]]:
+        return ((sets.get(key, ()), target) for key, target in fsm.map.get(state, {}).items())
+
+    return explored(fsm.initial, arcs, fsm.finals.__contains__)
 
 
 def _characters(symbols: Iterable[Any], alphabet: Alphabet) -> Ranges:

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import Literal
 
 from fsm.schema.scalars.number import NUMBER
-from fsm.schema.scalars.quoted import STRING
+from fsm.schema.scalars.string import STRING
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
