@@ -117,6 +117,11 @@ class BudgetExceeded(FSMError, RuntimeError):
         self.value = value
 
 
+def exceeded(limit: str, value: int, problem: str, advice: str = "Simplify the expression") -> BudgetExceeded:
+    """Return the error for a limit that is reached: the problem, and how to stay within the limit other than by raising it."""
+    return BudgetExceeded(f"{problem}. {advice}, or raise `{limit}`.", limit, value)
+
+
 class TokenNotAllowed(FSMError, ValueError):
     """The token FSM was advanced by a token id that the state does not allow."""
 

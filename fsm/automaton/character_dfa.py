@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from fsm.automaton.byte_dfa import ByteDFA
-from fsm.errors import BudgetExceeded
+from fsm.errors import exceeded
 from fsm.terms import node as nodes
 from fsm.terms.characters import Ranges, intersect, normalize, utf8
 from fsm.terms.node import EMPTY, EPSILON, Node
@@ -116,12 +116,8 @@ def explored(
                 queue.append(target)
             found[-1].append((ranges, numbers[target]))
         if max_states is not None and len(numbers) > max_states:
-            raise BudgetExceeded(
-                f"expected an automaton of at most {max_states:,} states, received one with more. Simplify the expression "
-                "(nested counts and alternatives multiply), or raise `max_states`.",
-                "max_states",
-                max_states,
-            )
+            problem = f"expected an automaton of at most {max_states:,} states, received one with more"
+            raise exceeded("max_states", max_states, problem, "Simplify the expression (nested counts multiply)")
     return CharacterDFA(found, (number for state, number in numbers.items() if is_accepting(state)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from interegular.fsm import FSM, Alphabet, anything_else
 
 from fsm.automaton.character_dfa import CharacterDFA, explored
-from fsm.errors import BudgetExceeded, ExpressionError, shorten
+from fsm.errors import ExpressionError, exceeded, shorten
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize
 
 
@@ -75,12 +75,9 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
     others = max(sizes, key=lambda kind: sizes[kind])
     num_symbols = sum(sizes.values()) - sizes[others]
     if num_symbols > max_symbols:
-        raise BudgetExceeded(
-            f"expected an automaton with at most {max_symbols:,} symbols, received one with {num_symbols:,}: interegular has one for each "
-            "character that is named. Name fewer characters (`\\w` of ASCII has 63: `regex(pattern, ascii=True)`), or raise `max_symbols`.",
-            "max_symbols",
-            max_symbols,
-        )
+        problem = f"expected an automaton with at most {max_symbols:,} symbols, one for each named character, received one with {num_symbols:,}"
+        advice = "Name fewer characters (`\\w` of ASCII has 63: `regex(pattern, ascii=True)`)"
+        raise exceeded("max_symbols", max_symbols, problem, advice)
     symbols: dict[Any, Any] = {}
     keys: dict[int, list[int]] = {number: [] for number in sets.values()}
     for key, (kind, ranges) in enumerate(kinds.items()):

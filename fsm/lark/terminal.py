@@ -24,8 +24,7 @@ from typing import Literal, NamedTuple
 
 from lark.lexer import PatternStr, TerminalDef
 
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.shortest import shortest_text
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
 from fsm.lark.terminal_end import TerminalEnd
 from fsm.pattern.leftmost_first import simplest

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.errors import ExpressionError, exceeded
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
@@ -94,12 +94,8 @@ class Derivatives:
             found = self._arcs[top] = self._combine(top)
             work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
             if work.done() > limit:
-                raise BudgetExceeded(
-                    f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, "
-                    "or raise `max_step`.",
-                    "max_step",
-                    self.max_step,
-                )
+                problem = f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}"
+                raise exceeded("max_step", self.max_step, problem)
             work.check()
             open_nodes.discard(top)
             stack.pop()
@@ -352,12 +348,8 @@ class Derivatives:
         while queue:
             _, _, node = heappop(queue)
             if len(came_from) > self.max_search:
-                raise BudgetExceeded(
-                    f"looking for any text that satisfies an intersection or a negation met {len(came_from)} states "
-                    f"without an answer. Simplify the expression, or raise `max_search` (now {self.max_search}).",
-                    "max_search",
-                    self.max_search,
-                )
+                problem = f"the search for a text of an intersection or a negation has met {len(came_from):,} states without an answer"
+                raise exceeded("max_search", self.max_search, problem)
             for mask, target in self._steps(node):
                 if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
                     came_from[target] = node

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fsm
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.shortest import shortest_text
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
 
 
 @dataclass(frozen=True, slots=True)
