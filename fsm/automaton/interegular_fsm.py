@@ -75,7 +75,9 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
     others = max(sizes, key=lambda kind: sizes[kind])
     num_symbols = sum(sizes.values()) - sizes[others]
     if num_symbols > max_symbols:
-        problem = f"expected an automaton with at most {max_symbols:,} symbols, one for each named character, received one with {num_symbols:,}"
+        problem = (
+            f"expected an automaton with at most {max_symbols:,} named characters, received one with {num_symbols:,}"
+        )
         advice = "Name fewer characters (`\\w` of ASCII has 63: `regex(pattern, ascii=True)`)"
         raise exceeded("max_symbols", max_symbols, problem, advice)
     symbols: dict[Any, Any] = {}

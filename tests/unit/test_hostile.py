@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[type[FSMError], str]] = {
     "terminals with many ways": (BudgetExceeded, "search for a text of an intersection"),
     "nested terminal": (BudgetExceeded, "reading a pattern in the order of `re`"),
     "60,000 parentheses": (BudgetExceeded, "characters of the grammar: 120,010 are more than the 100,000"),
-    "no words": (ExpressionError, "received none"),
+    "no words": (ExpressionError, "received an empty one"),
     "empty": (EmptyLanguage, "no text satisfies (regex('a') & regex('b'))"),
 }
 """The errors of those that are refused, and what the message says of the place."""
