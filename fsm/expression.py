@@ -16,7 +16,7 @@ from fsm.automaton import origin as origins
 from fsm.automaton.captures import CapturedPart, Captures, together
 from fsm.automaton.character_dfa import character_dfa
 from fsm.automaton.checker import Checker, checks_of, has_checks
-from fsm.automaton.interegular_fsm import make_fsm
+from fsm.automaton.interegular_fsm import make_fsm, read_fsm
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
 from fsm.drawing.graph import StateGraph
@@ -359,3 +359,20 @@ def literal(term: str) -> Expression:
         ExpressionError: the text contains a lone surrogate.
     """
     return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(clip(term)))
+
+
+def from_interegular(fsm: Any) -> Expression:
+    """Return the texts that an automaton of interegular accepts.
+
+    Surrogates have no UTF-8, so that texts with one are left out.
+
+    Args:
+        fsm: an `interegular.FSM` over characters, such as `interegular.parse_pattern("[a-z]+").to_fsm()`.
+
+    Raises:
+        ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
+
+    Cost: linear in its symbols and its arcs; the derivatives of a state are made when it is reached.
+    """
+    dfa = read_fsm(fsm)
+    return Expression(dfa.language(), source=f"from_interegular(<FSM of {len(dfa.transitions)} states>)")
