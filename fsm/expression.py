@@ -192,7 +192,7 @@ class Expression:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its parts, in the order in which they were written; those inside `~` do not count."""
+        """The names of its parts, from left to right; those inside `~` do not count."""
         return self.parts.names if self.parts else ()
 
     def captures(self, text: str | bytes) -> dict[str, str | None] | None:
@@ -289,7 +289,7 @@ class Expression:
         return self.parts or CapturedPart("leaf", node=self.node)
 
     def _label(self) -> str:
-        """A short text for this expression as a part of another: its name, how it was written, or its term."""
+        """A short text for this expression as a part of another: its name, its source, or its term."""
         return self.name or self.source or f"<{render(self.node)}>"
 
     def __or__(self, other: Expression | str) -> Expression:

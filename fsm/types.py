@@ -60,7 +60,7 @@ hex_color: Expression
 json_string: Expression
 """A JSON string, quotes included, with every escape that RFC 8259 allows."""
 json_value: Expression
-"""Any JSON value. Between tokens stands nothing, one space, or a line end and at most 40 spaces: `json.dumps` with any usual indent."""
+"""Any JSON value. Between tokens is nothing, one space, or a line end and at most 40 spaces: `json.dumps` with any usual indent."""
 markdown_list: Expression
 """One or more lines of text with one kind of bullet (`-`, `*` or `+`), or numbered `1.`, `2.` and so on to 99 at most.
 

@@ -1,7 +1,7 @@
 """`CharacterDFA`: a DFA whose transitions are labelled with sets of characters, made from a byte DFA, or turned into a term.
 
 It converts between terms, which are over the bytes of UTF-8, and the automata over characters of other libraries. Its states are those
-states of the byte DFA that lie between two characters, found breadth first; more than `max_states` raise `BudgetExceeded`. Only valid
+states of the byte DFA between two characters, found breadth first; more than `max_states` raise `BudgetExceeded`. Only valid
 UTF-8 is read, so surrogates are excluded.
 """
 
@@ -55,7 +55,7 @@ class CharacterDFA(nodes.Content, nodes.Machine):
         super().__init__(self.transitions, self.accepting)
 
     def language(self, state: int = 0) -> Node:
-        """The texts that the automaton accepts from a state on, as a term. Cost: none; arcs are made when a text comes there.
+        """The texts that the automaton accepts from a state on, as a term. Cost: none; arcs are made when they are needed.
 
         Arcs from a state to itself are a loop over characters, for which masks are made fast.
         """
@@ -144,7 +144,7 @@ class CharacterSteps:
         return {target: normalize(ranges) for target, ranges in found.items() if ranges}
 
     def _after(self, state: int, num_following: int) -> _Pieces:
-        """Where so many bytes 0x80 to 0xBF lead, by the number that their last six bits make together; at most three bytes."""
+        """The targets of `num_following` bytes 0x80 to 0xBF, at most three, by the number that their last six bits make together."""
         if not num_following:
             return [(0, 0, state)]
         known = self._known.get((state, num_following))

@@ -113,7 +113,7 @@ class Checker:
         start = end = len(reading.data)
         for end, byte in enumerate(data, start + 1):
             found = [after for stack in stacks for after in self._next(stack, byte, text, end, failures)]
-            if len(found) > 1:  # below equal tops is one object where two ways have met
+            if len(found) > 1:  # stacks with equal tops share what is below, if that is equal
                 found = list({s and (id(s.top), id(s.below)): s for s in found}.values())
             stacks = tuple(found)
             if len(stacks) > self._max_readings:

@@ -77,7 +77,7 @@ def begins_with_byte_loop(node: Node) -> bool:
 
 
 def opened(node: Node) -> list[Node]:
-    """Expand the rules and alternatives with which a term begins: terms whose union it is; empty where there are none or too many."""
+    """Expand the rules and alternatives with which a term begins, to terms whose union it is; empty where there are none or too many."""
     found: dict[Node, None] = {}
     queue = [node]
     for way in queue:
@@ -141,7 +141,7 @@ class Automaton:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
             self._of_states = defaultdict[object, dict[int, Any]](dict)  # by the method with `_per_state`
-            self._single_rounds: dict[tuple[Node, int], bytes] = {}
+            self._single_bytes: dict[tuple[Node, int], bytes] = {}
             self._rows: Rows | None = None
 
     def state_of(self, node: Node) -> int:
@@ -291,12 +291,12 @@ class Automaton:
                 return DEAD, position
             return self.state_of(nodes.concat(nodes.literal(text[len(read) :]), rest)), len(data)
         if first.kind is Kind.REPEAT:
-            rounds = self._num_single_rounds(start, data, position)
-            if not rounds:
+            count = self._num_single_bytes(start, data, position)
+            if not count:
                 return None
             if first.args[1:] == (0, None):
-                return state, position + rounds
-            return self.state_of(nodes.concat(nodes.fewer(first, rounds), rest)), position + rounds
+                return state, position + count
+            return self.state_of(nodes.concat(nodes.fewer(first, count), rest)), position + count
         if first.nullable:
             return None
         table, *first_field, lo, hi, depth = first.args
@@ -306,14 +306,14 @@ class Automaton:
         )
         return self.state_of(nodes.concat(left, rest)), position
 
-    def _num_single_rounds(self, start: Start, data: bytes, position: int) -> int:
+    def _num_single_bytes(self, start: Start, data: bytes, position: int) -> int:
         """How many bytes from `position` on are an iteration of a loop each, and cannot be read in another way."""
         (body, _, hi), after = start[0].args, start[1]
-        single = self._single_rounds.get((body, after))
+        single = self._single_bytes.get((body, after))
         if single is None:
             mask = sum(own for own, target in self.derivatives.arcs(body) if target is EPSILON)
             others = self.derivatives.first_bytes(self.nodes[after])
-            single = self._single_rounds[body, after] = bytes(bytes_of(mask & ~others).astype("u1"))
+            single = self._single_bytes[body, after] = bytes(bytes_of(mask & ~others).astype("u1"))
         most = len(data) - position if hi is None else min(len(data) - position, hi)
         left = data[position : position + most].lstrip(single)
         return most - len(left)

@@ -74,7 +74,7 @@ class Substrings(nodes.Content, nodes.Machine):
         return new
 
     def _split(self, at: int, character: str, target: int) -> int:
-        """Part the shorter substrings of `target` from the longer ones, which end at fewer places."""
+        """Split the shorter substrings of `target` from the longer ones, which end at fewer positions."""
         copy = self._add({**self._next[target]}, self._link[target], self._length[at] + 1)
         self._link[target] = copy
         while at >= 0 and self._next[at].get(character) == target:
@@ -93,7 +93,7 @@ class Substrings(nodes.Content, nodes.Machine):
 def substring(text: str, *, end: str = "") -> Expression:
     """Any stretch of `text`, the empty one included; with `end`, one without that mark, and the mark behind it.
 
-    So a quotation is `'"' + fsm.substring(source, end='"')`: what stands between the marks occurs in the source, and the first
+    So a quotation is `'"' + fsm.substring(source, end='"')`: the text between the marks occurs in the source, and the first
     mark ends it.
 
     Raises:
@@ -105,7 +105,7 @@ def substring(text: str, *, end: str = "") -> Expression:
         if not isinstance(value, str):
             raise ExpressionError(f"expected a text as `{name}`, received {shorten(value)}.")
         encode(value, f"`{name}`")
-    # A mark of one character is in no substring of what stands between the marks.
+    # A mark of one character divides the text into parts without it.
     texts = text.split(end) if len(end) == 1 else [text]
     node = nodes.concat(nodes.machine(Substrings(texts), (0, b""), is_plain=True), nodes.literal(end.encode()))
     if len(end) > 1:

@@ -277,7 +277,7 @@ class Derivatives:
         return False
 
     def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
-        """The live arcs of a head, each with what is left of its rival, and a mask of the bytes that continue either."""
+        """The live arcs of a head, each with the derivative of its rival, and a mask of the bytes that continue either."""
         own, others = self.live_arcs(head), self.live_arcs(rival)
         taken = 0
         for mask, _ in (*own, *others):
@@ -401,7 +401,7 @@ def _digits(divisor: int, remainder: int, most: int | None) -> Arcs:
 
 
 def _needed(node: Node) -> tuple[Node, ...]:
-    """The terms whose arcs those of a node are made of."""
+    """The terms of which `_combine` needs the arcs."""
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
         return node.args[:1]
     if node.kind is Kind.MEMBERS:

@@ -1,8 +1,8 @@
 r"""`opened_loops`, `OpenLoop`: terms in which counted repetitions have no bounds but a counter, so that one trie walk serves all counts.
 
-`(?:\S+\s+){0,49}\S+` beside a length of 500 has another derivative, and so another mask, after every word and every character. In an
+`(?:\S+\s+){0,49}\S+` together with a length of 500 has another derivative, and so another mask, after every word and every character. In an
 open term the loop is a machine whose state is the number of iterations so far, or at its exit; the bounds are applied afterwards. `Ruler`
-counts the characters beside it. In each chain of alternatives only the first counted loop is opened; counts inside a loop, inside an
+counts the characters of the length. In each chain of alternatives only the first counted loop is opened; counts inside a loop, inside an
 intersection and after that loop keep their bounds. The walk is in `open_walk.py`.
 """
 
@@ -53,7 +53,7 @@ class OpenLoop(nodes.Machine):
         return nodes.machine(self, state, is_plain=False)
 
     def closed(self, state: int, counts: Counts) -> Node:
-        """The derivative of `body{lo,hi} rest` that a state stands for."""
+        """The derivative of `body{lo,hi} rest` for a state."""
         lo, hi = counts
         read = done(state)
         if hi is not None and read > hi:
@@ -119,7 +119,7 @@ def opened_loops(node: Node) -> tuple[Node, Bounds]:
 
 
 def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[Counts]]) -> Node:
-    """Open the loops of `bounds`, and list all that could be; what is nested deeper than `depth` stays."""
+    """Open the loops of `bounds`, and list all that could be opened; what is nested deeper than `depth` is kept."""
     heads: list[Node] = []
     while node.kind is Kind.CONCAT and not is_counted(node.args[0]):
         heads.append(node.args[0])
@@ -175,7 +175,7 @@ def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
 
 
 def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:
-    """The term that an open one stands for, given the bounds of its loops, and replacements of other parts. Cost: 2 us per part."""
+    """The term without open loops, given the bounds of its loops, and replacements of other parts. Cost: 2 us per part."""
 
     def parts(part: Node) -> tuple[Node, ...]:
         if part.kind is Kind.CONCAT:

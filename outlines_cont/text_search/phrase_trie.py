@@ -2,7 +2,7 @@
 length of the longest suffix read so far that begins a phrase. Failure links are made at construction, by breadth-first search;
 transitions along them when first taken, and cached.
 
-Aho and Corasick 1975, "Efficient String Matching". A step costs the same whatever the number of phrases, but the first time.
+Aho and Corasick 1975, "Efficient String Matching". The cost of a step, but the first, does not depend on the number of phrases.
 """
 
 from __future__ import annotations
