@@ -21,8 +21,8 @@ class Limits:
         max_templates: uses of the templates of a grammar with different arguments.
         max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must lead back to a subschema that was compiled already.
-        max_nesting: how many arrays and objects of a text may be open at the same time in values of any type and in those that may hold their own
-            kind; other nesting in the schema is not bounded by it. It is not an error: deeper texts do not belong to the language.
+        max_nesting: how many arrays and objects of a text may be open at the same time in values of any type and in those that may
+            contain their own kind; it does not bound other nesting. It is not an error: deeper texts do not belong to the language.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
         max_alternatives: combinations of the `anyOf` and `enum` keywords that apply to one value.
         max_properties: properties of one object.

@@ -28,15 +28,6 @@ _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.
 _DIGITS = 0x3FF << 48
 _DIGIT_WORK = 50  # of ten remainders
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
-_shared: dict[Node, Arcs] = {}
-
-
-def share(node: Node) -> None:
-    """Compute the arcs of `node` and of all its derivatives, for every `Derivatives` that is made from now on."""
-    derivatives = Derivatives()
-    for _ in nodes.reached(node, lambda state: [arc[1] for arc in derivatives.arcs(state)]):
-        pass
-    _shared.update(derivatives._arcs)
 
 
 class Derivatives:
@@ -52,7 +43,7 @@ class Derivatives:
         self.max_search = max_search
         self.max_step = max_step
         self.max_memo = max_memo
-        self._arcs: dict[Node, Arcs] = dict(_shared)
+        self._arcs: dict[Node, Arcs] = {}
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
