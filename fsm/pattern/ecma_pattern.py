@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from fsm.errors import NotRegular, SchemaError
+from fsm.errors import NotRegular, SchemaError, clip
 from fsm.pattern import postfix
 from fsm.pattern.lookaround import search
 from fsm.terms.character_class import (
@@ -32,7 +32,6 @@ from fsm.terms.character_class import (
 )
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
-from fsm.terms.rendering import shorten
 
 MAX_COUNT = 10**15
 MAX_PATTERN_LENGTH = 1_000_000
@@ -81,12 +80,12 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
         return search(_Reader(pattern).read(), spell)
     except _Malformed as error:
         raise SchemaError(
-            f"{error.problem}, in pattern {shorten(pattern, 80)!r} at position {error.position}. {error.advice}",
+            f"{error.problem}, in pattern {clip(pattern, 80)!r} at position {error.position}. {error.advice}",
             pointer,
         ) from None
     except postfix.NotSupported as refusal:
         raise NotRegular(
-            f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}", pointer
+            f"{refusal.construct} is not supported, in pattern {clip(pattern, 80)!r}. {refusal.advice}", pointer
         ) from None
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
+from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex, clip
 from fsm.expression import Expression
 from fsm.pattern import postfix
 from fsm.pattern.leftmost_first import preferred
@@ -31,7 +31,6 @@ from fsm.terms.character_class import category, ignoring_case, single, union
 from fsm.terms.characters import Ranges, invert, normalize
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ANYTHING, Node
-from fsm.terms.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
 MAX_PATTERN_LENGTH = 1_000_000
@@ -84,10 +83,10 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
     parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
     try:
         node = full_match(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
-        return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
+        return Expression(node, source=clip(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
     except postfix.NotSupported as refusal:
         raise UnsupportedRegex(
-            f"{refusal.construct} is not supported, in {shorten(pattern, 80)!r}. {refusal.advice}", pattern
+            f"{refusal.construct} is not supported, in {clip(pattern, 80)!r}. {refusal.advice}", pattern
         ) from None
 
 
@@ -272,7 +271,7 @@ def _syntax_error(pattern: str, message: str, position: int | None, advice: str 
         known = (text for start, text in _ADVICE.items() if message.startswith(start))
         advice = next(known, "Correct the pattern, or write a backslash before a character that means itself.")
     place = "" if position is None else f" at position {position}"
-    return RegexSyntaxError(f"{message}, in {shorten(pattern, 80)!r}{place}. {advice}", pattern, position)
+    return RegexSyntaxError(f"{message}, in {clip(pattern, 80)!r}{place}. {advice}", pattern, position)
 
 
 _Task = postfix.Instruction | tuple[Any, int]

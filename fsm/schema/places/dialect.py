@@ -12,9 +12,8 @@ from typing import Any
 from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.places.place import Dialect
-from fsm.schema.places.shape import shorten
 
 
 def _tolerant(draft: Specification[Any]) -> Specification[Any]:

@@ -16,10 +16,10 @@ from referencing import Registry, Resource, Specification
 from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.places.dialect import dialect_named, dialect_of, metaschema_of
 from fsm.schema.places.place import Dialect, Scope
-from fsm.schema.places.shape import Schema, part_at, shorten
+from fsm.schema.places.shape import Schema, part_at
 
 ROOT_URI = "urn:schema:root"
 """The URI of a root that names none."""

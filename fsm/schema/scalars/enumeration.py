@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.value import identity, pointer_to, values_at
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, excluded_values, negated_values_of, values_of
-from fsm.schema.places.shape import is_number, shorten
+from fsm.schema.places.shape import is_number
 from fsm.schema.scalars.number import Demand, check_digits, demand_of, is_whole, number_texts
 from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes
