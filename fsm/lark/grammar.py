@@ -370,7 +370,7 @@ class _Productions:
         return list(found)
 
     def _define(self, names: list[_Symbol]) -> None:
-        """Set the bodies of rules that are left-recursive with one another: alternatives without left recursion, then any number of steps."""
+        """Set the bodies of rules that are left-recursive with one another: alternatives without left recursion, then any steps."""
         self._limits.check("max_left_recursion", len(names), "left-recursive rules", None)
         first: dict[_Symbol, list[Node]] = {name: [] for name in names}
         steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}

@@ -29,7 +29,7 @@ def check_templates(text: str, limits: Limits) -> None:
         BudgetExceeded: there are more.
         lark.exceptions.LarkError: Lark cannot read the grammar.
 
-    Cost: reading the grammar once more, and some us for each use.
+    Cost: the grammar is read once more, and some us for each use.
     """
     grammar, _ = load_grammar(text, "<grammar>", [], False)  # type: ignore[no-untyped-call]
     rules = {name: (params, tree) for name, params, tree, _ in grammar.rule_defs}
