@@ -236,8 +236,8 @@ class CharacterLoop:
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply.
 
-        It is that of `body* rest` without tokens that leave right after one of the texts. Correct where a token has at most one exit,
-        and each of the texts is in `body*`. Tokens that stay inside are allowed, as more characters can follow.
+        It is that of `body* rest` without tokens that leave right after one of the texts, which is correct where a token has at most one
+        exit, and each of the texts is in `body*`. Tokens that stay inside are allowed, as more characters can follow.
         """
         first = automaton.moves(automaton.state_of(rest))
         if any(byte in self._first for byte in first) or not all(map(self.automaton.accepts, texts)):

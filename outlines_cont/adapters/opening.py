@@ -19,7 +19,7 @@ from outlines_cont.adapters.processor import ConstraintProcessor
 from outlines_cont.adapters.row_masks import RowMasks
 from outlines_cont.checks import is_int
 from outlines_cont.errors import MissingEOS, OptionError
-from outlines_cont.models.tokenizer.opening import open_backend
+from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.unknown_option import knows_its_options
 
 EOSTokenIds = int | Sequence[int] | None
