@@ -273,14 +273,9 @@ class _Productions:
         return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
 
     def refuse_collisions(self, contexts: Iterable[Context] | None, text: str) -> None:
-        """Raise where two regular expressions match one text.
+        """Raise `TerminalCollision` where two regular expressions of one priority match one text.
 
-        Args:
-            contexts: the sets of terminals that are possible at one position; None for what follows each terminal anywhere.
-            text: the grammar.
-
-        Raises:
-            TerminalCollision: they do, and have one priority.
+        Each context is a set of terminals that are possible at one position; None stands for those that follow each terminal anywhere.
         """
         if contexts is None:
             first = self._facts.first[self._start.name]

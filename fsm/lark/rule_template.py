@@ -21,12 +21,8 @@ _Use = tuple[str, tuple[_Argument, ...]]
 def check_templates(text: str, limits: Limits) -> None:
     """Refuse a grammar whose templates have too many instances, also infinitely many, as in `a{t}: t | a{b{t}}`.
 
-    Args:
-        text: the grammar.
-        limits: `max_templates` bounds the uses.
-
     Raises:
-        BudgetExceeded: there are more.
+        BudgetExceeded: there are more than `limits.max_templates`.
         lark.exceptions.LarkError: Lark cannot read the grammar.
 
     Cost: the grammar is read once more, and some us for each use.

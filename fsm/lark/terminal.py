@@ -223,16 +223,12 @@ class Terminals:
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
         """Two regular expressions of equal priority that match one text where both are possible; None where there are none.
 
-        Strings do not count: a keyword that a name also matches is meant to be the keyword.
-
-        Args:
-            contexts: the sets of terminals that are possible at one position.
+        Strings do not count: a keyword that a name also matches is meant to be the keyword. Each context is a set of terminals that are
+        possible at one position. Cost: one search of two automata per pair that may begin alike.
 
         Raises:
             GrammarError: a terminal has no pattern, or one that is not supported.
             BudgetExceeded: the product automaton of two of them is too large to decide it.
-
-        Cost: one search of two automata per pair that may begin alike.
         """
         seen = set[tuple[str, str]]()
         for context in contexts:

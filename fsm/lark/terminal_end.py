@@ -26,12 +26,9 @@ _NO_TEXT = Automaton(EPSILON)
 
 
 class TerminalEnd:
-    """The texts of `head`, each followed by nothing that extends it to a longer text of `head` or of a rival.
+    """The texts of `head`, each followed by nothing that extends it to a longer text of `head` or of a rival, nor by a text of `avoided`.
 
-    Args:
-        head: the texts.
-        rival: the automaton of other terminals that the lexer would prefer.
-        avoided: what must not follow a text in any case.
+    `rival` is the automaton of other terminals that the lexer would prefer.
     """
 
     def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:

@@ -65,14 +65,7 @@ _COMPLETE: _Thread = (frozenset(), EPSILON, None)
 
 
 def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
-    """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`; see `simplest`.
-
-    Args:
-        program: a well-formed pattern in postfix order.
-        spell: how a character is written in bytes.
-
-    Raises:
-        NotSupported: a lookaround is used in a way that is not supported.
+    """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`; arguments and errors are those of `lookaround.full_match`.
 
     Cost: linear in the pattern; a state for each list of threads that is reached.
     """
@@ -141,10 +134,8 @@ def _sequence(parts: Sequence[Step]) -> Step:
 class _Reader(nodes.Machine):
     """Simulates the threads of one pattern; a machine in the sense of `node.Machine`.
 
-    Args:
-        looks: all steps that look ahead or behind.
-        is_plain: whether every thread can be completed. Then some text leads from every state to a complete thread: the shortest that any
-            thread reads, since no other is complete before it.
+    `looks` are all steps that look ahead or behind. `is_plain`: every thread can be completed. Then some text leads from every state to a
+    complete thread: the shortest that any thread reads, since no other is complete before it.
     """
 
     def __init__(self, looks: Sequence[Step], *, is_plain: bool) -> None:

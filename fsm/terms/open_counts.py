@@ -8,7 +8,7 @@ intersection and after that loop keep their bounds. The walk is in `open_walk.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fsm.terms import node as nodes
@@ -69,10 +69,6 @@ class OpenLoop(nodes.Machine):
         return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (
             NEVER if counts[1] is None else counts[1]
         )
-
-    def may_go_on(self, state: int, counts: Counts) -> bool:
-        """True when the state is live: at most the upper bound was read, and a loop that was left had enough iterations."""
-        return (state >= 0 or counts[0] <= done(state)) and done(state) <= (NEVER if counts[1] is None else counts[1])
 
 
 def done(state: int) -> int:
@@ -144,25 +140,10 @@ def is_counted(node: Node) -> bool:
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
 
 
-def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
-    """How the ways to go on in an open term end.
-
-    Returns:
-        The states of open loops with which one ends, and whether one of them ends without.
-    """
-    found, is_free = list[tuple[OpenLoop, int]](), False
-    for way in _ways(node, lambda head: True):
-        if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
-            found.append((way.args[0], way.args[1]))
-        else:
-            is_free = True
-    return found, is_free
-
-
 def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     """When the empty text belongs to an open term: in these states of open loops, where their bounds allow it, or in any case."""
     found = list[tuple[OpenLoop, int]]()
-    for way in _ways(node, lambda head: head.nullable):
+    for way in _ways(node):
         if way.nullable:
             return [], True
         if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
@@ -170,12 +151,12 @@ def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     return found, False
 
 
-def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
-    """The alternatives of a term, each once and without the heads that are skipped."""
+def _ways(node: Node) -> Iterator[Node]:
+    """The alternatives of a term, each once and without nullable heads."""
     stack, seen = [node], {node}
     while stack:
         way = stack.pop()
-        while way.kind is Kind.CONCAT and skips(way.args[0]):
+        while way.kind is Kind.CONCAT and way.args[0].nullable:
             way = way.args[1]
         if way.kind is Kind.ALTERNATION:
             new = [member for member in way.args if member not in seen]

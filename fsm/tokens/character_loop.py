@@ -108,7 +108,6 @@ class CharacterLoop:
         body: one character class; see `is_character_class`.
         tokens: the bytes of every token id.
         trie: the trie of the tokens that have bytes, labelled with token ids.
-        num_words: the length of a packed mask.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
         exits: a cache of exits, shared by the loops of one vocabulary.
 
@@ -128,14 +127,13 @@ class CharacterLoop:
         body: Node,
         tokens: Sequence[bytes | None],
         trie: Trie,
-        num_words: int,
         *,
         node: int = Trie.root,
         exits: ByteCache[Hashable, Exits] | None = None,
     ) -> None:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
         self._key = body, node
-        self._tokens, self._trie, self._num_words = tokens, trie, num_words
+        self._tokens, self._trie = tokens, trie
         self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
         self._uses: Counter[tuple[int, bool]] = Counter()
@@ -170,21 +168,14 @@ class CharacterLoop:
         self.rounds = rounds.take(trie.ends, mode="clip")
 
     @property
-    def is_wide(self) -> bool:
-        """True when an iteration may begin with more than `FEW_BYTES` bytes, so that a plain walk costs too much."""
-        return len(self._first) > FEW_BYTES
-
-    @property
     def nbytes(self) -> int:
         """Bytes of memory, without the exits; that of the DFA is an estimate."""
         return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
-        """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
+        """The tokens that leave with `byte` after the last iteration, grouped; None where there are more than `max_exits`.
 
-        Args:
-            byte: the first one after the last iteration.
-            of_all: whether tokens count that could as well stay inside to their end.
+        With `of_all` also the tokens that could as well stay inside to their end. Cost: once per byte.
         """
         key = *self._key, byte, of_all
         exits = self._exits.get(key)

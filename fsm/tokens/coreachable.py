@@ -43,15 +43,8 @@ def survivors(automaton: Automaton, trie: Trie, state: int) -> Steps:
 class Spelling:
     """The states of one automaton from which tokens spell a text, in a vocabulary that lacks bytes.
 
-    Args:
-        automaton: the language.
-        trie: the tokens.
-        max_search: most states that one search for an accepting state may visit.
-
-    Attributes:
-        is_exact: False as soon as a search exceeded its budget.
-
-    Results are kept per state. Several threads may use one object.
+    A search for an accepting state visits at most `max_search` states; `is_exact` is False as soon as one exceeded that. Results are
+    cached per state. Several threads may use one object.
     """
 
     def __init__(self, automaton: Automaton, trie: Trie, max_search: int) -> None:

@@ -105,8 +105,7 @@ class TokenFSM:
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
                 raise gap_error(expression, self.automaton, vocabulary, self._spelling)
-        is_recursive = not expression.node.is_regular
-        self._maker = MaskMaker(self.automaton, vocabulary, self._spelling, is_recursive=is_recursive)
+        self._maker = MaskMaker(self.automaton, vocabulary, self._spelling)
         if _begins_entangled(expression.node):
             self.bitmask(self.initial_state)
         self._has_begun = True

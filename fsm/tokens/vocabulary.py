@@ -114,7 +114,7 @@ class Vocabulary:
 
     def _make_loop(self, body: Node, node: int) -> CharacterLoop:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
-            loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node, exits=self._exits)
+            loop = CharacterLoop(body, self.tokens, self.trie, node=node, exits=self._exits)
         if node == Trie.root:
             self.sparse.add_class(body, loop.automaton)
         return self._loops.put((body, node), loop, loop.nbytes)
