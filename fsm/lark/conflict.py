@@ -13,11 +13,8 @@ from lark.exceptions import LarkError
 from lark.grammar import Rule
 from lark.parsers.lalr_analysis import LALR_Analyzer
 
-MAX_PLACES = 50_000
-"""The most items in all states of the parser, with the transitions from them."""
-
-MAX_TWINS = 3
-"""A conflict is between two productions, at one lookahead terminal: three that occur in the same positions are enough."""
+MAX_PLACES = 50_000  # the most items in all states of the parser, with the transitions from them
+MAX_TWINS = 3  # a conflict is between two productions, at one lookahead terminal: three that occur in the same positions are enough
 
 _Item = tuple[int, int]
 """A production, and how many of its symbols were read."""

@@ -235,8 +235,12 @@ class _Productions:
         sure = self._sure()
         self._bodies = Rules()
         self._named = {symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
-        for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
-            self._define(component)
+        cases = {symbol: [*self._cases(symbol)] for symbol in self._rules}
+        leading = {
+            name: [*dict.fromkeys(part for part, _ in found if not part.is_term)] for name, found in cases.items()
+        }
+        for component in _components(leading):
+            self._define(component, cases)
 
     def _sure(self) -> set[_Symbol]:
         """The rules of which every prefix can be completed: each derives a text, and none of its terminals restricts what follows."""
@@ -354,24 +358,13 @@ class _Productions:
                 if not self._facts.is_nullable(symbol):
                     break
 
-    def _leading(self, name: _Symbol) -> list[_Symbol]:
-        """The rules that a rule may begin with."""
-        found: dict[_Symbol, None] = {}
-        for symbols in self._rules[name]:
-            for symbol in symbols:
-                if not symbol.is_term:
-                    found[symbol] = None
-                if not self._facts.is_nullable(symbol):
-                    break
-        return list(found)
-
-    def _define(self, names: list[_Symbol]) -> None:
+    def _define(self, names: list[_Symbol], cases: dict[_Symbol, list[tuple[_Symbol, Node]]]) -> None:
         """Set the bodies of rules that are left-recursive with one another: alternatives without left recursion, then any steps."""
         self._limits.check("max_left_recursion", len(names), "left-recursive rules", None)
         first: dict[_Symbol, list[Node]] = {name: [] for name in names}
         steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}
         for name in names:
-            for symbol, after in self._cases(name):
+            for symbol, after in cases[name]:
                 if symbol in first:
                     steps.setdefault((symbol, name), []).append(after)
                 else:

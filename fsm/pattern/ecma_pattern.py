@@ -81,7 +81,8 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
     try:
         return search(_Parser(pattern).read(), spell)
     except _Malformed as error:
-        said = f"{error.problem}, in pattern {shorten(pattern, 80)!r} at position {error.position}. {error.advice}"
+        problem, position, advice = error.args
+        said = f"{problem}, in pattern {shorten(pattern, 80)!r} at position {position}. {advice}"
         raise SchemaError(said, pointer) from None
     except postfix.NotSupported as refusal:
         said = f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}"
@@ -100,11 +101,7 @@ def read_loosely(pattern: str) -> tuple[str, ...]:
 
 
 class _Malformed(Exception):
-    def __init__(self, problem: str, position: int, advice: str) -> None:
-        super().__init__(problem, position, advice)
-        self.problem = problem
-        self.position = position
-        self.advice = advice
+    """What is wrong with a pattern, the position, and advice."""
 
 
 @dataclass(slots=True)

@@ -26,12 +26,11 @@ from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, finish, sweep, sweep_each, walk_narrow
 
-MAX_OVERLAP = 4
-"""The most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper."""
-MAX_EXIT_BYTES = 64
-"""The most bytes that may follow a loop."""
-MAX_LEFT_OUT = 2_000
-"""The most texts that a loop may exclude."""
+MAX_OVERLAP = (
+    4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
+)
+MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
+MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude
 
 
 def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:

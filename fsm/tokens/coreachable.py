@@ -22,8 +22,7 @@ from fsm.terms.node import Kind
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep
 
-_MAX_VISITED = 2_000
-"""The most states of a term that are visited to decide whether some bytes spell a text of it."""
+_MAX_VISITED = 2_000  # the most states of a term that are visited to decide whether some bytes spell a text of it
 
 Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Token ids, and the state to which each leads."""

@@ -15,8 +15,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import Kind, Node
 from fsm.tokens.trie import Trie
 
-MAX_STEPS = 400
-"""Steps of the walk; with more, a walk of all texts costs no more."""
+MAX_STEPS = 400  # steps of the walk; with more, a walk of all texts costs no more
 
 
 def as_exclusion(node: Node) -> tuple[Node, Node] | None:

@@ -41,12 +41,15 @@ from fsm.tokens.walk import walk_narrow, walk_wide
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
-MAX_NARROW_COST = 4_000
-"""Steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much."""
-MAX_JUMPS = 6
-"""The most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below."""
-MAX_OPEN_WORK = 20_000
-"""Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
+MAX_NARROW_COST = (
+    4_000  # steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much
+)
+MAX_JUMPS = (
+    6  # the most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below
+)
+MAX_OPEN_WORK = (
+    20_000  # work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper
+)
 
 
 class MaskMaker:

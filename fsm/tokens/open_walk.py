@@ -24,14 +24,12 @@ from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, do
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, finish, sweep, sweep_each
 
-MAX_STATES = 4_000
-"""The most states of a walk; with more, it is not worth its cost."""
-MAX_VISITED = 400
-"""States visited in the search for a shortest text."""
-MAX_VISITED_AFTER = 40
-"""States visited after that, in the search for a text that can be extended by any number of iterations."""
-UNBOUNDED = 1 << 30
-"""More iterations than any text has: no upper bound."""
+MAX_STATES = 4_000  # the most states of a walk; with more, it is not worth its cost
+MAX_VISITED = 400  # states visited in the search for a shortest text
+MAX_VISITED_AFTER = (
+    40  # states visited after that, in the search for a text that can be extended by any number of iterations
+)
+UNBOUNDED = 1 << 30  # more iterations than any text has: no upper bound
 Required = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
 """Whether a text must have some iterations of the ruler, and the fewest iterations of each open loop."""
 

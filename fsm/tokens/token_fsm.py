@@ -36,8 +36,9 @@ from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
-MASK_OVERHEAD = 1_000
-"""Bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry."""
+MASK_OVERHEAD = (
+    1_000  # bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry
+)
 
 
 class TokenFSM:
