@@ -7,8 +7,8 @@ many steps as not matching. Here such a text raises `BudgetExceeded` instead. Ot
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import jsonschema_rs
@@ -31,13 +31,8 @@ Search = Callable[[str, Speller], Node]
 """Makes the term of the texts in which a pattern is found, given how characters are spelled; see `ecma_search`."""
 
 
-class _Unknown(threading.local):
-    """The pattern that could not be decided since the validation of this thread began."""
-
-    pattern: str | None = None
-
-
-_unknown = _Unknown()
+_UNDECIDED: ContextVar[str | None] = ContextVar("undecided pattern", default=None)
+"""The pattern that could not be decided in the current validation."""
 
 
 def may_backtrack(schemas: str) -> bool:
@@ -51,11 +46,12 @@ def is_valid(validator: Any, value: Any) -> bool:
     Raises:
         BudgetExceeded: a pattern could not be decided within `MAX_BACKTRACKS` steps.
     """
-    _unknown.pattern = None
+    _UNDECIDED.set(None)
     answer = bool(validator.is_valid(value))
-    if _unknown.pattern is not None:
+    pattern = _UNDECIDED.get()
+    if pattern is not None:
         raise BudgetExceeded(
-            f"whether a text matches the pattern {_unknown.pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
+            f"whether a text matches the pattern {pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
             "Write the pattern without the back-reference, give it fewer ways to match (`[^-]+` instead of `.+`), or a `maxLength`.",
             "max_backtracks",
             MAX_BACKTRACKS,
@@ -64,7 +60,7 @@ def is_valid(validator: Any, value: Any) -> bool:
 
 
 def pattern_keyword(search: Search) -> Any:
-    """The factory with which the validator makes the keyword `pattern`; `search` compiles a pattern to a term."""
+    """The keyword `pattern` as a factory for the validator; `search` compiles a pattern to a term."""
     return lambda parent, pattern, path: _Pattern(pattern, search)
 
 
@@ -83,7 +79,7 @@ class _Pattern:
             if may_backtrack(pattern):
                 self._automaton = Automaton(search(pattern, utf8), max_states=MAX_STATES)
         except SchemaError:
-            pass  # not regular, or the validator says what is wrong with it
+            pass  # not regular, or malformed, which the validator reports
         options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)
         self._matcher = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
 
@@ -100,5 +96,5 @@ class _Pattern:
                 self._automaton = None
         error = next(self._matcher.iter_errors(text), None)
         if error is not None and not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
-            _unknown.pattern = self._pattern
+            _UNDECIDED.set(self._pattern)
         return error is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsm.limits import Limits
 from fsm.schema.keywords.keyword import PYTHON_TYPE, STRING, Keyword
 from fsm.schema.places.shape import TEXT as NAME
 from fsm.schema.places.shape import Shape, expected
@@ -15,7 +14,7 @@ VALIDATOR = "fsm:validator"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextLanguage:
     """The inside of strings as a term, and a sentence for the report on what it leaves out."""
 
     node: Node
@@ -23,12 +22,8 @@ class Text:
 
 
 def _check(value: object, pointer: str) -> None:
-    if not isinstance(value, Text):
+    if not isinstance(value, TextLanguage):
         raise expected("the language of a Python type", value, pointer)
-
-
-def _language(text: Text, pointer: str, limits: Limits) -> Node:
-    return text.node
 
 
 PYTHON_TYPES = (
@@ -37,7 +32,7 @@ PYTHON_TYPES = (
         Shape(_check),
         STRING,
         since=PYTHON_TYPE,
-        language=_language,
+        language=lambda text, pointer, limits: text.node,
         is_built=True,
         spelling=lambda text: text.spelling,
     ),
