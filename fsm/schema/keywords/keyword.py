@@ -226,6 +226,7 @@ class Registry(dict[str, Keyword]):
         listing: those that list values.
         own: those that constrain the value itself, or list values.
         assertions: those that constrain the value itself.
+        applying: those that apply other schemas to the same value, or list values.
         conjunctive: those whose schemas are satisfied, or not satisfied, in every case.
         splitting: those that make several cases.
         static_references: references that do not depend on the dynamic scope.
@@ -266,6 +267,7 @@ class Registry(dict[str, Keyword]):
         self.listing = self._with_role(Role.VALUES)
         self.assertions = self._with_role(Role.ASSERTION)
         self.own = self.assertions | self.listing
+        self.applying = self.enforced - self.assertions
         self.conjunctive = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
         self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
         self.static_references = self._those(lambda one: one.role is Role.REFERENCE and not one.is_dynamic)
