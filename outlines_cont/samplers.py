@@ -1,8 +1,8 @@
 """Samplers as frozen values: greedy, multinomial (penalties, logits warpers, then inverse transform sampling), best of n, and beam
-search, with the functions that make them from checked options. They hold no state: random numbers and token counts are arguments of
-`sample`; the choice among samples and hypotheses is made elsewhere (`engine.beam` for beams).
+search, with the functions that make them from checked options. They have no state: random numbers and token counts are arguments of
+`sample`. The best of n samples is chosen by `generation.run`, beams are ranked by `engine.beam`.
 
-Random numbers are one float64 per row and token, so the draw of a row does not depend on its neighbours. The order of the steps is
+Each draw takes one float64 random number, so the draw of a row does not depend on other rows. The order of the steps is
 `sampling.STEPS`; with `multinomial(warpers=...)` it is the order given.
 """
 
@@ -13,18 +13,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any, ParamSpec, cast
+from typing import Any, ClassVar, ParamSpec, cast
 
 import torch
 
-from outlines_cont.checks import check, is_int, is_number
+from outlines_cont.checks import check, check_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling.batch import SamplerBatch, chain_of
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.params import SamplingParams
-from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
+from outlines_cont.sampling.params import NO_PENALTIES, Penalties, SamplingParams
 from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.sampling.warper_options import WarperOptions, options_of
+from outlines_cont.sampling.warper_options import options_of, warpers_of
 from outlines_cont.sampling.warpers.dry import DRY
 from outlines_cont.sampling.warpers.min_p import MinP
 from outlines_cont.sampling.warpers.mirostat import Mirostat
@@ -67,11 +66,12 @@ class _TokenSampler(ABC):
     """Base class of samplers that choose token by token."""
 
     __slots__ = ()
+    _maker: ClassVar[str]  # the name of the function that makes it
 
     @property
     @abstractmethod
     def params(self) -> SamplingParams:
-        """The sampling parameters; rows with different ones are drawn in one batch."""
+        """The sampling parameters; rows with different parameters are drawn in one batch."""
 
     @property
     def needs_random(self) -> bool:
@@ -93,7 +93,7 @@ class _TokenSampler(ABC):
         return SamplerBatch([self.params] * len(logits)).sample(logits, uniforms, counts)
 
     def with_temperature(self, temperature: float) -> Sampler:
-        """Return a sampler that is like this one but for its temperature: 0 takes the most probable token.
+        """Return a copy of this sampler with another temperature: 0 takes the most probable token.
 
         Raises:
             OptionError: the class overrides `sample`, so its temperature is unknown.
@@ -107,22 +107,36 @@ class _TokenSampler(ABC):
 
     def __str__(self) -> str:
         """The steps in their order, such as `mask > temperature 0.7 > top_k 50 > draw`."""
-        return self.params.steps()
+        params = self.params
+        penalties = (
+            f"{step} of {len(params.penalties.logit_bias)}" if step == "logit_bias" else f"{step} {value}"
+            for step, value in params.penalty_options()
+        )
+        last = "take the largest" if params.is_greedy else "draw"
+        return " > ".join(["mask", *penalties, *map(str, params.warpers), last])
+
+    def __repr__(self) -> str:
+        """The call that makes it, with the options in the order of their steps."""
+        is_default = self.num_samples is None or (self.num_samples == 1 and self._maker == "multinomial")
+        first = [] if is_default else [repr(self.num_samples)]
+        options = [f"{option}={value!r}" for option, value in options_of(self.params)]
+        return f"{self._maker}({', '.join(first + options)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Greedy(_TokenSampler):
-    """Takes the most probable token; of equal ones that with the smallest id.
+    """Takes the most probable token; of equally probable ones that with the smallest id.
 
     Attributes:
-        penalties: what changes single logits before.
+        penalties: logit bias and penalties, applied before.
     """
 
+    _maker: ClassVar[str] = "greedy"
     penalties: Penalties = NO_PENALTIES
 
     @property
     def num_samples(self) -> int | None:
-        """None: as many as the state has."""
+        """None: the samples of the state, or one for a prompt."""
         return None
 
     @property
@@ -130,31 +144,29 @@ class Greedy(_TokenSampler):
         """The sampling parameters."""
         return SamplingParams(is_greedy=True, penalties=self.penalties)
 
-    def __repr__(self) -> str:
-        return _call("greedy", None, self.params)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Multinomial(_TokenSampler):
-    """Draws from the distribution that is left after the penalties and the warpers, in their order.
+    """Draws from the distribution after the mask, the penalties, and the warpers in their order.
 
     Attributes:
         samples: S, the samples per prompt.
-        warpers: what is done with the logits; the options of `multinomial` are the standard ones.
-        penalties: what changes single logits before.
+        warpers: the logits warpers; the options of `multinomial` make the standard ones.
+        penalties: logit bias and penalties, applied before the warpers.
 
-    The mask comes before all of them. Where tokens with equal probability are on both sides of a border, the standard warpers
-    keep all of them, so the result does not depend on the order of the vocabulary.
+    Of tokens with equal probability the standard warpers keep all or none, so the result does not depend on the order of the
+    vocabulary.
     """
 
+    _maker: ClassVar[str] = "multinomial"
     samples: int = 1
     warpers: tuple[Warper, ...] = ()
     penalties: Penalties = NO_PENALTIES
 
     def __post_init__(self) -> None:
-        check("n", self.samples, is_int(self.samples) and self.samples >= 1, "an int, 1 or more")
-        num_coins = sum(isinstance(warper, XTC) for warper in self.warpers)
-        check("warpers", self.warpers, num_coins <= 1, "`XTC` once among the warpers at most")
+        check_int("n", self.samples, 1)
+        num_xtc = sum(isinstance(warper, XTC) for warper in self.warpers)
+        check("warpers", self.warpers, num_xtc <= 1, "at most one `XTC` among the warpers")
 
     @property
     def num_samples(self) -> int | None:
@@ -167,25 +179,21 @@ class Multinomial(_TokenSampler):
         return SamplingParams(is_greedy=False, penalties=self.penalties, warpers=self.warpers)
 
     def filtered(self, logits: torch.Tensor, counts: Sequence[TokenCounts | None] | None = None) -> torch.Tensor:
-        """Return (R, V) logits of the distribution that is left of (R, V) ones; the penalties are left out.
+        """Return (R, V) logits after the warpers, without the penalties.
 
-        They are minus infinity where a token is not kept, and may be shifted, by one number for each row. `counts` is what each row
-        holds, for `DRY` and `Mirostat`.
+        They are minus infinity where a token is excluded, and may be shifted, by one number for each row. `counts` are the token
+        counts of each row, for `DRY` and `Mirostat`.
 
-        Cost: some passes over whole rows; `sample` does without most of them.
+        Cost: some passes over whole rows; `sample` needs fewer.
         """
         return chain_of(self.warpers, len(logits)).kept(logits, counts)
-
-    def __repr__(self) -> str:
-        return _call("multinomial", self.samples, self.params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BestOf(Multinomial):
     """Draws `samples` texts per prompt, of which the one with the largest score is kept."""
 
-    def __repr__(self) -> str:
-        return _call("best_of", self.samples, self.params)
+    _maker: ClassVar[str] = "best_of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,20 +202,20 @@ class BeamSearch:
 
     Attributes:
         beams: how many are kept.
-        length_penalty: the power of the number of written tokens that a score is divided by.
+        length_penalty: a score is divided by the number of generated tokens to this power.
     """
 
     beams: int
     length_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        check("beams", self.beams, is_int(self.beams) and self.beams >= 1, "an int, 1 or more")
+        check_int("beams", self.beams, 1)
         penalty = self.length_penalty
         check("length_penalty", penalty, is_number(penalty) and abs(penalty) <= 10, "a number from -10 to 10")
 
     @property
     def num_samples(self) -> int | None:
-        """None: the samples of a state are the hypotheses to start from, a prompt is one."""
+        """None: the samples of a state are the hypotheses to start from, a prompt is one hypothesis."""
         return None
 
 
@@ -219,7 +227,7 @@ def params_of(sampler: object) -> SamplingParams | None:
 
 
 def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
-    """Return a sampler that is like another but for its temperature: 0 takes the most probable token.
+    """Return a copy of a sampler with another temperature: 0 takes the most probable token.
 
     Raises:
         OptionError: a sampler of the user lacks the method `with_temperature`.
@@ -232,8 +240,8 @@ def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
 
 def _no_temperature(sampler: object, temperature: float) -> OptionError:
     return OptionError(
-        f"expected a sampler with a method `with_temperature`, since a branch asks for a token at temperature {temperature!r}, got "
-        f"{sampler!r}. Let the method return a sampler that draws so.",
+        f"expected a sampler with a method `with_temperature`, since a branch sets the temperature to {temperature!r}, got "
+        f"{sampler!r}. Let the method return a sampler with that temperature.",
         "temperature",
     )
 
@@ -256,7 +264,7 @@ def greedy(
     frequency_penalty: float = 0.0,
     presence_penalty: float = 0.0,
 ) -> Greedy:
-    """Take the most probable token at every step. Follows the number of samples of the state that it is given.
+    """Take the most probable token at every step; the result has as many samples as the given state.
 
     The options are those of `multinomial`.
 
@@ -292,37 +300,29 @@ def multinomial(
     Args:
         n: S, the samples per prompt.
         top_k: keep the k most probable tokens.
-        top_p: then keep the fewest most probable tokens that together have at least this share of what is left.
-        min_p: then keep tokens with at least this share of the most probable one's probability.
-        typical_p: then keep the tokens whose surprise is nearest to the expected one, the fewest that have this share of what is left.
+        top_p: then keep the fewest most probable tokens whose probabilities sum to at least this share (nucleus sampling).
+        min_p: then keep tokens with at least this share of the largest probability.
+        typical_p: then keep the fewest tokens with surprisal nearest to the entropy that together have this share (typical sampling).
         top_a: then keep tokens with at least this share of the square of the largest probability.
-        dry: before the temperature: make tokens less likely that would continue a repetition, such as `DRY(allowed_length=3)`.
-        mirostat: then keep tokens up to a surprise that follows a target, such as `Mirostat(tau=5.0)`.
+        dry: before the temperature: lower the logits of tokens that would continue a repetition, such as `DRY(allowed_length=3)`.
+        mirostat: then keep tokens up to a surprisal that follows a target, such as `Mirostat(tau=5.0)`.
         xtc: then, at random, exclude all likely tokens but one, such as `XTC(threshold=0.1, probability=0.5)`.
-        temperature: what the logits are divided by, before anything is left out.
+        temperature: the number that the logits are divided by, before any token is excluded.
         warpers: instead of all these: warpers in your own order, such as `(TopK(50), Temperature(0.7))`.
-        logit_bias: what is added to the logits of tokens, by their ids.
-        repetition_penalty: what positive logits of tokens that occur in the row, prompt included, are divided by, and negative
-            ones multiplied with; above 1 repeats less.
-        frequency_penalty: what is subtracted as many times as a token was generated.
-        presence_penalty: what is subtracted once from tokens that were generated.
+        logit_bias: numbers to add to the logits of tokens, by token id.
+        repetition_penalty: divide positive logits of tokens that occur in the row, prompt included, by this number, and multiply
+            negative ones by it; above 1 repeats less.
+        frequency_penalty: subtract this from the logit of a token once for every time that it was generated.
+        presence_penalty: subtract this once from the logits of tokens that were generated.
 
     Raises:
         OptionError: an option is out of its range.
     """
     penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
-    options = WarperOptions(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        top_a=top_a,
-        dry=dry,
-        mirostat=mirostat,
-        xtc=xtc,
-    )
-    return Multinomial(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
+    numbers = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p, "top_a": top_a}
+    standard = warpers_of({"temperature": temperature, **numbers, "dry": dry, "mirostat": mirostat, "xtc": xtc})
+    own = standard if warpers is None else _checked_warpers(warpers, standard)
+    return Multinomial(samples=n, warpers=own, penalties=penalties)
 
 
 def _with_options_of(maker: Callable[P, Multinomial]) -> Callable[[Callable[..., BestOf]], Callable[P, BestOf]]:
@@ -342,7 +342,7 @@ def _with_options_of(maker: Callable[P, Multinomial]) -> Callable[[Callable[...,
 def best_of(n: int, **options: Any) -> BestOf:
     """Draw `n` texts after every row and keep the one with the largest score (the log-probability of the whole chain).
 
-    A constrained text that was cut, and a row that failed, are kept only if no better one exists.
+    A constrained text that was cut, or a row that failed, is kept only if there is no other.
     The prompt is fed once, and a state keeps its number of samples. The options are those of `multinomial`.
 
     Raises:
@@ -357,20 +357,20 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     """Search for the most probable texts, `beams` hypotheses at a time, across all pieces of a chain.
 
     A hypothesis is ranked by its score (`state.scores`): the sum of the model's log-probabilities of all that generators have written
-    in the row since the search began, forced text and sampled ends included. The score begins with the weight that the row has then.
-    Text that is added between two pieces, by `+` or `append`, leaves it unchanged. At every step the best `beams` of all ended
-    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next generator starts from, so a beam
-    that began in one generator continues in the next as one sequence. The result has as many samples as hypotheses were kept, the best
+    in the row since the search began, forced text and sampled ends included. The initial score is the weight of the row at that time.
+    Text that is added between two pieces, by `+` or `append`, does not change it. At every step the best `beams` of all ended
+    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next generator starts from, so a
+    search continues from one generator to the next. The result has as many samples as hypotheses were kept, the best
     first; `best` and `sort` rank by the score, too.
 
-    Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Hypotheses with
-    one text are one: of its spellings by different tokens the most probable is kept, with its own probability. So there may be
-    fewer hypotheses than beams. A constrained text that was cut ranks behind those that conform; a hypothesis that fails is dropped,
-    unless its batch entry has no other. No random numbers are drawn.
+    Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Of hypotheses with
+    the same text, in different tokens, only the most probable is kept, with its own probability. So there may be fewer hypotheses
+    than beams. A constrained text that was cut ranks behind those that conform; a hypothesis that fails is dropped, unless its batch
+    entry has no other. No random numbers are drawn.
 
     Args:
-        beams: how many hypotheses are kept.
-        length_penalty: divide scores by the number of tokens that generators have written to this power before they are compared;
+        beams: the number of hypotheses that are kept.
+        length_penalty: before scores are compared, divide them by the number of generated tokens to this power;
             0 compares plain sums, 1 means per token, more prefers longer texts.
 
     Raises:
@@ -379,14 +379,11 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     return BeamSearch(beams=beams, length_penalty=length_penalty)
 
 
-def _warpers(warpers: Sequence[Warper] | None, options: WarperOptions) -> tuple[Warper, ...]:
-    """Return the warpers that a sampler was given, one by one or by the options of the standard ones."""
-    standard = options.warpers()
-    if warpers is None:
-        return standard
+def _checked_warpers(warpers: Sequence[Warper], standard: Sequence[Warper]) -> tuple[Warper, ...]:
+    """Return the argument `warpers`; raise `OptionError` if it is invalid, or if options for `standard` warpers were given, too."""
     if standard:
         raise OptionError(
-            f"expected either `warpers` or `{standard[0].name}`, got both. Write `{standard[0]!r}` among the warpers, in its place.",
+            f"expected either `warpers` or `{standard[0].name}`, got both. Add `{standard[0]!r}` to the warpers, where it is to apply.",
             "warpers",
         )
     if not isinstance(warpers, Sequence) or isinstance(warpers, str | bytes):
@@ -408,13 +405,7 @@ def _check_warper(warper: object) -> None:
         hash(warper)
     except TypeError as error:
         raise OptionError(
-            f"expected warpers that have a hash, since a sampler is a value, got {warper!r}: {error}. Make its class a "
-            "`dataclass(frozen=True)` with fields that have one.",
+            f"expected hashable warpers, since a sampler is a value, got {warper!r}: {error}. Make its class a "
+            "`dataclass(frozen=True)` with hashable fields.",
             "warpers",
         ) from None
-
-
-def _call(name: str, num: int | None, params: SamplingParams) -> str:
-    """Return a sampler as the call that makes it, its options in the order of their steps."""
-    first = [] if num is None or (num == 1 and name == "multinomial") else [repr(num)]
-    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in options_of(params)])})"

@@ -49,7 +49,8 @@ from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import EMPTY, Check, Node, Rule
+from fsm.terms.node import EMPTY, Check, Node
+from fsm.terms.rule import Rule
 from fsm.terms.work_bound import work_bound
 
 
@@ -387,15 +388,13 @@ class _TermTable:
         known = self._references.get((key, nesting))
         if known is None:
             is_sure, is_inhabited = self._sure[key]
-            known = self._references[key, nesting] = nodes.reference(
-                Rule(
-                    name,
-                    lambda: _BuildPass(self, nesting).build(places),
-                    is_sure=is_sure,
-                    is_inhabited=is_inhabited,
-                    family=(self._family, key),
-                )
-            )
+            known = self._references[key, nesting] = Rule(
+                name,
+                lambda: _BuildPass(self, nesting).build(places),
+                is_sure=is_sure,
+                is_inhabited=is_inhabited,
+                family=(self._family, key),
+            ).term
         self._in_use.append(known)
         return known
 

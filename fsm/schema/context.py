@@ -16,7 +16,7 @@ from fsm.schema.key_minterms import KeyMinterms
 from fsm.schema.places.place import Place
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
-from fsm.terms.distance import is_endless
+from fsm.terms.distance import is_unbounded
 from fsm.terms.node import EMPTY, Node
 
 KeyOrder = Literal["schema", "any"]
@@ -117,5 +117,5 @@ class Context:
 
     def note_strings(self, node: Node, keyword: str = "maxLength") -> None:
         """Note whether strings in the value that is being built may be of any length, and the keyword that would bound them."""
-        if is_endless(node, self._unbounded_terms) and self.is_possible(node):
+        if is_unbounded(node, self._unbounded_terms) and self.is_possible(node):
             self.missing_bounds.append(keyword)

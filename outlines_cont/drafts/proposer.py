@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
+from outlines_cont.checks import is_model
 from outlines_cont.engine.guessing.row_draft import Wish
 from outlines_cont.errors import OptionError, shortened
 from outlines_cont.user_code import shielded
@@ -88,7 +89,7 @@ def check_draft(draft: object) -> None:
     Raises:
         OptionError: it is no name of a draft, no model, and has no `propose`.
     """
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
         return
     if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
         raise OptionError(

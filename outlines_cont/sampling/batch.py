@@ -1,6 +1,8 @@
-"""`SamplerBatch`: vectorised sampling of a batch whose rows have different samplers: penalties are applied to all rows at once, then rows
-with the same sequence of warper types form a group, drawn by one `WarperChain` with parameters per row; greedy rows are one group. Rows
-share a group over a user's own warper only where these are equal.
+"""`SamplerBatch`: vectorised sampling of rows with different samplers: penalties are applied to all rows at once, then the rows with the
+same sequence of warper types form a group, which is drawn by one `WarperChain` with parameters per row. Greedy rows are one group.
+
+Truncating warpers work on the top blocks of each row (`TopBlocks`), without a sort. Rows for which these do not suffice (very flat
+distributions, many equal logits) are processed whole, and so are all rows for `XTC`, `TypicalP` and a user's own warpers.
 """
 
 from __future__ import annotations
@@ -10,20 +12,92 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.sampling.chain import Counts, WarperChain
-from outlines_cont.sampling.kernels.draw import Drawn, most_probable
-from outlines_cont.sampling.params import SamplingParams
-from outlines_cont.sampling.penalties import penalised
+from outlines_cont.errors import SamplerError
+from outlines_cont.sampling.kernels.blocks import Drawn, TopBlocks, inverse_cdf, most_probable, not_below
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.params import SamplingParams, penalised
 from outlines_cont.sampling.warpers.temperature import Temperature
-from outlines_cont.sampling.warpers.warper import RowWarper, Warper
+from outlines_cont.sampling.warpers.warper import RowWarper, Warper, WholeRowWarper, where_not_below
+from outlines_cont.sampling.warpers.xtc import RowXTC
+
+Counts = Sequence[TokenCounts | None]
+
+_NO_TEMPERATURE = Temperature(1)
+# The number of blocks where no warper limits the number of tokens.
+_BLOCKS = 128
+# How many logits fit the caches of a CPU, for warpers that take many passes.
+_CACHED = 2**18
+
+
+class WarperChain:
+    """The warpers of r rows, each row with its own parameters, and the draw after them."""
+
+    def __init__(self, fast: Sequence[RowWarper], steps: Sequence[WholeRowWarper | Warper] = ()) -> None:
+        """Take the warpers in their order: first `steps`, which process whole rows, then those that work on the largest logits."""
+        self._fast, self._steps = fast, steps
+        self._xtc_index = next((i for i, warper in enumerate(steps) if isinstance(warper, RowXTC)), None)
+        self._num_listed, self._blocks = 0, _BLOCKS
+        for warper in fast:
+            self._num_listed = max(self._num_listed, warper.reach)
+            if warper.is_limit:
+                self._blocks = self._num_listed
+                break
+        self._blocks = max(self._blocks, self._num_listed)
+
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor, counts: Counts | None = None) -> Drawn:
+        """Draw one token per row.
+
+        Args:
+            logits: (r, V) float32 or float64, minus infinity where a token is not allowed.
+            uniforms: (r,) float64 in [0, 1).
+            counts: the token counts of each row, for warpers that need them.
+
+        Raises:
+            SamplerError: a warper of a user has returned invalid logits.
+
+        Cost: with `top_k` first, or `min_p` alone, one pass over the logits; else a softmax as well. Rows whose smallest kept logit
+        is outside of the top blocks take about ten passes.
+        """
+        if not self._num_listed or self._xtc_index is not None:
+            return inverse_cdf(self.kept(logits, counts), uniforms)
+        logits = _stepped(self._steps, logits, counts)
+        warpers = [warper.at(counts) for warper in self._fast]
+        top = TopBlocks(logits, self._blocks, self._num_listed)
+        for warper in warpers:
+            warper.narrow(top)
+        token_ids, logprobs = top.draw(uniforms)
+        for rows in _cache_sized(top.in_doubt(), logits):
+            kept = _truncated([warper[rows.cpu()] for warper in warpers], logits[rows])
+            token_ids[rows], logprobs[rows] = inverse_cdf(kept, uniforms[rows.to(uniforms.device)])
+        return token_ids, logprobs
+
+    def kept(self, logits: torch.Tensor, counts: Counts | None = None) -> torch.Tensor:
+        """Return the (r, V) logits of the final distribution, computed on whole rows.
+
+        They are minus infinity where a token is excluded, and may be shifted, by one number for each row.
+        """
+        at = self._xtc_index
+        if at is None or (at == len(self._steps) - 1 and not self._fast):
+            return self._after(self._steps, logits, counts)
+        # Both outcomes of `XTC` go through the warpers after it; the distribution of the token is their mixture.
+        xtc, rest = self._steps[at], self._steps[at + 1 :]
+        assert isinstance(xtc, RowXTC)
+        logits = _stepped(self._steps[:at], logits, counts)
+        return xtc.mixed(self._after(rest, xtc.excluded(logits), counts), self._after(rest, logits, counts))
+
+    def _after(
+        self, steps: Sequence[WholeRowWarper | Warper], logits: torch.Tensor, counts: Counts | None
+    ) -> torch.Tensor:
+        """Return the logits after `steps` and all truncating warpers."""
+        return _truncated([warper.at(counts) for warper in self._fast], _stepped(steps, logits, counts))
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows that take the same steps."""
+    """Rows with the same sequence of warper types."""
 
-    rows: torch.Tensor | None  # (r,) int64, their indices; None where these are all
-    chain: WarperChain | None  # None where the most probable token is taken
+    rows: torch.Tensor | None  # (r,) int64, their indices; None for all rows
+    chain: WarperChain | None  # None for greedy rows
 
     def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Choose a token for each row of the group; the arguments are those of its rows alone."""
@@ -37,12 +111,12 @@ class _Group:
 class SamplerBatch:
     """The samplers of R rows, grouped; reused as long as the rows are the same.
 
-    Rows whose samplers take the same steps are drawn in one go, each with its own numbers. A row gets what it would get alone.
+    The rows of a group are drawn together, each with its own numbers. Each row gets the token that it would get alone. Rows share a
+    group over a user's own warper only if these warpers are equal.
     """
 
     def __init__(self, params: Sequence[SamplingParams]) -> None:
-        self._params = params
-        self._penalties = [row.penalties for row in params]
+        self._params, self._penalties = params, [row.penalties for row in params]
         distinct = {id(row): row for row in params}
         aligned = {key: _aligned(row.warpers) for key, row in distinct.items()}
         kinds = {key: "greedy" if row.is_greedy else _kind(aligned[key]) for key, row in distinct.items()}
@@ -64,7 +138,7 @@ class SamplerBatch:
 
     @property
     def needs_counts(self) -> bool:
-        """Whether what some row draws depends on the tokens that it holds."""
+        """Whether the draw of some row depends on the tokens of the row."""
         return any(row.needs_counts for row in self._params)
 
     def sample(
@@ -77,17 +151,17 @@ class SamplerBatch:
 
         Args:
             logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
-            uniforms: (R,) float64 in [0, 1) on the CPU; greedy rows do not look at theirs. None where no row needs one.
-            counts: what each row holds; None for rows that need none, or for all of them.
+            uniforms: (R,) float64 in [0, 1) on the CPU; greedy rows ignore theirs. None if no row needs one.
+            counts: the token counts of each row; None for rows that need none, or for all of them.
 
         Returns:
-            (R,) int64 token ids, and (R,) log-probabilities of these as they were drawn. What they are for a row without any
-            finite logit is not defined, but its log-probability is not finite.
+            (R,) int64 token ids, and (R,) their log-probabilities in the distribution that they were drawn from. For a row without any
+            finite logit they are undefined, but the log-probability is not finite.
 
         Raises:
             OptionError: a bias is for a token that the logits do not have.
-            SamplerError: a warper of a user has returned what are no logits for its rows.
-            TypeError: what a row needs is missing.
+            SamplerError: a warper of a user has returned invalid logits.
+            TypeError: random numbers or counts that a row needs are missing.
         """
         logits = penalised(logits, self._penalties, counts)
         if len(self._groups) == 1:
@@ -123,14 +197,65 @@ def _chain(rows: Sequence[tuple[Warper, ...]]) -> WarperChain:
 
 
 def _kind(aligned: tuple[Warper, ...]) -> tuple[object, ...]:
-    """Return what is equal for rows that can be drawn together: a type where there is a fast form, else the warper itself."""
+    """Return a key that is equal for rows of one group: the types of warpers with a vectorised form, other warpers themselves."""
     return tuple(type(warper) if warper.has_fast_form() else warper for warper in aligned)
 
 
 def _aligned(warpers: tuple[Warper, ...]) -> tuple[Warper, ...]:
-    """Return the warpers without those that change nothing, but with a temperature first, so that more rows are of one kind."""
+    """Return the warpers without neutral ones, but with a temperature first, so that more rows are of one kind."""
     changing = tuple(warper for warper in warpers if not warper.is_neutral)
     return changing if changing and type(changing[0]) is Temperature else (_NO_TEMPERATURE, *changing)
 
 
-_NO_TEMPERATURE = Temperature(1)
+def _truncated(warpers: Sequence[RowWarper], logits: torch.Tensor) -> torch.Tensor:
+    for warper in warpers:
+        logits = warper.whole(logits, not_below)
+    return logits
+
+
+def _stepped(steps: Sequence[WholeRowWarper | Warper], logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
+    """Return the logits after steps that process whole rows; they are not shifted."""
+    for step in steps:
+        logits = _warped(step, logits, counts)
+    return logits
+
+
+def _cache_sized(rows: torch.Tensor, logits: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return the indices of rows in parts whose logits fit the caches of a CPU; on other devices in one part."""
+    if not len(rows):
+        return ()
+    return torch.split(rows, max(_CACHED // logits.shape[-1], 1)) if logits.device.type == "cpu" else (rows,)
+
+
+def _warped(warper: WholeRowWarper | Warper, logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
+    """Return the logits after a warper; tokens that were excluded before stay excluded.
+
+    Raises:
+        SamplerError: those of a user's warper have another shape or type, or a row of them is no distribution, though it was one.
+    """
+    if isinstance(warper, WholeRowWarper):
+        return warper.at(counts).whole(logits, where_not_below)
+    warped = warper.warp(logits.clone())  # it may write into its argument
+    if not isinstance(warped, torch.Tensor) or warped.shape != logits.shape or not warped.is_floating_point():
+        raise SamplerError(
+            f"expected `warp` of {warper!r} to return logits of the shape and type of its argument, {_shown(logits)}, "
+            f"got {_shown(warped)}. Return minus infinity for tokens that are excluded."
+        )
+    warped = torch.where(logits == -torch.inf, -torch.inf, warped.to(logits))
+    if (_is_distribution(logits) & ~_is_distribution(warped)).any():
+        raise SamplerError(
+            f"expected `warp` of {warper!r} to keep a token with a finite logit in every row, got none, or NaN. "
+            "Tokens that a mask excludes have the logit minus infinity: leave them out of sums and means."
+        )
+    return warped
+
+
+def _is_distribution(logits: torch.Tensor) -> torch.Tensor:
+    """Return (r,) bool: whether the largest logit of each row is finite."""
+    return logits.amax(dim=-1).isfinite()
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and {value.dtype}"
+    return type(value).__name__

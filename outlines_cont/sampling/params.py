@@ -1,13 +1,19 @@
-"""`SamplingParams`: the sampling parameters of one row as an immutable value: greedy or not, penalties, and warpers in their order.
-`STEPS`: the names of all standard steps in the order in which they apply.
+"""`SamplingParams`: the sampling parameters of one row as an immutable value: greedy or not, `Penalties`, and warpers in their order.
+`STEPS`: the names of all standard steps in the order in which they apply. `penalised` applies logit bias and the repetition, frequency and
+presence penalties of all rows of a batch, on the distinct tokens of each row only (gather, change, scatter).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
+import numpy as np
+import torch
+
+from outlines_cont.checks import check, is_int, is_number
+from outlines_cont.errors import OptionError
+from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
 from outlines_cont.sampling.warpers.warper import Warper
 
 STEPS = (
@@ -26,21 +32,94 @@ STEPS = (
     "mirostat",
     "xtc",
 )
-"""Every step in the order in which it applies; `warpers=` puts others in the place of those from `dry` on. Then a token is drawn, or
-the most probable one taken."""
+"""Every step in the order in which it applies; `warpers=` replaces those from `dry` on. Then a token is drawn, or the most probable one
+taken."""
+
+# Far beyond what changes a text, far below what float32 cannot hold.
+_LARGEST_STEP = 10_000
+_LARGEST_FACTOR = 1_000
+
+
+def _is_step(value: object) -> bool:
+    return is_number(value) and -_LARGEST_STEP <= value <= _LARGEST_STEP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Penalties:
+    """Logit bias and penalties of one row, applied in the order of the attributes.
+
+    Attributes:
+        logit_bias: (token id, number) pairs by ascending id; the number is added to the token's logit.
+        repetition: logits of tokens that occur in the row, prompt included, are divided by it if positive, multiplied
+            if negative. As in CTRL (Keskar et al. 2019, arXiv:1909.05858) and transformers.
+        frequency: is subtracted once for every time that the token was generated. As in OpenAI's API.
+        presence: is subtracted once if the token was generated at all. As in OpenAI's API.
+
+    Generated tokens are those that generators wrote in this row, forced ones included; not those of the prompt, nor of text that
+    was appended or encoded again.
+    """
+
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    repetition: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+
+    def __post_init__(self) -> None:
+        factor, most = self.repetition, _LARGEST_FACTOR
+        holds = is_number(factor) and 1 / most <= factor <= most
+        check("repetition_penalty", factor, holds, f"a number from {1 / most} to {most}; 1 changes nothing")
+        step = f"a number from -{_LARGEST_STEP} to {_LARGEST_STEP}"
+        for option, value in (("frequency_penalty", self.frequency), ("presence_penalty", self.presence)):
+            check(option, value, _is_step(value), step)
+        for token_id, bias in self.logit_bias:
+            check("logit_bias", token_id, is_int(token_id, 0), "token ids, ints of 0 or more,")
+            advice = "" if _is_step(bias) else " (to exclude a token, -100 is as good as minus infinity)"
+            check("logit_bias", bias, _is_step(bias), f"{step} for token {token_id}{advice}")
+
+    @classmethod
+    def of(
+        cls, logit_bias: Mapping[int, float] | None, repetition: float, frequency: float, presence: float
+    ) -> Penalties:
+        """Return the value of the options that samplers have.
+
+        Raises:
+            OptionError: an option is out of its range, or NaN.
+        """
+        if logit_bias is not None and not isinstance(logit_bias, Mapping):
+            check("logit_bias", logit_bias, False, "a mapping from token ids to numbers, or None")
+        pairs = tuple((logit_bias or {}).items())
+        cls(logit_bias=pairs)  # checks the ids before they are compared
+        return cls(logit_bias=tuple(sorted(pairs)), repetition=repetition, frequency=frequency, presence=presence)
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether a penalty depends on the tokens of the row."""
+        return self.repetition != 1 or self.frequency != 0 or self.presence != 0
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raise `OptionError` if an id of `logit_bias` is `vocab_size` or more."""
+        if self.logit_bias and self.logit_bias[-1][0] >= vocab_size:
+            raise OptionError(
+                f"expected ids below {vocab_size}, the size of the model's vocabulary, in `logit_bias`, "
+                f"got {self.logit_bias[-1][0]}",
+                "logit_bias",
+            )
+
+
+NO_PENALTIES = Penalties()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """The parameters that one token is chosen by, unchecked: samplers make it, and check their options."""
 
-    is_greedy: bool  # take the most probable token; then `penalties` are all that counts
-    penalties: Penalties = NO_PENALTIES  # what changes single logits
-    warpers: tuple[Warper, ...] = ()  # what is done with the logits after that, in this order
+    is_greedy: bool  # take the most probable token; the warpers are ignored
+    penalties: Penalties = NO_PENALTIES
+    warpers: tuple[Warper, ...] = ()  # applied after the penalties, in this order
 
     @property
     def is_standard(self) -> bool:
-        """Whether no code of a user runs in it."""
+        """Whether it contains no warper of a user."""
         return all(warper.is_standard for warper in self.warpers)
 
     @property
@@ -50,17 +129,8 @@ class SamplingParams:
 
     @property
     def has_mirostat(self) -> bool:
-        """Whether `Mirostat` is among the warpers, so that the row keeps where it began."""
+        """Whether `Mirostat` is among the warpers, so that the row records where it began."""
         return any(warper.follows_surprise for warper in self.warpers)
-
-    def steps(self) -> str:
-        """Return the steps for people to read, such as `mask > temperature 0.7 > top_k 50 > draw`."""
-        penalties = (
-            f"{step} {value if step != 'logit_bias' else f'of {len(self.penalties.logit_bias)}'}"
-            for step, value in self.penalty_options()
-        )
-        last = "take the largest" if self.is_greedy else "draw"
-        return " > ".join(["mask", *penalties, *map(str, self.warpers), last])
 
     def penalty_options(self) -> Iterator[tuple[str, object]]:
         """Yield the name and the value of each penalty that changes something, in the order of the steps."""
@@ -73,3 +143,65 @@ class SamplingParams:
             yield "frequency_penalty", penalties.frequency
         if penalties.presence != 0:
             yield "presence_penalty", penalties.presence
+
+
+def penalised(
+    logits: torch.Tensor, penalties: Sequence[Penalties], counts: Sequence[TokenCounts | None] | None
+) -> torch.Tensor:
+    """Return the logits with every row's penalties.
+
+    Args:
+        logits: (R, V) float32 or float64; not changed. Minus infinity stays minus infinity.
+        penalties: one value per row.
+        counts: the token counts of each row; None for rows whose penalties need none.
+
+    Returns:
+        (R, V): a changed copy, or `logits` itself if there is no penalty.
+
+    Raises:
+        OptionError: a bias is for a token of V or more.
+        TypeError: counts are missing.
+
+    Cost: a copy of the logits, a handful of calls in all, and work on the distinct tokens of the rows. Replaces the plain
+    form: for every row, for every token of it, change one number.
+    """
+    biased = [(row, p) for row, p in enumerate(penalties) if p.logit_bias]
+    counted = [(row, p, counts_of_row(counts, row)) for row, p in enumerate(penalties) if p.needs_counts]
+    if not biased and not counted:
+        return logits
+    logits = logits.clone(memory_format=torch.contiguous_format)
+    vocab_size, flat = logits.shape[-1], logits.view(-1)
+    if biased:
+        for _, p in biased:
+            p.check_vocabulary(vocab_size)
+        pairs = [(row * vocab_size + token_id, bias) for row, p in biased for token_id, bias in p.logit_bias]
+        indices, values = zip(*pairs, strict=True)
+        flat[torch.tensor(indices, device=logits.device)] += torch.tensor(
+            values, dtype=logits.dtype, device=logits.device
+        )
+    if counted:
+        _penalise_counted(flat, vocab_size, counted)
+    return logits
+
+
+def _penalise_counted(flat: torch.Tensor, vocab_size: int, rows: Sequence[tuple[int, Penalties, TokenCounts]]) -> None:
+    """Apply the penalties that depend on the tokens of the rows to `flat`, (R * V,), in place."""
+    token_ids, in_row, generated = (
+        np.concatenate(columns)
+        for columns in zip(*((c.token_ids, c.in_row, c.generated) for _, _, c in rows), strict=True)
+    )
+    owners = np.repeat(np.arange(len(rows)), [len(c.token_ids) for _, _, c in rows])
+    if token_ids.max(initial=0) >= vocab_size:
+        # The embedding may have more tokens than the logits.
+        known = token_ids < vocab_size
+        token_ids, in_row, generated, owners = token_ids[known], in_row[known], generated[known], owners[known]
+    starts = np.array([row * vocab_size for row, _, _ in rows])
+    indices = torch.from_numpy(starts[owners] + token_ids).to(flat.device)
+    logits = flat[indices]
+    repetition, frequency, presence = np.array([(p.repetition, p.frequency, p.presence) for _, p, _ in rows]).T
+    if (repetition != 1).any():
+        factor = torch.from_numpy(np.where(in_row > 0, repetition[owners], 1.0)).to(logits)
+        logits = torch.where(logits < 0, logits * factor, logits / factor)
+    if frequency.any() or presence.any():
+        logits -= torch.from_numpy(frequency[owners] * generated + presence[owners] * (generated > 0)).to(logits)
+    flat[indices] = logits

@@ -1,9 +1,9 @@
 """`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by seed, batch index and sample index.
-It is a value, key and position; a fork has a stream of its own, keyed by a hash (BLAKE2b) of where it left. `OpenStream` draws from it;
-`open_seeds` reads the option `rng=`.
+It is an immutable value, key and position; a fork has a stream of its own, keyed by a hash (BLAKE2b) of the position that it branches off.
+`OpenStream` draws from it; `open_seeds` reads the option `rng=`.
 
 Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The numbers of a row do not depend on other rows. Numbers for decisions
-(`OpenStream.decision`) are hashes of a key, and leave the stream where it is.
+(`OpenStream.decision`) are hashes of a key, and do not advance the stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from outlines_cont.checks import is_int
 from outlines_cont.errors import BatchMismatch, OptionError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 Rng: TypeAlias = "int | torch.Generator | Sequence[int] | None"
 
 _MAX_SEED = 2**64
-# Philox makes its numbers four at a time; `advance` counts in fours.
+# Philox generates four numbers at a time; `advance` counts in fours.
 _BLOCK = 4
 _WORD = 2**64 - 1
 
@@ -37,8 +36,8 @@ class RandomStream:
     Attributes:
         seed: 0 <= seed < 2 ** 64.
         batch, sample: the row's indices when the stream began.
-        drawn: how many numbers were drawn so far.
-        path: 0, and for a fork a digest of where it left its stream: a Philox counter has room for 2 ** 128 such streams.
+        drawn: the number of random numbers that were drawn so far.
+        path: 0, and for a fork a digest of where it branched off: a Philox counter has room for 2 ** 128 such streams.
     """
 
     seed: int
@@ -48,23 +47,23 @@ class RandomStream:
     path: int = 0
 
     def fork(self, index: int) -> RandomStream:
-        """Return the stream of the fork number `index` that leaves here: its numbers are its own from now on."""
-        place = b"".join(number.to_bytes(16, "little") for number in (self.path, self.drawn, index))
-        path = int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "little")
+        """Return the independent stream of fork number `index` at this position."""
+        key = b"".join(number.to_bytes(16, "little") for number in (self.path, self.drawn, index))
+        path = int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "little")
         return replace(self, drawn=0, path=path)
 
     def open(self) -> OpenStream:
-        """Return a source of the numbers from here on."""
+        """Return a source of the numbers from this position on."""
         return OpenStream(self)
 
 
 class OpenStream:
-    """Draws from a stream, one number after the other; the stream it came from is unchanged.
+    """Draws from a stream, one number after the other; the `RandomStream` is unchanged.
 
-    A number is looked at, and taken when what it was drawn for has happened; until then it is the next one.
+    `peek` returns the next number without consuming it, and `take` consumes it once the draw counts; until then it is the next one.
 
     Attributes:
-        drawn: how many numbers were taken.
+        drawn: the number of random numbers that were consumed.
     """
 
     def __init__(self, stream: RandomStream) -> None:
@@ -78,54 +77,54 @@ class OpenStream:
         self._generator.random(rest)
         self._stream = stream
         self.drawn = stream.drawn
-        self._seen: list[float] = []  # the next numbers, as far as they were looked at
-        self._is_next = False  # whether the first of them is what something is drawn with now
+        self._seen: list[float] = []  # the next numbers, as far as they were generated
+        self._is_peeked = False  # whether the first of them was returned by `peek`
 
     def peek(self) -> float:
-        """Return the next number, float64, uniform in [0, 1), without taking it."""
-        self._is_next = True
+        """Return the next number, float64, uniform in [0, 1), without consuming it."""
+        self._is_peeked = True
         return self.ahead(0)
 
     def ahead(self, offset: int) -> float:
-        """Return the number that comes `offset` numbers after the next one; nothing is drawn with it yet."""
+        """Return the number `offset` numbers after the next one, without consuming it; `take` ignores this call."""
         while len(self._seen) <= offset:
             self._seen.append(float(self._generator.random()))
         return self._seen[offset]
 
     def take(self) -> None:
-        """Take the number that was looked at; nothing where none was."""
-        if self._is_next:
-            self.drawn, self._is_next = self.drawn + 1, False
+        """Consume the number that `peek` returned; do nothing if there was no `peek` since the last call."""
+        if self._is_peeked:
+            self.drawn, self._is_peeked = self.drawn + 1, False
             del self._seen[0]
 
     def draw(self) -> float:
-        """Return the next number, and take it."""
+        """Consume the next number and return it."""
         number = self.peek()
         self.take()
         return number
 
     def decision(self, *key: int) -> float:
-        """Return a float64, uniform in [0, 1), for a decision: a hash of the stream's key and `key`, whatever the position."""
+        """Return a float64, uniform in [0, 1), for a decision: a hash of the stream's key and `key`, independent of the position."""
         stream = self._stream
-        place = (stream.seed, stream.batch, stream.sample, stream.path, *key)
-        digest = hashlib.blake2b(repr(place).encode(), digest_size=8).digest()
+        whole_key = (stream.seed, stream.batch, stream.sample, stream.path, *key)
+        digest = hashlib.blake2b(repr(whole_key).encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "little") >> 11) / 2**53
 
     def at(self, drawn: int) -> OpenStream:
-        """Return the same stream, of which `drawn` numbers were taken."""
+        """Return the same stream after `drawn` consumed numbers."""
         return replace(self._stream, drawn=drawn).open()
 
     def close(self) -> RandomStream:
-        """Return the position after the numbers that were taken."""
+        """Return the position after the consumed numbers."""
         return replace(self._stream, drawn=self.drawn)
 
 
 def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
-    """Return one seed per batch entry, and whether they are seeds of their own.
+    """Return one seed per batch entry, and whether each entry was given its own.
 
     Args:
-        rng: a seed for all; a generator to draw that seed from (which moves it on by one number); a seed per entry, each of
-            which then has the stream it would have alone; None draws a seed from the operating system.
+        rng: a seed for all; a generator to draw that seed from (one number is consumed); a seed per entry, each of
+            which then has the stream that it would have alone; None draws a seed from the operating system.
         batch_size: B.
 
     Raises:
@@ -134,7 +133,7 @@ def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
     """
     if rng is None:
         return [secrets.randbits(63)] * batch_size, False
-    if isinstance(rng, int):  # a bool, too, which the check refuses
+    if isinstance(rng, int):  # a bool, too, which the check rejects
         return [_checked(rng)] * batch_size, False
     if isinstance(rng, Sequence) and not isinstance(rng, str | bytes):
         if len(rng) != batch_size:
@@ -151,6 +150,6 @@ def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
 
 
 def _checked(seed: object) -> int:
-    if not is_int(seed, 0, _MAX_SEED - 1):
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _MAX_SEED:
         raise OptionError(f"expected a seed as `rng`, an int from 0 up to 2 ** 64 - 1, got {seed!r}", "rng")
     return seed

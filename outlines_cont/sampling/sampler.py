@@ -1,5 +1,5 @@
-"""`Sampler`: the protocol of samplers, with the four names that a user's own class needs to draw tokens for rows. The samplers of the
-package are in `outlines_cont.samplers`.
+"""`Sampler`: the protocol of samplers: the three properties and the method that a user's own class needs. The samplers of the package are
+in `outlines_cont.samplers`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from outlines_cont.sampling.kernels.token_counts import TokenCounts
 
 
 class Sampler(Protocol):
-    """Protocol of what draws one token per row: a class of your own is a sampler if it has these four names.
+    """Protocol of samplers, which draw one token per row; a class with these three properties and this method is a sampler.
 
     If a policy or a script sets the temperature, it also needs the method `with_temperature(temperature)`.
     """
 
     @property
     def num_samples(self) -> int | None:
-        """S, the samples per prompt; None follows the state, and is 1 for a prompt."""
+        """S, the samples per prompt; None for the number of samples of the state, which is 1 for a prompt."""
 
     @property
     def needs_random(self) -> bool:
@@ -41,9 +41,9 @@ class Sampler(Protocol):
         Args:
             logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
             uniforms: (R,) float64 in [0, 1) on the CPU, None for a sampler that needs none.
-            counts: what each row holds, None for a sampler that needs none.
+            counts: the token counts of each row, None for a sampler that needs none.
 
         Returns:
-            (R,) int64 token ids, and (R,) log-probabilities of these as they were drawn. What they are for a row without
-            any finite logit is not defined, but its log-probability is not finite.
+            (R,) int64 token ids, and (R,) their log-probabilities in the distribution that they were drawn from. For a row without
+            any finite logit they are undefined, but the log-probability is not finite.
         """

@@ -298,7 +298,7 @@ def test_a_script_asks_an_own_sampler_for_another_temperature() -> None:
     wanted = control.run(model, _at_zero, "the").captures["text"]
     result = control.run(model, _at_zero, "the", sampler=Tempered(), rng=1)  # type: ignore[arg-type]
     assert wanted == result.captures["text"]
-    with pytest.raises(OptionError, match=r"with a method `with_temperature`.*temperature 0, got Second\("):
+    with pytest.raises(OptionError, match=r"with a method `with_temperature`.*temperature to 0, got Second\("):
         control.run(model, _at_zero, "the", sampler=Second(), rng=1)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"`with_temperature`.*got multinomial\(\)"):
         control.run(model, _at_zero, "the", sampler=Quiet(), rng=1)

@@ -19,7 +19,7 @@ from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import preferred_texts, regex
 from fsm.terms import node as nodes
 from fsm.terms.characters import utf8
-from fsm.terms.node import Rule
+from fsm.terms.rule import Rule
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ def test_a_long_repetition_costs_no_more_than_the_most_and_no_overflow() -> None
         ({"dry": Mirostat()}, r"expected `samplers.DRY\(...\)` or None as `dry`, got Mirostat\("),
         ({"mirostat": True}, "None as `mirostat`, got True"),
         ({"xtc": XTC(), "warpers": ()}, r"either `warpers` or `xtc`.*`XTC\("),
-        ({"warpers": (XTC(), XTC())}, "`XTC` once among the warpers"),
+        ({"warpers": (XTC(), XTC())}, "at most one `XTC` among the warpers"),
     ],
 )
 def test_an_option_out_of_range_is_named(options: dict[str, Any], message: str) -> None:

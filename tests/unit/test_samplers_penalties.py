@@ -17,7 +17,7 @@ from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.samplers import Greedy, best_of, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.penalties import penalised
+from outlines_cont.sampling.params import penalised
 from tests.fakes import random_model
 from tests.oracle import next_logits
 from tests.sampling_oracle import plain_law

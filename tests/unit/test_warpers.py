@@ -30,7 +30,7 @@ from outlines_cont.samplers import (
     multinomial,
 )
 from outlines_cont.sampling import SamplerBatch, TokenCounts
-from outlines_cont.sampling.chain import WarperChain
+from outlines_cont.sampling.batch import WarperChain
 from outlines_cont.sampling.warpers.warper import RowWarper
 from tests.fakes import random_model
 from tests.oracle import rescored
@@ -214,14 +214,14 @@ class _Unhashable(TopNSigma):
     [
         (
             {"warpers": (TopK(3),), "temperature": 0.5},
-            r"either `warpers` or `temperature`.*`Temperature\(t=0.5\)` among",
+            r"either `warpers` or `temperature`.*`Temperature\(t=0.5\)` to",
         ),
         ({"warpers": TopK}, r"expected a tuple of warpers as `warpers`"),
         ({"warpers": TopK(3)}, r"expected a tuple of warpers as `warpers`.*got TopK\(k=3\)"),
         ({"warpers": "top_k"}, "got 'top_k'"),
         ({"warpers": (TopK,)}, r"Make one, such as `TopK\(...\)`"),
         ({"warpers": (abs,)}, r"got <built-in function abs>. Derive your own from `samplers.Warper`"),
-        ({"warpers": (_Unhashable(1.0),)}, r"that have a hash.*frozen=True"),
+        ({"warpers": (_Unhashable(1.0),)}, r"hashable warpers.*frozen=True"),
     ],
 )
 def test_wrong_warpers_are_refused_when_the_sampler_is_made(options: dict[str, Any], message: str) -> None:
@@ -353,11 +353,11 @@ class _Faulty(Warper):
         (
             "shape",
             SamplerError,
-            r"`warp` of _Faulty\(kind='shape'\) to return logits, a tensor of shape \(1, \d+\) and",
+            r"`warp` of _Faulty\(kind='shape'\) to return logits of the shape and type of its argument, a tensor of shape \(1, \d+\) and",
         ),
         ("type", SamplerError, "got a tensor of shape .* and torch.bool"),
         ("nan", SamplerError, "to keep a token with a finite logit in every row, got none, or NaN"),
-        ("empty", SamplerError, "leave them aside in sums and means"),
+        ("empty", SamplerError, "leave them out of sums and means"),
     ],
 )
 def test_a_warper_that_goes_wrong_fails_its_row_alone(kind: str, error: type, message: str) -> None:

@@ -2,7 +2,7 @@
 exponentially in its length. Repetitions are found by comparing backwards from every earlier occurrence of the last token, all at once in
 numpy, at every draw, up to the length where the penalty is capped (10,000).
 
-The penalty is `multiplier * base ** (n - allowed_length)`, where n tokens are repeated; none where n is below `allowed_length`.
+The penalty is `multiplier * base ** (n - allowed_length)` for a repetition of n tokens; there is none below `allowed_length`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from outlines_cont.interfaces import Tokenizer
 from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper
 
-# Far beyond what changes a text; longer repetitions are not followed to their beginning.
+# Far beyond what changes a text; repetitions are only followed back until the penalty reaches it.
 _MOST = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class DRY(Warper):
-    """Subtracts `multiplier * base ** (n - allowed_length)` from the logit of a token that would repeat n tokens or more before it.
+    """Subtracts `multiplier * base ** (n - allowed_length)` from the logit of a token that would extend a repetition of n tokens.
 
-    Here n is the largest number for which the last n tokens of the row, prompt included, stood in it before with this token behind
-    them. Nothing is subtracted where n is below `allowed_length`, and never more than 10,000.
+    Here n is the largest number for which the last n tokens of the row, prompt included, occurred in it before, followed by this token.
+    Nothing is subtracted if n is below `allowed_length`, and never more than 10,000.
 
     Attributes:
         multiplier: from 0 to 1,000; 0 changes nothing.
         base: from 1 to 100.
-        allowed_length: how long a repetition may be before the next token costs something; an int, 1 or more.
-        range: how many of the last tokens are looked at, an int, 1 or more; None for all.
-        breakers: ids of tokens that no repetition runs over, and that never cost anything; see `breaking_at`.
+        allowed_length: the shortest repetition that is penalised; an int, 1 or more.
+        range: the number of last tokens that are searched, an int, 1 or more; None for all.
+        breakers: ids of tokens that end a repetition, and that are never penalised; see `breaking_at`.
     """
 
     multiplier: float = 0.8
@@ -51,12 +51,9 @@ class DRY(Warper):
         holds = is_number(self.multiplier) and 0 <= self.multiplier <= 1000
         check("dry", self.multiplier, holds, "a `multiplier` from 0 to 1000")
         check("dry", self.base, is_number(self.base) and 1 <= self.base <= 100, "a `base` from 1 to 100")
-        holds = is_int(self.allowed_length) and self.allowed_length >= 1
-        check("dry", self.allowed_length, holds, "an int, 1 or more, as `allowed_length`")
-        holds = self.range is None or (is_int(self.range) and self.range >= 1)
-        check("dry", self.range, holds, "an int, 1 or more, or None as `range`")
-        holds = isinstance(self.breakers, tuple) and all(is_int(i) and i >= 0 for i in self.breakers)
-        if not holds:
+        check("dry", self.allowed_length, is_int(self.allowed_length, 1), "an int, 1 or more, as `allowed_length`")
+        check("dry", self.range, self.range is None or is_int(self.range, 1), "an int, 1 or more, or None as `range`")
+        if not isinstance(self.breakers, tuple) or not all(is_int(i, 0) for i in self.breakers):
             raise OptionError(
                 f"expected a tuple of token ids, ints of 0 or more, as `breakers` of `DRY`, got {self.breakers!r}. For texts write "
                 "`DRY().breaking_at(model.tokenizer, [...])`.",
@@ -64,14 +61,14 @@ class DRY(Warper):
             )
 
     def breaking_at(self, tokenizer: Tokenizer, texts: Iterable[str]) -> DRY:
-        r"""Return the same with all tokens as `breakers` that contain one of the texts, such as `["\n", ":", '"']`.
+        r"""Return a copy whose `breakers` are all tokens that contain one of the texts, such as `["\n", ":", '"']`.
 
         Args:
-            tokenizer: that of the model, `model.tokenizer`.
-            texts: none of them empty.
+            tokenizer: the tokenizer of the model, `model.tokenizer`.
+            texts: one or several, not empty.
 
         Raises:
-            OptionError: a text is empty or no text, or the tokenizer is none of a model.
+            OptionError: a text is empty or not a `str`, or the tokenizer is not that of a model.
 
         Cost: one pass over the vocabulary.
         """
@@ -88,7 +85,7 @@ class DRY(Warper):
         return replace(self, breakers=tuple(ids))
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits for rows that hold no token."""
+        """Return the logits unchanged, as for rows without tokens: a single call has no token counts."""
         return logits
 
     def __str__(self) -> str:
@@ -107,30 +104,30 @@ class DRY(Warper):
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper:
-        """Return the step for rows with their own numbers."""
+        """Return the vectorised form."""
         return _RowDRY(tuple(warpers), None)
 
     def penalties(self, token_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return distinct ids, and what is subtracted from the logit of each, after a row.
+        """Return distinct ids, and the penalty of each, for the token after a row.
 
         Args:
             token_ids: (T,) the row.
 
-        Cost: a comparison of the last token with all that are looked at, and one for every token of the longest repetition with
-        those that are left of these: 40 us for 1,000 to 2,000 tokens of text, 0.8 ms where all 2,000 are the same (one core).
+        Cost: a comparison of the last token with all in range, and for every token of the longest repetition one with the candidates
+        that remain: 40 us for 1,000 to 2,000 tokens of text, 0.8 ms if all 2,000 are the same (one core).
         """
         if self.range is not None:
             token_ids = token_ids[-self.range :]
         next_ids, lengths = _repetitions(token_ids, self.breakers, self._longest())
         counts = (lengths >= self.allowed_length) & ~np.isin(next_ids, self.breakers)
         next_ids, lengths = next_ids[counts], lengths[counts]
-        order = np.lexsort((-lengths, next_ids))  # of each id the longest comes first
+        order = np.lexsort((-lengths, next_ids))  # the longest of each id first
         ids, first = np.unique(next_ids[order], return_index=True)
         powers = (lengths[order][first] - self.allowed_length) * math.log(self.base)
         return ids, np.minimum(self.multiplier * np.exp(powers), _MOST)
 
     def _longest(self) -> int:
-        """Return how long a repetition need be for what is subtracted to grow no more."""
+        """Return the length of a repetition from which on the penalty no longer grows."""
         if self.base == 1 or self.multiplier >= _MOST:
             return self.allowed_length
         return self.allowed_length + math.ceil(max(math.log(_MOST / self.multiplier) / math.log(self.base), 0))
@@ -139,7 +136,7 @@ class DRY(Warper):
 def _repetitions(
     token_ids: NDArray[np.int64], breakers: Sequence[int], longest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ids that stand behind earlier copies of the last tokens, and how many tokens were copied, `longest` at most."""
+    """Return the ids that follow earlier occurrences of the last token, and the length of each repetition, `longest` at most."""
     last = len(token_ids) - 1
     if last < 1 or token_ids[last] in breakers:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -156,10 +153,8 @@ def _repetitions(
 
 @dataclass(frozen=True, slots=True)
 class _RowDRY(WholeRowWarper):
-    """The numbers of r rows."""
-
     warpers: tuple[DRY, ...]
-    # For each row the ids and what is subtracted, in the present draw; None before `at`.
+    # For each row the ids and their penalties, in the present draw; None before `at`.
     penalties: tuple[tuple[NDArray[np.int64], NDArray[np.float64]], ...] | None
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowDRY:
@@ -170,7 +165,7 @@ class _RowDRY(WholeRowWarper):
         assert self.penalties is not None
         ids = np.concatenate([ids for ids, _ in self.penalties])
         rows = np.repeat(np.arange(len(logits)), [len(ids) for ids, _ in self.penalties])
-        known = ids < logits.shape[-1]  # an embedding may know more tokens than the model can write
+        known = ids < logits.shape[-1]  # the embedding may have more tokens than the logits
         if not known.any():
             return logits
         amounts = torch.from_numpy(np.concatenate([amounts for _, amounts in self.penalties])[known]).to(logits)

@@ -1,5 +1,5 @@
-"""`MinP`: keeps tokens with at least a share of the largest probability (Nguyen et al. 2024, arXiv:2407.01082), by a floor on the logits,
-which is found without a softmax.
+"""`MinP`: keeps tokens with at least a given share of the largest probability (Nguyen et al. 2024, arXiv:2407.01082), by a floor on the
+logits, without a softmax.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.blocks import TopBlocks
 from outlines_cont.sampling.warpers.warper import NumberWarper
 
 
@@ -31,7 +31,7 @@ class MinP(NumberWarper):
 
     @property
     def number(self) -> float:
-        """The logarithm of p: how far below the largest logit a token is kept."""
+        """The logarithm of p: the difference between the floor and the largest logit."""
         return math.log(self.p) if self.p else -math.inf
 
     @classmethod
@@ -41,5 +41,5 @@ class MinP(NumberWarper):
 
     @classmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
-        """Do the same with the largest that is listed."""
+        """Use the first listed logit."""
         top.raise_floor(top.listed[:, :1] + numbers.to(top.listed))

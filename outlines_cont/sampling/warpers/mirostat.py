@@ -1,6 +1,6 @@
-"""`Mirostat`: keeps tokens up to a bound on their surprisal, which follows the surprisal of what was drawn, so that the mean approaches a
+"""`Mirostat`: keeps tokens up to a bound on their surprisal, which follows the surprisal of the drawn tokens, so that the mean approaches a
 target: version 2 of Basu et al. 2021 (arXiv:2007.14966), without an estimate of the tail. The bound is not stored, but computed from
-prefix sums over the log-probabilities of the row, so that it is right after a rewind, in forks, and in a saved state.
+prefix sums over the log-probabilities of the row, so that it is correct after a rewind, in forks, and in a saved state.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import ClassVar, Self
 import torch
 
 from outlines_cont.checks import check, is_number
+from outlines_cont.sampling.kernels.blocks import TopBlocks
 from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
-from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column
 
 
 @dataclass(frozen=True, slots=True)
 class Mirostat(Warper):
-    """Keeps tokens whose surprise, in bits, is at most mu, and the most probable one in any case.
+    """Keeps tokens whose surprisal, in bits, is at most mu, and the most probable one in any case.
 
-    mu begins with `2 * tau`. After every token that was drawn, `eta` times what its surprise was above `tau` is taken from it; that
-    surprise is the one with which it was drawn, -log2 of `exp(sampling_logprobs)`.
+    mu is `2 * tau` at first. After every drawn token with surprisal s, `eta * (s - tau)` is subtracted from it, where s is that of
+    the distribution that the token was drawn from, -log2 of `exp(sampling_logprobs)`.
 
     Attributes:
-        tau: the surprise per token that is aimed at, above 0 and at most 100.
-        eta: how fast mu follows, from 0 to 10.
+        tau: the target of the mean surprisal per token, in bits, above 0 and at most 100.
+        eta: the learning rate of mu, from 0 to 10.
     """
 
     follows_surprise: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Mirostat(Warper):
         return 2 * self.tau - self.eta * (bits - self.tau * count)
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits for rows of which nothing was drawn yet."""
+        """Return the logits for rows in which no token was drawn yet."""
         return logits.where(logits >= _floor(logits, torch.full((len(logits), 1), 2.0 * self.tau)), -torch.inf)
 
     @property
@@ -55,14 +55,12 @@ class Mirostat(Warper):
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
-        """Return the step for rows with their own numbers."""
+        """Return the vectorised form."""
         return _RowMirostat(tuple(warpers), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _RowMirostat(RowWarper):
-    """The numbers of r rows."""
-
     warpers: tuple[Mirostat, ...]
     mu: torch.Tensor | None  # (r, 1) float64, the bounds of the present draw; None before `at`
 
@@ -77,7 +75,7 @@ class _RowMirostat(RowWarper):
         return truncate(logits, _floor(logits, self._bounds))
 
     def narrow(self, top: TopBlocks) -> None:
-        top.doubt_if_left_out()  # surprise is that among what earlier warpers have kept, all of it
+        top.doubt_if_excluded()  # the surprisal is that among all tokens that earlier warpers have kept
         depth = self._bounds.to(top.listed) * math.log(2) + top.largest_prob().log()
         top.raise_floor(top.listed[:, :1] - depth.clamp_min(0))
 

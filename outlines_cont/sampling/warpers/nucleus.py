@@ -1,6 +1,6 @@
-"""The smallest logit of a nucleus (top-p) without sorting the vocabulary: by prefix sums where the largest logits are listed
-(`floor_of_listed`), else by a histogram of the probability by depth below the largest logit, where only the bucket at the border is
-sorted (`floor_of_rows`). `TypicalP` uses the histogram, too (`border_bucket`).
+"""The smallest logit of a nucleus (top-p) without sorting the vocabulary: by prefix sums over the largest logits (`floor_of_listed`), or by
+a histogram of the probability over the distance from the largest logit, of which only one bucket is sorted (`floor_of_rows`). `TypicalP`
+uses the histogram, too (`border_bucket`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from outlines_cont.sampling.kernels.draw import exact
+from outlines_cont.sampling.kernels.blocks import exact
 
 _BUCKETS = 2048
 
@@ -16,17 +16,17 @@ _BUCKETS = 2048
 def floor_of_listed(
     listed: torch.Tensor, largest_prob: torch.Tensor, top_p: torch.Tensor, before: torch.Tensor | float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the floor of each row, and how many of what is listed are not below it.
+    """Return the floor of each row, and the number of listed logits that are not below it.
 
     Args:
         listed: (r, n) logits in descending order.
         largest_prob: (r, 1) probability of the first of them.
         top_p: (r, 1) float64, the share that is kept.
-        before: (r, 1) float64, the probability of what is larger than all that is listed.
+        before: (r, 1) float64, the probability of all tokens with larger logits than the listed ones.
 
     Returns:
-        (r, 1) logits, the last one of which what comes before has less than `top_p`; and (r, 1) int64, n where more than what
-        is listed may be needed.
+        (r, 1) logits, the last one for which the tokens before it have less than `top_p`; and (r, 1) int64, n where more than the
+        listed tokens may be needed.
     """
     largest, probs = listed[:, :1], exact(listed)
     probs = (probs - exact(largest)).exp() * exact(largest_prob)
@@ -36,20 +36,20 @@ def floor_of_listed(
 
 
 def floor_of_rows(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Return the floor of each row, whatever the distribution.
+    """Return the floor of each row for any distribution.
 
-    The logits are put into buckets by how far they lie below the largest, and the probability in each bucket is summed; then
-    only the bucket in which the share is reached is put in order. Replaces the plain form: sort the row descending, and keep
+    The logits are put into buckets by their distance from the largest, and the probability in each bucket is summed; then
+    only the bucket in which the share is reached is sorted. Replaces the plain form: sort the row descending, and keep
     a token while the probabilities before it sum to less than `top_p`.
 
     Args:
-        logits: (r, V), minus infinity where a token is not kept anyway.
+        logits: (r, V), minus infinity for tokens that are excluded already.
         top_p: (r, 1) float64, below 1.
 
     Returns:
         (r, 1) logits.
 
-    Cost: about ten passes, and a sort of what is in one bucket.
+    Cost: about ten passes, and a sort of one bucket.
     """
     probs, largest = logits.softmax(dim=-1), logits.amax(dim=-1, keepdim=True)
     # V tokens deeper than this have less than 1 - top_p together.
@@ -63,11 +63,11 @@ def floor_of_rows(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
 def border_bucket(
     depths: torch.Tensor, deepest: torch.Tensor, probs: torch.Tensor, share: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which tokens are in the bucket in which the share is reached, and what those before it have.
+    """Return which tokens are in the bucket in which the share is reached, and the probability of the buckets before it.
 
     Args:
-        depths: (r, V), 0 or more; the tokens with the smallest come first. It is overwritten.
-        deepest: (r, 1) float64: how far down the border can lie; all that is deeper is in the last bucket.
+        depths: (r, V), 0 or more; tokens are kept in ascending order of it. It is overwritten.
+        deepest: (r, 1) float64: an upper bound of the depth of the last kept token; deeper tokens are in the last bucket.
         probs: (r, V), their probabilities.
         share: (r, 1) float64, below 1.
 
@@ -91,6 +91,6 @@ def _sums(buckets: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
 
 
 def padded_rows(values: torch.Tensor, inside: torch.Tensor, padding: float) -> torch.Tensor:
-    """Return (r, n): those of the (r, V) values that are inside, one row after the other, with padding where there are fewer."""
+    """Return (r, n): the values of each row for which `inside`, (r, V) bool, is true, padded to the same length."""
     parts = torch.split(values[inside], inside.sum(dim=-1).tolist())
     return pad_sequence(list(parts), batch_first=True, padding_value=padding)

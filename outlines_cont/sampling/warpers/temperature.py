@@ -8,13 +8,13 @@ from typing import ClassVar
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.blocks import TopBlocks
 from outlines_cont.sampling.warpers.warper import NumberWarper, Truncate
 
 
 @dataclass(frozen=True, slots=True)
 class Temperature(NumberWarper):
-    """Divides the logits by `t`: below 1 likely tokens become likelier, above 1 less so.
+    """Divides the logits by `t`: below 1 makes likely tokens likelier, above 1 less likely.
 
     Attributes:
         t: above 0.
@@ -29,12 +29,12 @@ class Temperature(NumberWarper):
 
     @classmethod
     def reach(cls, numbers: torch.Tensor) -> int:
-        """Return 0: nothing is left out."""
+        """Return 0: nothing is excluded."""
         return 0
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """Return minus infinity: nothing is left out."""
+        """Return minus infinity: nothing is excluded."""
         return logits.new_full((len(logits), 1), -torch.inf)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`TopA`: top-a sampling, which keeps the tokens of at least `a * p_max ** 2`, so that fewer are left where the model is confident."""
+"""`TopA`: top-a sampling, which keeps tokens with a probability of at least `a * p_max ** 2`, fewer where the model is confident."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.blocks import TopBlocks
 from outlines_cont.sampling.warpers.warper import NumberWarper
 
 
@@ -40,6 +40,6 @@ class TopA(NumberWarper):
 
     @classmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
-        """Do the same by what is listed."""
-        top.doubt_if_left_out()  # the probability is that among what earlier warpers have kept, all of it
+        """Use the first listed logit and its probability."""
+        top.doubt_if_excluded()  # the probability is that among all tokens that earlier warpers have kept
         top.raise_floor(top.listed[:, :1] + numbers.to(top.listed) + top.largest_prob().log())

@@ -1,4 +1,4 @@
-"""`TopP`: nucleus sampling: keeps the fewest most probable tokens that together have a share of the probability, and all that are as
+"""`TopP`: nucleus sampling: keeps the fewest most probable tokens that together have a given share of the probability, and those as
 probable as the last (Holtzman et al. 2020, arXiv:1904.09751). Found among the largest logits, else by a histogram; see `nucleus`.
 """
 
@@ -10,14 +10,14 @@ from typing import ClassVar
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.blocks import TopBlocks
 from outlines_cont.sampling.warpers.nucleus import floor_of_listed, floor_of_rows
 from outlines_cont.sampling.warpers.warper import NumberWarper
 
 
 @dataclass(frozen=True, slots=True)
 class TopP(NumberWarper):
-    """Keeps the fewest most probable tokens that together have the share `p` of what is left, and all as probable as the last.
+    """Keeps the fewest most probable tokens that together have the share `p` of the probability, and those as probable as the last.
 
     Attributes:
         p: above 0 and at most 1.
@@ -31,7 +31,7 @@ class TopP(NumberWarper):
 
     @classmethod
     def reach(cls, numbers: torch.Tensor) -> int:
-        """Return 128: nine tenths of the probability are nearly always in fewer tokens."""
+        """Return 128: fewer tokens nearly always have nine tenths of the probability."""
         return 128
 
     @classmethod
@@ -41,9 +41,9 @@ class TopP(NumberWarper):
 
     @classmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
-        """Sum up the probabilities that are listed."""
-        top.doubt_if_left_out()  # the share is of what earlier warpers have kept, all of it
+        """Sum up the probabilities of the listed logits."""
+        top.doubt_if_excluded()  # the share is that of all tokens that earlier warpers have kept
         floor, needed = floor_of_listed(top.listed, top.largest_prob(), numbers)
-        # Where all that is listed is needed, more may be; unless the rest was left out before.
-        top.doubt((needed == top.num_listed) & top.may_keep_more)
+        # Where all listed tokens are needed, more may be, unless the others were excluded before.
+        top.doubt((needed == top.listed.shape[-1]) & top.may_keep_more)
         top.raise_floor(floor)

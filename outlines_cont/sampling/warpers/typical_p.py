@@ -1,5 +1,5 @@
-"""`TypicalP`: locally typical sampling: keeps the tokens whose surprisal is nearest to the entropy, as few as have a share of the
-probability (Meister et al. 2023, arXiv:2202.00666). Found by a histogram of the distances over whole rows, not by a sort.
+"""`TypicalP`: locally typical sampling: keeps the fewest tokens with surprisal nearest to the entropy that together have a given share of
+the probability (Meister et al. 2023, arXiv:2202.00666). Found by a histogram of the distances over whole rows, not by a sort.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Self
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.draw import exact
+from outlines_cont.sampling.kernels.blocks import exact
 from outlines_cont.sampling.warpers.nucleus import border_bucket, padded_rows
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column, warped_by_rows
 
-# So many tokens are looked at apart from those that are left out.
+# Up to this number of tokens that are not excluded are gathered, and processed without the others.
 _FEW = 1024
-# Less likely tokens add nothing to an entropy; minus infinity would be times 0.
+# Less likely tokens add nothing to an entropy; minus infinity times 0 would be NaN.
 _DEEPEST = -1e4
 
 
 @dataclass(frozen=True, slots=True)
 class TypicalP(Warper):
-    """Keeps the fewest tokens whose surprise is nearest to the entropy that together have the share `p`, and all as near as the last.
+    """Keeps the fewest tokens with surprisal nearest to the entropy that together have the share `p`, and those as near as the last.
 
-    The surprise of a token is minus the logarithm of its probability, the entropy is the expected surprise. The most probable
-    token may be left out.
+    The surprisal of a token is minus the logarithm of its probability, the entropy is the expected surprisal. The most probable
+    token may be excluded.
 
     Attributes:
         p: above 0 and at most 1.
@@ -38,7 +38,7 @@ class TypicalP(Warper):
         check("typical_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the tokens that are near."""
+        """Return the logits of the tokens near the entropy."""
         return warped_by_rows(self, logits)
 
     @property
@@ -48,20 +48,18 @@ class TypicalP(Warper):
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper:
-        """Return the step for rows with their own p, all of them below 1."""
+        """Return the vectorised form; each p is below 1."""
         return _RowTypicalP(column([warper.p for warper in warpers]))
 
 
 @dataclass(frozen=True, slots=True)
 class _RowTypicalP(WholeRowWarper):
-    """The p of r rows."""
-
     p: torch.Tensor  # (r, 1) float64, below 1
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return what `warp` does, but put only those in order among which the last one is.
+        """Return the logits of the kept tokens; only the histogram bucket that contains the last one is sorted.
 
-        Cost: some 25 passes; where a mask or `TopK` has left few tokens of each row, three passes.
+        Cost: some 25 passes; three if a mask or `TopK` has excluded all but a few tokens of each row.
         """
         num_left = int((logits > -torch.inf).sum(dim=-1).max())
         if not 0 < num_left <= _FEW < logits.shape[-1]:
@@ -72,7 +70,7 @@ class _RowTypicalP(WholeRowWarper):
     def _near(self, logits: torch.Tensor) -> torch.Tensor:
         distances, probs, entropy = _distances(logits)
         p, entropy = self.p.to(exact(entropy).device), exact(entropy)
-        # Likelier tokens are no farther than the entropy; V tokens that are less likely by more than this have less than 1 - p.
+        # The distance of likelier tokens is at most the entropy; V tokens of a larger distance have less than 1 - p together.
         deepest = torch.maximum(entropy, torch.log(probs.shape[-1] / (1 - p)) - entropy).clamp_min(1e-3)
         inside, before = border_bucket(distances.clone(), deepest, probs, p)
         listed, order = padded_rows(distances, inside, torch.inf).sort(dim=-1)
@@ -83,7 +81,7 @@ class _RowTypicalP(WholeRowWarper):
 
 
 def _distances(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (r, V) distances of the surprise from the entropy, (r, V) probabilities and the (r, 1) entropies."""
+    """Return (r, V) distances of the surprisal from the entropy, (r, V) probabilities and the (r, 1) entropies."""
     logprobs = logits.log_softmax(dim=-1)
     probs = logprobs.exp()
     entropy = -(probs * logprobs.clamp_min(_DEEPEST)).sum(dim=-1, keepdim=True)

@@ -1,6 +1,6 @@
 """`Warper`: base of logits warpers, frozen values that a user may derive from. `WholeRowWarper` and `RowWarper`: their vectorised forms,
-with parameters per row; a `RowWarper` keeps what is above a floor, found among the largest logits. `NumberWarper`: a warper with one
-number.
+with parameters per row; a `RowWarper` truncates: it keeps logits above a floor, found among the largest logits. `NumberWarper`: a
+truncating warper (or `Temperature`) with one number.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from outlines_cont.sampling.kernels.blocks import TopBlocks
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 
 Truncate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Takes (r, V) logits and the (r, 1) smallest ones that are kept, and returns (r, V) logits without those below."""
+"""Takes (r, V) logits and their (r, 1) floors, and returns (r, V) logits without those below: `where_not_below` or `not_below`."""
 
 
 class Warper(ABC):
-    """A logits warper: makes tokens more or less probable, or leaves them out.
+    """A logits warper: makes tokens more or less probable, or excludes them.
 
-    Write one as a frozen dataclass with the method `warp`, and give it to `samplers.multinomial(warpers=...)`. It is a value: it
-    has a hash, equal ones do the same, and what it does with a row depends on that row's logits alone.
+    Write one as a frozen dataclass with the method `warp`, and pass it to `samplers.multinomial(warpers=...)`. It is a value: it
+    is hashable, equal warpers return equal logits, and the result for a row depends on the logits of that row alone.
     """
 
     __slots__ = ()
 
     is_standard: ClassVar[bool] = False
-    """Whether the class is one of this package, so that no code of a user runs in it; one that a user derives from it is not."""
+    """Whether the class is one of this package; a class that a user derives from one is not."""
 
     follows_surprise: ClassVar[bool] = False
     """Whether the step depends on the surprisal of the tokens drawn so far, so that the row records where that began."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Leave `for_rows` of a base behind where `warp` is another one."""
+        """Drop an inherited `for_rows` if the class overrides `warp` alone."""
         super().__init_subclass__(**options)
         cls.is_standard = cls.__module__.startswith(f"{__package__}.")
         if "warp" in cls.__dict__ and "for_rows" not in cls.__dict__:
@@ -44,34 +44,34 @@ class Warper(ABC):
 
     @abstractmethod
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the distribution that is left.
+        """Return the logits of the new distribution.
 
         Args:
-            logits: (R, V) float32 or float64, minus infinity for tokens that the mask or an earlier step has left out; such a token
-                stays out, whatever is returned. At least one is finite in every row.
+            logits: (R, V) float32 or float64, minus infinity for tokens that the mask or an earlier step has excluded; such a token
+                stays excluded, whatever is returned. At least one is finite in every row.
 
         Returns:
-            (R, V), of the same type, minus infinity for tokens that are left out.
+            (R, V), of the same type, minus infinity for excluded tokens.
         """
 
     @property
     def is_neutral(self) -> bool:
-        """Whether the step changes nothing, so that it can be left out."""
+        """Whether the step changes nothing, so that it can be skipped."""
         return False
 
     @property
     def needs_counts(self) -> bool:
-        """Whether the step depends on the tokens of the row, besides its logits; for warpers with a `for_rows` that takes them."""
+        """Whether the step depends on the tokens of the row as well; for warpers with a `for_rows` that takes their counts."""
         return False
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper | None:
-        """Return the same step for rows each of which has its own of these warpers; None where `warp` is all there is."""
+        """Return the vectorised form for rows with one of these warpers each; None if the class has only `warp`."""
         return None
 
     @classmethod
     def has_fast_form(cls) -> bool:
-        """Return whether there is more than `warp`: a `for_rows` of the class."""
+        """Return whether the class has a vectorised form, `for_rows`."""
         return cls.for_rows.__func__ is not Warper.for_rows.__func__  # type: ignore[attr-defined]
 
     @property
@@ -86,48 +86,48 @@ class Warper(ABC):
 
 
 class WholeRowWarper(ABC):
-    """One kind of warper for r rows, each with its own numbers: `Warper.warp`, which it agrees with, for all of them at once."""
+    """The vectorised form of a warper: the same result as `Warper.warp`, for r rows with their own parameters."""
 
     __slots__ = ()
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> Self:
-        """Return the same step for what the r rows hold now; the step itself, where it does not depend on that."""
+        """Return the step for the present token counts of the r rows; the step itself if it does not depend on them."""
         return self
 
     @abstractmethod
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return (r, V) logits of the distribution that is left of (r, V) ones, by looking at whole rows."""
+        """Return the (r, V) logits of the new distribution, computed on whole rows."""
 
 
 class RowWarper(WholeRowWarper):
-    """A vectorised warper that leaves out what is below a floor, which it finds among the largest logits of a row."""
+    """A vectorised warper that excludes tokens below a floor, which it finds among the largest logits of a row."""
 
     __slots__ = ()
 
     @property
     def reach(self) -> int:
-        """How many of the largest logits of a row nearly always tell what is kept; 0 where nothing is left out."""
+        """How many of the largest logits of a row nearly always suffice to find the floor; 0 if nothing is excluded."""
         return 1
 
     @property
     def is_limit(self) -> bool:
-        """Whether no more than `reach` tokens are kept, ties aside."""
+        """Whether at most `reach` tokens are kept, not counting ties."""
         return False
 
     @abstractmethod
     def __getitem__(self, rows: torch.Tensor) -> Self:
-        """Return the same for some of the rows, by their indices."""
+        """Return the warper of some of the rows, by their indices."""
 
     @abstractmethod
     def narrow(self, top: TopBlocks) -> None:
-        """Do the same by the largest logits of each row, and say for which rows these do not tell."""
+        """Raise the floor of the top blocks of each row, and mark the rows for which these do not suffice as in doubt."""
 
 
 class NumberWarper(Warper):
     """A standard warper with one number, its only field. Those of r rows are one (r, 1) tensor, which its class methods take.
 
     Attributes:
-        neutral: the number that changes nothing; None where each changes something.
+        neutral: the number that changes nothing; None if every number changes something.
         is_limit: see `RowWarper`.
     """
 
@@ -143,16 +143,16 @@ class NumberWarper(Warper):
     @classmethod
     @abstractmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
-        """Do the same by the largest logits of each row; see `RowWarper.narrow`."""
+        """See `RowWarper.narrow`."""
 
     @classmethod
     def whole(cls, logits: torch.Tensor, numbers: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return (r, V) logits of the distribution that is left; see `WholeRowWarper.whole`."""
+        """See `WholeRowWarper.whole`."""
         return truncate(logits, cls.floor(logits, numbers))
 
     @classmethod
     def reach(cls, numbers: torch.Tensor) -> int:
-        """Return how many of the largest logits of a row nearly always tell what is kept; see `RowWarper.reach`."""
+        """See `RowWarper.reach`."""
         return 1
 
     @property
@@ -167,21 +167,19 @@ class NumberWarper(Warper):
         return getattr(self, type(self).__match_args__[0]) == self.neutral  # type: ignore[attr-defined, no-any-return]
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits without what is below the floor."""
+        """Return the logits without those below the floor."""
         return warped_by_rows(self, logits)
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
-        """Return the step for rows with their own numbers, none of them neutral."""
+        """Return the vectorised form; none of the warpers is neutral."""
         return _NumberRows(cls, column([warper.number for warper in warpers]))
 
 
 @dataclass(frozen=True, slots=True)
 class _NumberRows(RowWarper):
-    """A kind of warper with the (r, 1) float64 numbers of r rows."""
-
     kind: type[NumberWarper]
-    numbers: torch.Tensor
+    numbers: torch.Tensor  # (r, 1) float64
 
     @property
     def reach(self) -> int:
@@ -202,7 +200,7 @@ class _NumberRows(RowWarper):
 
 
 def warped_by_rows(warper: Warper, logits: torch.Tensor) -> torch.Tensor:
-    """Return what a warper makes of (r, V) logits by its form for many rows; `logits` themselves where it is neutral."""
+    """Return (r, V) logits warped by the vectorised form of a warper; `logits` themselves if it is neutral."""
     if warper.is_neutral:
         return logits
     rows = type(warper).for_rows([warper] * len(logits))
@@ -211,7 +209,7 @@ def warped_by_rows(warper: Warper, logits: torch.Tensor) -> torch.Tensor:
 
 
 def where_not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
-    """Return the logits that are not below the (r, 1) floors, as they are: what comes next may ask for more than their differences."""
+    """Return the logits that are not below the (r, 1) floors, not shifted: a later step may depend on more than their differences."""
     return logits.where(logits >= floor, -torch.inf)
 
 

@@ -20,15 +20,14 @@ _SMALLEST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class XTC(Warper):
-    """Excludes, in the share `probability` of the draws, all tokens with at least `threshold` but the least probable of these.
+    """Excludes, with the given probability, all tokens of at least `threshold` except the least probable of these.
 
-    What is as probable as the least probable stays, too. An end of text is a token like others; `keep` holds those that are never
-    excluded.
+    Tokens as probable as the least probable are kept, too. End-of-text tokens are treated like others, unless they are in `keep`.
 
     Attributes:
-        threshold: which tokens are likely, as a probability from 0.000001 to 1; above 0.5 there is never more than one.
-        probability: from 0 to 1.
-        keep: ids that are never excluded, such as `model.eos_token_ids`; those that the model does not have do nothing.
+        threshold: the probability from which a token is likely, from 0.000001 to 1; above 0.5 the step never changes anything.
+        probability: how often tokens are excluded, from 0 to 1.
+        keep: a tuple of token ids that are never excluded, such as those of `model.eos_token_ids`; unknown ids are ignored.
     """
 
     threshold: float = 0.1
@@ -40,11 +39,11 @@ class XTC(Warper):
         check("xtc", self.threshold, holds, f"a `threshold` from {_SMALLEST:f} to 1")
         holds = is_number(self.probability) and 0 <= self.probability <= 1
         check("xtc", self.probability, holds, "a `probability` from 0 to 1")
-        holds = isinstance(self.keep, tuple) and all(is_int(i) and i >= 0 for i in self.keep)
+        holds = isinstance(self.keep, tuple) and all(is_int(i, 0) for i in self.keep)
         check("xtc", self.keep, holds, "a tuple of token ids, ints of 0 or more, as `keep`")
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the mixture: what is excluded at times is lower, all else higher."""
+        """Return the logits of the mixture: lower for tokens that are sometimes excluded, higher for all others."""
         return warped_by_rows(self, logits)
 
     def __str__(self) -> str:
@@ -57,7 +56,7 @@ class XTC(Warper):
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper:
-        """Return the step for rows with their own numbers."""
+        """Return the vectorised form."""
         kept = [(row, i) for row, warper in enumerate(warpers) for i in warper.keep]
         return RowXTC(
             column([math.log(warper.threshold) for warper in warpers]),
@@ -68,29 +67,29 @@ class XTC(Warper):
 
 @dataclass(frozen=True, slots=True)
 class RowXTC(WholeRowWarper):
-    """The numbers of r rows."""
+    """The vectorised form, which also returns both outcomes, for chains with warpers after it."""
 
     log_threshold: torch.Tensor  # (r, 1) float64
     probability: torch.Tensor  # (r, 1) float64
     keep: torch.Tensor  # (n, 2) int64, (row, token id) pairs
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return the logits of the mixture, where nothing but the draw comes after."""
+        """Return the logits of the mixture; for an `XTC` that is the last warper."""
         is_top, p = self._is_top(logits), self.probability.to(logits)
         rest = logits.softmax(dim=-1).masked_fill_(is_top, 0).sum(dim=-1, keepdim=True)
         return logits + torch.where(is_top, torch.log1p(-p), torch.log1p(p * (1 / rest - 1)))
 
     def excluded(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the case that likely tokens are excluded."""
+        """Return the logits of the outcome that likely tokens are excluded."""
         return logits.masked_fill(self._is_top(logits), -torch.inf)
 
     def mixed(self, excluded: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the mixture of both cases, after all that came behind in each."""
+        """Return the logits of the mixture of both outcomes, each after the warpers that follow."""
         p = self.probability.to(plain)
         return torch.logaddexp(excluded.log_softmax(dim=-1) + p.log(), plain.log_softmax(dim=-1) + torch.log1p(-p))
 
     def _is_top(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return (r, V) bool: what is excluded."""
+        """Return (r, V) bool: whether a token is among those that are sometimes excluded."""
         floor = logits.logsumexp(dim=-1, keepdim=True) + self.log_threshold.to(logits)
         lowest = logits.masked_fill(logits < floor, torch.inf).amin(dim=-1, keepdim=True)
         is_top = logits > lowest
