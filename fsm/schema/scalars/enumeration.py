@@ -1,7 +1,7 @@
 """`scalar_node`: the scalar values of `enum` and `const` that satisfy all other keywords, as one sorted set of words.
 
-Each value is tested by itself: strings by DFA simulation, numbers by exact decimal arithmetic. Lists and objects have become schemas of their
-own before (`keywords/value.py`).
+Each value is tested by itself: strings by DFA simulation, numbers by exact decimal arithmetic. Lists and objects were replaced by schemas
+before (`keywords/value.py`).
 """
 
 from __future__ import annotations
