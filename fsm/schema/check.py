@@ -22,7 +22,7 @@ from fsm.schema import matching
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.translation import Translation, needs_translation
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword
-from fsm.schema.keywords.python_type import TextLanguage
+from fsm.schema.keywords.value import TextLanguage
 from fsm.schema.places.dialect import LATEST
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.places.shape import escape

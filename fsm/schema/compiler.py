@@ -37,8 +37,7 @@ from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
-from fsm.schema.keywords.python_type import VALIDATOR
-from fsm.schema.keywords.value import types_at
+from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
 from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
 from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, shorten

@@ -43,7 +43,7 @@ from pydantic_core import SchemaValidator
 from fsm.errors import SchemaError
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.python_type import TEXT, VALIDATOR, TextLanguage
+from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
 from fsm.schema.places.shape import Inside, shorten, to_decimal
 from fsm.schema.scalars.decimal_text import decimal_text
 from fsm.schema.scalars.number_range import Bound, higher, lower

@@ -33,21 +33,9 @@ from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.place import Conjunction, excluded_values, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, to_decimal
+from fsm.schema.scalars import number_range as ranges
 from fsm.schema.scalars.multiple import common_multiple, multiples
-from fsm.schema.scalars.number_range import (
-    DIGIT,
-    MAX_DIGITS,
-    MINUS,
-    NONZERO,
-    POINT,
-    ZERO,
-    Bound,
-    between,
-    higher,
-    lower,
-    plain,
-    scaled,
-)
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, MINUS, NONZERO, POINT, ZERO, Bound, plain, scaled
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
@@ -168,7 +156,7 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
                 bound = _for_doubles(bound, upwards=upwards)
             elif isinstance(value, float):
                 bound = _for_both_readings(bound, value, upwards=upwards)
-            low, high = (higher(low, bound), high) if upwards else (low, lower(high, bound))
+            low, high = (ranges.higher(low, bound), high) if upwards else (low, ranges.lower(high, bound))
     steps = [
         check_digits(value, place.at("multipleOf"), limits) for place, value in KEYWORDS.values_of(places, "multipleOf")
     ]
@@ -273,8 +261,8 @@ def _decimals(demand: Demand) -> int | None:
 def _positive(demand: Demand, decimals: int | None) -> Node:
     """The numbers that satisfy bounds and divisors, without exclusions and negated divisors."""
     if decimals is None:
-        return between(demand.low, demand.high)
-    inside = between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
+        return ranges.between(demand.low, demand.high)
+    inside = ranges.between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
     if demand.divisor is None or (Fraction(1, 10**decimals) / demand.divisor).denominator == 1:
         return inside
     listed = _listed(replace(demand, not_divisors=(), excluded=frozenset()), decimals)
