@@ -41,15 +41,14 @@ class SchemaCheck:
     Args:
         document: the document of the places.
         places: the schemas, all of which must be satisfied; a place may be negated.
-        search: compiles a pattern to a term.
 
     Cost: some 10 us per check; the validator is made at the first one.
     """
 
     telling_bytes: ClassVar = frozenset[int]()
 
-    def __init__(self, document: Document, places: Conjunction, search: matching.Search) -> None:
-        self._document, self._places, self._search = document, places, search
+    def __init__(self, document: Document, places: Conjunction) -> None:
+        self._document, self._places = document, places
 
     def holds(self, data: bytes) -> bool:
         """True when the value that `data` spells in JSON is valid.
@@ -74,9 +73,9 @@ class SchemaCheck:
         resources = {at.removesuffix("#"): _plain(schema, asserts) for at, schema in document.registry.items()}
         resources[document.resources.uri.removesuffix("#")] = root  # in place of one in the registry
         draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
-        keywords = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
+        keywords: dict[str, Any] = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
         if matching.may_backtrack(json.dumps([wanted, resources])):
-            keywords["pattern"] = matching.pattern_keyword(self._search)
+            keywords["pattern"] = matching.PatternKeyword
         try:
             return jsonschema_rs.validator_for(
                 {"$schema": dialect.metaschema, "allOf": wanted},

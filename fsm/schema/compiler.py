@@ -25,7 +25,6 @@ from fsm.caller import stacklevel_of_user
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.pattern.ecma_pattern import ecma_search
 from fsm.recipe import remembered
 from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
@@ -545,7 +544,7 @@ class _BuildPass:
             # Where the value cannot be checked alone, one around it is checked; the outermost always can be.
             is_alone = not self._document.is_dynamic and is_checkable(frame.places)
             if is_alone or (self._is_outermost and not self._frames):
-                node = nodes.checked(node, SchemaCheck(self._document, frame.places, ecma_search))
+                node = nodes.checked(node, SchemaCheck(self._document, frame.places))
             elif self._frames:
                 self._frames[-1].left_out += frame.left_out
         self._depend(frame.dependence, frame.height)

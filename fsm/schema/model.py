@@ -55,8 +55,7 @@ _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and valid
 _COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string is valid
-_URL_KEYS = ("max_length", "allowed_schemes", "host_required", "preserve_empty_path", "cls")
-_URL_DEFAULTS = ("default_host", "default_port", "default_path")
+_URL_KEYS = "max_length allowed_schemes host_required preserve_empty_path cls default_host default_port default_path"
 _KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # they need no check besides `format`
 _OURS = {
     "email": "x-mailbox",
@@ -86,20 +85,21 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
         raise SchemaError(
             f"expected a type, received a value of the class {kind}: {shorten(annotation)}. Pass the class, `{kind}`"
         )
-    reader: type[_Generator] = type("_Generator", (_Generator,), {"checks": {}, "unsure": []})
+    generator: type[_Generator] = type("_Generator", (_Generator,), {"checks": {}, "unsure": []})
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-        schema = adapter.json_schema(schema_generator=reader, mode="validation")
+        schema = adapter.json_schema(schema_generator=generator, mode="validation")
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
         raise SchemaError(
             f"pydantic makes no JSON schema of {shorten(annotation)}: {str(error).splitlines()[0]} {_ESCAPE}"
         ) from error
-    checks: dict[str, Check] = reader.checks
-    if reader.unsure:
+    checks = generator.checks
+    if generator.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
         schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
-        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(reader.unsure)), adapter.validate_json)
-    return _with_our_formats(schema), checks
+        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), adapter.validate_json)
+    _replace_formats(schema)
+    return schema, checks
 
 
 def arguments_of(function: FunctionType) -> type[BaseModel]:
@@ -121,7 +121,7 @@ def arguments_of(function: FunctionType) -> type[BaseModel]:
     return model
 
 
-def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
+def _replace_formats(schema: dict[str, Any]) -> None:
     """Replace formats, in place, by those of what pydantic reads."""
     stack: list[tuple[Any, bool]] = [(schema, True)]
     while stack:
@@ -136,7 +136,6 @@ def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
                 inside = KEYWORDS.inside(key) if is_schema else Inside.SCHEMA
                 if inside is not Inside.VALUES:
                     stack.append((value, inside is not Inside.SCHEMA_MAP))
-    return schema
 
 
 def _replace_format(part: dict[str, Any], name: str) -> None:
@@ -335,7 +334,7 @@ class _Generator(GenerateJsonSchema):
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
         """A URL, see `uri.py`."""
-        _check_keys(schema, *_URL_KEYS, *_URL_DEFAULTS)
+        _check_keys(schema, *_URL_KEYS.split())
         schemes = schema.get("allowed_schemes")
         text = TextLanguage(url(None if schemes is None else tuple(schemes)), URL)
         found: dict[str, Any] = {"type": "string", TEXT: text}
