@@ -85,7 +85,6 @@ class Vocabulary:
         self._is_class: dict[int, bool] = {}
         self._reaches: dict[int, int] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
-        share(JSON_CHARACTER)
         self._make_trie(spelled, lengths, None if cache_dir is None else Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
         self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
