@@ -130,7 +130,7 @@ class LanguageModel(Protocol):
         kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.store.KVStore`.
         is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
         has_kv: whether its caches hold keys and values, which transformers could continue.
-        kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.serial.kv_layout`.
+        kv_layout: keys and values of no tokens for every layer, None for one without its own; see `kv.serial.kv_layout`.
         can_branch: whether rows may attend to a shared prefix in place, without copying it.
         can_reuse: whether rows may begin with keys and values that other rows have fed.
         prefix_cache: the keys and values of recent prompts and texts.

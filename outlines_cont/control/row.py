@@ -1,5 +1,5 @@
-"""`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: take tokens back, append, sample under a mask, generate a
-span under policies, wait. Every token counts in the budget; errors of the policies of a span go to the driver, all others end the row.
+"""`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: rewind, append, sample under a mask, generate a span
+under policies, wait. Every token counts in the budget; errors of the policies of a span are passed to the driver, all others end the row.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from outlines_cont.control.event import Append, Retract
 from outlines_cont.control.fork_driver import End, ForkDriver, ForkPiece, ForkPlan, PieceOutcome, Read, Wait
 from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.row import Row
@@ -18,7 +19,7 @@ from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.exclusions import NO_EXCLUSIONS
 from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
-# How many tokens a branch may take back without a forward for the logits before them.
+# At how many of the last positions a row keeps logits, so that a controller may rewind to these without a forward.
 _LOOK_BACK = 2
 
 
@@ -30,14 +31,14 @@ class ControlledRow(Row):
     Attributes:
         driver: decides what it does next.
         fork_index: its number in the program.
-        start: how many of its tokens are the prompt; those are never taken back.
+        start: how many of its tokens are the prompt; those are never rewound.
         waits_for: the shared variables that it waits for.
-        backtracked: how many tokens the last branch has taken back.
+        backtracked: how many tokens the last branch has removed.
         outcome: of the generated span that has ended since the driver was called last.
         driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        feeds_before_asking: whether all pending tokens are fed before its driver is called again.
-        trace: where its driver has failed, as text.
+        feeds_before_call: whether all pending tokens are fed before its driver is called again.
+        trace: the traceback of its driver if it has failed.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ControlledRow(Row):
         self.outcome: PieceOutcome | None = None
         self.driver_error: Exception | None = None
         self.is_idle = False
-        self.feeds_before_asking = False
+        self.feeds_before_call = False
         self.trace = ""
         self._base = self.start
         self._piece: ForkPiece | None = None
@@ -62,19 +63,19 @@ class ControlledRow(Row):
 
     @property
     def appended(self) -> list[int]:
-        """The tokens that were appended since the last branch has taken some back."""
+        """The tokens that were appended since the rewind of the last branch."""
         return self.token_ids[self._base :]
 
     @property
     def feeds_all(self) -> bool:
-        """Whether all pending tokens may be fed, also while its driver is being called for what comes after them."""
-        reads_ahead = self.driver.speculates or self.feeds_before_asking
+        """Whether all pending tokens may be fed, also while its driver is called."""
+        reads_ahead = self.driver.speculates or self.feeds_before_call
         return super().feeds_all or (self.status is RowStatus.ASKING and not self.is_idle and reads_ahead)
 
     @property
-    def is_askable(self) -> bool:
+    def needs_call(self) -> bool:
         """Whether its driver is to be called now."""
-        return self.status is RowStatus.ASKING and not (self.feeds_before_asking and self.num_pending)
+        return self.status is RowStatus.ASKING and not (self.feeds_before_call and self.num_pending)
 
     def plan(self) -> None:
         """Plan by the policies of a generated span; outside of one, have the driver called."""
@@ -85,7 +86,7 @@ class ControlledRow(Row):
             return
         if self._piece is not None:
             super().plan()
-            if self.has_ended and self._piece is not None:  # the row goes on
+            if self.has_ended and self._piece is not None:  # the row itself continues
                 self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
                 self.finish_reason = ""
                 self._leave_piece()
@@ -93,15 +94,11 @@ class ControlledRow(Row):
             self.status = RowStatus.ASKING
 
     def act(self, plan: ForkPlan) -> None:
-        """Do what the driver has planned; the driver of the plan decides from now on."""
+        """Execute a plan, whose driver is called from now on."""
         self.driver = plan.driver
         self.status, self.outcome, self.driver_error = RowStatus.WAITING, None, None
-        self.is_idle = self.feeds_before_asking = False
+        self.is_idle = self.feeds_before_call = False
         self.guarded(lambda: self._act(plan))
-
-    def finish(self) -> None:
-        """End the row at the request of its driver."""
-        self.guarded(lambda: self.end("stop"))
 
     def fail(self, error: Exception) -> None:
         """End the row with its own error."""
@@ -125,7 +122,7 @@ class ControlledRow(Row):
             case Wait(names):
                 self.waits_for = names
             case Read():
-                self.feeds_before_asking = True
+                self.feeds_before_call = True
             case ForkPiece() as piece:
                 self._begin_piece(piece)
             case branch:
@@ -183,7 +180,7 @@ class ControlledRow(Row):
         return super().request_sample(mask, sequences, temperature)
 
     def append_all(self, token_ids: list[int], kind: bytes) -> None:
-        """Append tokens; what the context has no room for ends the row."""
+        """Append tokens; the row ends where they exceed the context."""
         room = math.inf if self.limits.context_length is None else self.limits.context_length - len(self.token_ids)
         super().append_all(token_ids if kind == FORCED else token_ids[: int(min(room, len(token_ids)))], kind)
         if self._piece is None and not self.has_ended and len(token_ids) > room:
@@ -194,10 +191,10 @@ class ControlledRow(Row):
         """Append one token, which counts in the budget of the program."""
         self.job.used.spend_token()
         super().append(token_id, kind, logprob, sampling_logprob)
-        self.job.note_append(self, token_id)
+        self.job.events.append(Append(self.fork_index, token_id, self._tokenizer.text_bytes([token_id])))
 
     def rewind(self, count: int) -> None:
-        """Take `count` tokens back, and note it."""
+        """Remove the last `count` tokens, and record the event."""
         removed = self._tokenizer.text_bytes(self.token_ids[len(self.token_ids) - count :])
         super().rewind(count)
-        self.job.note_retract(self, count, len(removed))
+        self.job.events.append(Retract(self.fork_index, count, len(removed)))

@@ -17,7 +17,7 @@ from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.buffer import LayerLayout
+from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.serial import kv_layout
 from outlines_cont.meter import Meter, MeterBoard
@@ -107,7 +107,7 @@ class EngineModel(Immutable):
         self._meters.add(counts)
 
     @property
-    def kv_layout(self: LanguageModel) -> list[LayerLayout | None]:
+    def kv_layout(self: LanguageModel) -> list[Layer | None]:
         """The layout of the keys and values of one token, layer by layer; see `kv.serial.kv_layout`."""
         return kv_layout(self)
 

@@ -47,7 +47,7 @@ def test_exclusions_are_a_dict_of_places_that_forgets_those_behind(steps: list[t
             found = before.adding(index, excluded, avoided, policy)
         else:
             found = before.until(step[1])
-        assert before.places == tuple(Exclusion(index, *known[index]) for index in sorted(known))
+        assert before.entries == tuple(Exclusion(index, *known[index]) for index in sorted(known))
         assert [*found] == [Exclusion(index, *plain[index]) for index in sorted(plain)]
         for index in range(-1, 8):
             assert found.at(index) == (Exclusion(index, *plain[index]) if index in plain else None)

@@ -187,7 +187,7 @@ def test_a_script_that_does_something_else_when_run_again_is_refused() -> None:
     good, bad = result.forks
     assert (good.text, good.error) == ("done", None)
     assert isinstance(bad.error, ReplayError)
-    assert "expected the script to ask log('run 1') again" in str(bad.error)
+    assert "expected the script to request log('run 1') again" in str(bad.error)
 
 
 def test_two_forks_write_what_the_first_joins() -> None:
@@ -359,7 +359,7 @@ def test_options_that_mean_nothing_are_refused_where_they_are_written() -> None:
             await gen(temperature=-1.0)
         with pytest.raises(OptionError, match="`stop_at`"):
             await gen(stop_at=[3])  # type: ignore[list-item]
-        with pytest.raises(OptionError, match="number of forks"):
+        with pytest.raises(OptionError, match="1 or more, as `count`"):
             await fork(0)
         with pytest.raises(OptionError, match="expected a text"):
             await fixed(3)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ fsm.terms            <-
 fsm.automaton        <- fsm.terms
 fsm.drawing          <- fsm.automaton fsm.terms
 fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
-fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
+fsm.languages        <- fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
 fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.schema.formats   <- fsm.terms
@@ -38,7 +38,7 @@ fsm.schema.scalars   <- fsm.automaton fsm.schema.keywords fsm.schema.places fsm.
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
                         fsm.schema.keywords fsm.schema.places fsm.schema.scalars fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
-fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
+fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.formats fsm.terms
 kv                   <-
 models.tokenizer     <-
 pipelines.rows       <-

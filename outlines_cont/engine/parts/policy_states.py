@@ -164,7 +164,7 @@ class PolicyStates:
         policy = next((i for i, track in enumerate(self.tracks) if track is self.decider), 0)
         self.exclusions = self.exclusions.adding(len(row.token_ids), excluded, avoided, policy)
         most = self.tracks[policy].policy.max_retries_per_place if self.tracks else None
-        if most is not None and self.exclusions.places[-1].retries > most:
+        if most is not None and self.exclusions.entries[-1].retries > most:
             self.retry_earlier(row, f"{most} retries are spent at one position")
             return False
         return True
@@ -182,7 +182,7 @@ class PolicyStates:
 
         If there is no such token, the policy that has refused gives up, or raises.
         """
-        exclusion: Exclusion = self.exclusions.places[-1]
+        exclusion: Exclusion = self.exclusions.entries[-1]
         if not self.tracks:
             raise DeadEnd(f"no token is allowed after {row.excerpt}: all of them were excluded. Exclude fewer.")
         track = self.tracks[exclusion.policy % len(self.tracks)]  # a piece may be resumed with fewer policies
@@ -198,7 +198,7 @@ class PolicyStates:
             row.rewind(len(row.token_ids) - index)
             track.retries += 1
             self.exclusions = self.exclusions.adding(index, frozenset((token_id,)), frozenset(), exclusion.policy)
-            exclusion = self.exclusions.places[-1]
+            exclusion = self.exclusions.entries[-1]
             if most is None or exclusion.retries <= most:
                 return
             reason = f"{most} retries are spent at one position"
