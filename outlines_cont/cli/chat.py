@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from outlines_cont import generate
 from outlines_cont.chat import Chat
 from outlines_cont.checks import file_text
-from outlines_cont.conversation.tree_picture import shown
+from outlines_cont.conversation.tree import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models.hugging_face import HuggingFaceModel

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fsm
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.shortest import shortest_text
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
 from outlines_cont.cli.command import check_picture, write_picture
 from outlines_cont.cli.options import SchemaOptions
 from outlines_cont.generation.lengths import named_lengths

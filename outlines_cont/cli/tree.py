@@ -13,8 +13,7 @@ from outlines_cont.cli.command import check_picture, write_picture
 from outlines_cont.cli.model import load_model
 from outlines_cont.cli.options import TreeOptions
 from outlines_cont.cli.threads import set_threads
-from outlines_cont.conversation.tree import CompletionTree
-from outlines_cont.conversation.tree_picture import to_html, to_svg, to_text
+from outlines_cont.conversation.tree import CompletionTree, to_html, to_svg, to_text
 from outlines_cont.pipelines.rows.errors import SetupError
 
 _PROMPT = "Not many people know that"

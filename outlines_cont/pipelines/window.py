@@ -57,7 +57,7 @@ class _Call:
         self.entry = entry
         self.run = run
         self._first_step = step
-        self._events = None if entry.show is None else RunEvents(run, StreamOptions.of(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run, StreamOptions(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show the new part of the value; return the row if it has ended."""

@@ -247,7 +247,7 @@ class Template:
         Returns:
             A stream to iterate over, also with `async for`; its `result` is the result so far.
         """
-        shown = StreamOptions.of(True, top, False)
+        shown = StreamOptions(True, top, False)
         programs = self._programs(model, None, values, state, rng, sampler, budget, shown)
         return TemplateStream(model, next(programs))
 
