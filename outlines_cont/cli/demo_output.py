@@ -20,8 +20,7 @@ _FIELDS = {"text", "kind", "record", "due"}
 def demo_output(path: Path) -> Iterator[TextIO]:
     """Yield a file that replaces `path` when the block ends, and is removed when it fails.
 
-    Raises:
-        SetupError: the file cannot be written, or another file would be replaced; before the block begins.
+    Before the block `SetupError` is raised if the file cannot be written, or another file would be replaced.
     """
     target = path.resolve()
     part = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -107,11 +107,11 @@ def _check_options(options: ExtractOptions) -> None:
         raise SetupError(
             "expected --output FILE with --resume or --overwrite, got none: the standard output has no earlier rows."
         )
-    name = options.model or ""
-    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if looks_like_path and not Path(name).exists():
+    model = options.model or ""
+    looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    if looks_like_path and not Path(model).exists():
         raise SetupError(
-            f"the model {name!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
+            f"the model {model!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
             "tokenizer."
         )
     if options.output is not None:

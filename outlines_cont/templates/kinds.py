@@ -39,7 +39,7 @@ def piece_of(
         TemplateError: the arguments do not fit.
         fsm.FSMError: the constraint is malformed, or nothing satisfies it.
     """
-    function, makers = KINDS[kind]
+    function, makers, usage = KINDS[kind]
     own = signature(function).parameters
     named = {n: p for n, p in own.items() if p.kind is not Parameter.VAR_KEYWORD}
     known = [*named, *sorted(_OF_CALLS), "rng", "sampler", *makers]
@@ -51,11 +51,11 @@ def piece_of(
     try:
         signature(function).bind(*args, **of_maker)
     except TypeError as error:
-        raise TemplateError(f"expected `{_USAGE[kind]}`, got other arguments: {error}") from error
+        raise TemplateError(f"expected `{usage}`, got other arguments: {error}") from error
     name, made = function(*args, **of_maker)
     if name is not None and (not isinstance(name, str) or not name):
         raise TemplateError(
-            f"expected a name, or none, as the first argument, as in `{_USAGE[kind]}`, got {shortened(repr(name), 200)}"
+            f"expected a name, or none, as the first argument, as in `{usage}`, got {shortened(repr(name), 200)}"
         )
     generator = made if isinstance(made, Generator) else generate.made_once(model, made)
     if generator.model is not model:
@@ -109,20 +109,13 @@ def _grammar(name: Any, grammar: Any, *, start: str = "start", force: bool = Tru
     return name, partial(generate.cfg, grammar=grammar, start=start, force=force, **options)
 
 
-KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...]]] = {
-    "gen": (_gen, ()),
-    "choice": (_choice, ()),
-    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries")),
-    "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:])),
+KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...], str]] = {
+    "gen": (_gen, (), 'gen("name", regex=..., max_tokens=...)'),
+    "choice": (_choice, (), 'choice("name", ["one", "other"])'),
+    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries"), 'json("name", schema)'),
+    "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:]), 'grammar("name", text)'),
 }
-"""The functions by which a template generates, and the names of their `**options`."""
-
-_USAGE = {
-    "gen": 'gen("name", regex=..., max_tokens=...)',
-    "choice": 'choice("name", ["one", "other"])',
-    "json": 'json("name", schema)',
-    "grammar": 'grammar("name", text)',
-}
+"""The functions by which a template generates, the names of their `**options`, and an example of each."""
 
 
 def _with_sampler(generator: Generator, sampler: Any) -> Generator:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Self
 
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
@@ -32,12 +32,6 @@ class ProgramBatch:
         self._in_order: deque[TemplateProgram] = deque()
         self._running: list[TemplateProgram] = []
         self._is_exhausted = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Cancel the programs that run."""
@@ -76,7 +70,7 @@ class ProgramBatch:
 
 def drive(model: LanguageModel, programs: Iterable[TemplateProgram]) -> Generator[TemplateResult, None, None]:
     """Run programs, and yield their results in order."""
-    with ProgramBatch(model, programs) as batch:
+    with closing(ProgramBatch(model, programs)) as batch:
         for job in batch.turns():
             yield from batch.results()
             if job is not None:
@@ -88,7 +82,7 @@ async def drive_async(
     model: LanguageModel, programs: Iterable[TemplateProgram]
 ) -> AsyncGenerator[TemplateResult, None]:
     """Run programs without blocking the event loop, and yield their results in order."""
-    with ProgramBatch(model, programs) as batch:
+    with closing(ProgramBatch(model, programs)) as batch:
         for job in batch.turns():
             for result in batch.results():
                 yield result

@@ -73,18 +73,11 @@ class PromptTemplate:
 
     @classmethod
     def from_file(cls, path: str | Path) -> PromptTemplate:
-        """Read a template; one line break at the end of the file does not count.
-
-        Raises:
-            SetupError: the file cannot be read, is not UTF-8, or is not a usable template.
-        """
+        """Read a template; one line break at the end of the file does not count. Raise `SetupError` if it cannot be used."""
         return cls(file_text(path, "as the prompt template", SetupError), repr(str(path)))
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """Return the prompt of one row.
-
-        Args:
-            values: JSON values by name.
+        """Return the prompt of one row, given its values, which must be JSON, by name.
 
         Raises:
             TemplateError: a name is missing, a limit is exceeded, or an expression fails.
@@ -96,13 +89,7 @@ class PromptTemplate:
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """Renders a template with the fields of a row, and with the names `text`, `row` (all fields) and `schema`.
-
-    Attributes:
-        template: the template.
-        text_field: the field with the message, which the template calls `text`.
-        json_schema: the schema of a record, as JSON.
-    """
+    """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields) and `schema`."""
 
     template: PromptTemplate
     text_field: str
@@ -114,11 +101,7 @@ class RowPrompt:
         return "text" in self.template.names
 
     def text(self, fields: Mapping[str, Any], marked: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-        """Return the prompt of a row.
-
-        Args:
-            fields: those of the row.
-            marked: inserts marks into values, so that no special token is read in them.
+        """Return the prompt of a row; `marked` inserts marks into its values, so that no special token is read in them.
 
         Raises:
             RowError: the message is missing, blank or not a text.

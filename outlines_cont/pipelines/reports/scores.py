@@ -22,8 +22,7 @@ _MISSING = object()
 def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
     """Return for each value of a record, by its path, the log-probability of its tokens under the schema and the sampler.
 
-    Args:
-        row: a row whose last generated span is a record.
+    The last generated span of the row must be the record.
     """
     if row.piece is None:
         return {}

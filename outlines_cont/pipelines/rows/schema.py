@@ -41,12 +41,7 @@ class RecordSchema:
     def of(cls, schema: Any, source: str | None = None) -> Self:
         """Return the schema of records from a JSON Schema (a dict, a boolean, or JSON text) or a Python type.
 
-        Args:
-            schema: the schema or the type.
-            source: its name in error messages; None for its `repr`.
-
-        Raises:
-            SetupError: it is neither.
+        Errors are of the class `SetupError`, and name it by `source`, else by its `repr`.
         """
         if isinstance(schema, str):
             try:
@@ -54,7 +49,7 @@ class RecordSchema:
             except (ValueError, RecursionError) as error:
                 raise SetupError(f"expected a JSON Schema, got a text that is not JSON: {error}") from error
         if isinstance(schema, dict | bool):
-            return cls(schema, _compact(schema), _unchanged)
+            return cls(schema, _compact(schema), unchanged)
         shown = repr(schema if source is None else source)
         if isroutine(schema):  # pydantic would describe the arguments of a function, and call it
             raise SetupError(f"expected a pydantic model or another type as {shown}, got the function {schema!r}")
@@ -156,5 +151,6 @@ def _compact(schema: Any) -> str:
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 
-def _unchanged(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
+    """Return the value."""
     return value

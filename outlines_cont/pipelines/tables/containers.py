@@ -20,17 +20,7 @@ _EXPECTED = (
 
 
 def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
-    """Return the records of `data` in a container of its kind.
-
-    Args:
-        data: rows.
-        text_field: the field with the message.
-        columns: those of the records.
-        make: turns rows into outcomes.
-
-    Raises:
-        OptionError: it is not a supported container of rows.
-    """
+    """Return the records of the rows `data` in a container of its kind; raise `OptionError` if that is not supported."""
     if isinstance(data, str):
         return next(columns.rows(make([data])))
     if isinstance(data, Mapping):

@@ -107,12 +107,7 @@ def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite
 
 
 def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
-    """Take the rows from `rows` that are in the file `path` already, and count them.
-
-    Args:
-        path: an output of an earlier run.
-        rows: the rows of the input, from the first.
-        settings: the digest of everything but the row that a record depends on.
+    """Take the rows of the input that the output `path` of an earlier run has, and count them.
 
     Returns:
         The number of rows, the number of those with an error, and the bytes of their lines; any bytes after these are an unfinished line.

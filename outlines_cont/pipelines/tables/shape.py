@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.rows.schema import RecordSchema, unchanged
 from outlines_cont.pipelines.rows.table_rows import pyarrow
 
 # Deeper than this a value is JSON text.
@@ -33,22 +34,12 @@ class Shape(Protocol):
         """Return it as a type of pyarrow."""
 
     def convert(self, value: Any) -> Any:
-        """Return a value of JSON, not null, as what pyarrow takes for it.
-
-        Raises:
-            ValueError: the type cannot represent the value.
-        """
+        """Return a JSON value other than null as a value for pyarrow; raise `ValueError` if the type cannot represent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarShape:
-    """A type of Arrow without parts.
-
-    Attributes:
-        name: the function of pyarrow that makes the type.
-        convert: as of `Shape`.
-        arguments: those of the function.
-    """
+    """A type of Arrow without parts, made by the function `name` of pyarrow with `arguments`."""
 
     name: str
     convert: Callable[[Any], Any]
@@ -57,14 +48,6 @@ class ScalarShape:
     def arrow(self) -> Any:
         """Return it as a type of pyarrow."""
         return getattr(pyarrow(), self.name)(*self.arguments)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def _json_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _int64(value: Any) -> int:
@@ -87,13 +70,13 @@ def _utc(text: str) -> datetime:
     return _local_time(text).astimezone(UTC)
 
 
-TEXT = ScalarShape("string", _unchanged)
-JSON_TEXT = ScalarShape("string", _json_text)
+TEXT = ScalarShape("string", unchanged)
+JSON_TEXT = ScalarShape("string", partial(json.dumps, ensure_ascii=False))
 """A value without a type of its own, as JSON text."""
 INTEGER = ScalarShape("int64", _int64)
 NUMBER = ScalarShape("float64", float)
-BOOLEAN = ScalarShape("bool_", _unchanged)
-NULL = ScalarShape("null", _unchanged)
+BOOLEAN = ScalarShape("bool_", unchanged)
+NULL = ScalarShape("null", unchanged)
 DAY = ScalarShape("date32", date.fromisoformat)
 LOCAL_TIME = ScalarShape("timestamp", _local_time, ("us",))
 MOMENT = ScalarShape("timestamp", _utc, ("us", "UTC"))
@@ -175,12 +158,9 @@ class _Serialized(GenerateJsonSchema):
 
 
 class _ShapeReader:
-    """Infers the shape of a schema from its root, by recursion down to `_DEPTH` levels.
+    """Infers the shape of the schema `root`, by recursion down to `_DEPTH` levels.
 
-    Args:
-        root: the schema.
-        is_type: whether it is of a Python type, whose objects have no other members by default.
-        has_formats: whether formats are asserted.
+    If it `is_type`, that is, of a Python type, its objects have no other members by default.
     """
 
     def __init__(self, root: Any, *, is_type: bool, has_formats: bool) -> None:

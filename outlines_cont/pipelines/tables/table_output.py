@@ -32,13 +32,7 @@ def lines_path(output: Path) -> Path:
 def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> Iterator[WriteLine]:
     """Yield a function that writes lines to `lines_path(path)`; when the block ends without an error, make the table from them.
 
-    Args:
-        path: the table, `.csv` or `.parquet`.
-        keep: as for `file_output`, of the file of lines.
-        shape: that of the records, for the types of Parquet; None infers types from the values.
-
-    Raises:
-        SetupError, OutputError: as `file_output`; or the table cannot be written.
+    `keep` and the errors are those of `file_output`. Without a shape of the records the types of Parquet are inferred from the values.
     """
     lines, new = lines_path(path), path.with_name(f"{path.name}.new")
     with file_output(lines, keep) as write:
