@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import OptionError, shortened
 
 
 def check(option: str, value: object, holds: bool, expected: str) -> None:
@@ -73,6 +73,18 @@ def check_model(model: object) -> None:
         raise OptionError(
             f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
             "model",
+        )
+
+
+def check_draft(draft: object) -> None:
+    """Raise `OptionError` for a draft that is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
+        return
+    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
+        raise OptionError(
+            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
+            f"got {shortened(repr(draft))}",
+            "draft",
         )
 
 

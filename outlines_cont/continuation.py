@@ -40,14 +40,11 @@ class Continuation(Immutable):
                 runs. A row that fails alone has its error in `errors` of the state, and is left as it is by later
                 generators; the others go on.
         """
-        return self._run_to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
+        return Run(self.generator, prompt, Options.of(options), rng=rng).finished_state()
 
     async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
-        run = Run(self.generator, prompt, Options.of(options), rng=rng)
-        async for _ in run.async_steps():
-            pass
-        return run.state()
+        return await Run(self.generator, prompt, Options.of(options), rng=rng).async_finished_state()
 
     def stream(
         self,
@@ -101,12 +98,7 @@ class Continuation(Immutable):
         Raises:
             ResumeError: nothing was generated last, or not by this generator.
         """
-        return self._run_to_end(Run(self.generator, state, Options.of(options), resume=True))
-
-    def _run_to_end(self, run: Run) -> SequenceState:
-        for _ in run.steps():
-            pass
-        return run.state()
+        return Run(self.generator, state, Options.of(options), resume=True).finished_state()
 
 
 def continuous(generator: Generator) -> Continuation:

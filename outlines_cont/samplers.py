@@ -70,6 +70,11 @@ class _TokenSampler(ABC):
 
     @property
     @abstractmethod
+    def num_samples(self) -> int | None:
+        """S, the samples per prompt; None for the number of samples of the state."""
+
+    @property
+    @abstractmethod
     def params(self) -> SamplingParams:
         """The sampling parameters; rows with different parameters are drawn in one batch."""
 

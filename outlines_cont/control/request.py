@@ -11,10 +11,9 @@ from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.checks import check, check_int, checked_bool
+from outlines_cont.checks import check, check_draft, check_int, checked_bool
 from outlines_cont.control.fork_driver import ForkPiece, Wait
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.drafts.proposer import check_draft
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
 from outlines_cont.interfaces import LanguageModel

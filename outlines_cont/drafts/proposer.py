@@ -1,5 +1,5 @@
 """`Proposer`: the protocol of a user's own draft, `propose(token_ids)`; `Proposed`: the drafter that calls it for one row after the other
-and checks the ids. If it raises, that row gets no more drafts, and a warning is issued once. `check_draft` validates the option `draft=`.
+and checks the ids. If it raises, that row gets no more drafts, and a warning is issued once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from outlines_cont.engine.guessing.row_draft import Wish
-from outlines_cont.errors import OptionError, shortened
+from outlines_cont.errors import shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5
@@ -80,19 +80,3 @@ class _NoMemory:
 
     def fork(self) -> _NoMemory:
         return self
-
-
-def check_draft(draft: object) -> None:
-    """Refuse what guesses nothing.
-
-    Raises:
-        OptionError: it is no name of a draft, no model, and has no `propose`.
-    """
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
-        return
-    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
-        raise OptionError(
-            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
-            f"got {shortened(repr(draft))}",
-            "draft",
-        )

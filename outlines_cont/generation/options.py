@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 
-from outlines_cont.checks import check, check_int, checked_bool, is_int
+from outlines_cont.checks import check, check_draft, check_int, checked_bool, is_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.drafts.proposer import check_draft
 from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.policies.policy import Policy

@@ -17,7 +17,7 @@ from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
@@ -78,7 +78,7 @@ class _Call:
         self.entry = entry
         self.run = run
         self._begun = step
-        self._events = None if entry.show is None else RunEvents(run, StreamOptions.of(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run.call, StreamOptions.of(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show what was written since the last call; return the prompt with its row if that has ended."""

@@ -5,19 +5,10 @@ name of its value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.state.sequence_state import SequenceState
-
-
-class ValueMaker(PieceMaker, Protocol):
-    """The methods of a generator that a template uses."""
-
-    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
-        """Return what a call would return for the state that it has made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +23,6 @@ class TemplatePiece:
     """
 
     name: str | None
-    generator: ValueMaker
+    generator: PieceMaker
     options: Options
     rng: Rng = None

@@ -169,7 +169,7 @@ class TemplateProgram:
 
     def result(self) -> TemplateResult:
         """Return the result so far."""
-        state = self._state if self.run is None or self._is_searching else self.run.snapshot()
+        state = self._state if self.run is None or self._is_searching else self.run.call.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
@@ -238,7 +238,7 @@ class TemplateProgram:
     def _begin(self, piece: TemplatePiece) -> None:
         self._flush()
         run = Run(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
-        self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
+        self._events = RunEvents(run.call, self._shown) if self._shown is not None and not self._is_searching else None
         run.submit()
         self.run = run
 

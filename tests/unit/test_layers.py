@@ -68,7 +68,7 @@ events               <- engine policies samplers sampling streams
 chats                <- fsm fsm.schema events models.tokenizer state
 generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
 generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
-                        sampling state
+                        sampling
 continuation         <- events generate generation sampling state
 chats.replies        <- chats continuation events generate generation models.tokenizer sampling state
 chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
