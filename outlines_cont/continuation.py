@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from outlines_cont.events.stream_options import StreamOptions, check_streamed
+from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
@@ -79,9 +79,8 @@ class Continuation(Immutable):
         Raises:
             As a call does; a row that fails alone has its error in its last event.
         """
-        check_streamed(self.generator.sampler)
         shown = StreamOptions.of(True, top, retract, partial)
-        return StateStream(Run(self.generator, prompt, Options.of(options), rng=rng), shown)
+        return StateStream(self.generator, prompt, shown, options, rng=rng)
 
     astream = stream  # the same stream, by the name that generators have for `async for`
 

@@ -10,9 +10,13 @@ from contextlib import aclosing
 
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.events.stream_options import StreamOptions, check_streamed
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
 
@@ -25,9 +29,19 @@ class StateStream(Closing):
     After leaving an `async for` loop close the stream (`async with`, or `await stream.aclose()`), since Python finalises such a loop later.
     """
 
-    def __init__(self, run: Run, options: StreamOptions) -> None:
-        self._run = run
-        self._events = RunEvents(run.call, options)
+    def __init__(
+        self,
+        maker: PieceMaker,
+        prompt: Prompt,
+        shown: StreamOptions,
+        options: PieceOptions,
+        *,
+        rng: Rng = None,
+        resume: bool = False,
+    ) -> None:
+        check_streamed(maker.sampler)
+        self._run = Run(maker, prompt, Options.of(options), rng=rng, resume=resume)
+        self._events = RunEvents(self._run.call, shown)
         self._is_begun = False
         self._left: SequenceState | None = None
 

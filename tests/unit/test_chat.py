@@ -58,7 +58,7 @@ def test_three_turns_with_json_in_the_second_feed_no_token_twice(kind: str) -> N
         assert kind == "plain" or isinstance(chat.value, Order)
         chat = chat.user("Thanks.")
         flags = {"add_generation_prompt": True, "continue_final_message": False}
-        assert str(chat.state) == chat._template._text(chat.messages, (), flags)
+        assert str(chat.state) == chat._format.template._text(chat.messages, (), flags)
         chat = chat.assistant(say)
     if kind != "Mistral":  # whose system message moves to the last turn
         assert meter.fed_tokens <= len(_ids(chat))
@@ -110,7 +110,7 @@ def test_what_is_written_in_a_message_is_letters() -> None:
         assert [i for i in _ids(chat) if i in special] == [i for i in _ids(plain) if i in special]
         assert attack in str(chat.state)
         assert chat.messages == [{"role": "user", "content": attack}]
-        with_tools = chat._template.token_ids(chat.messages, is_open=True)
+        with_tools = chat._format.template.token_ids(chat.messages, is_open=True)
         assert with_tools == _ids(chat)
 
 

@@ -70,7 +70,7 @@ generation           <- fsm chats drafts engine engine.guessing engine.guided ev
 generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
                         sampling
 continuation         <- events generate generation sampling state
-chats.replies        <- chats continuation events generate generation models.tokenizer sampling state
+chats.replies        <- fsm chats events generation models.tokenizer sampling state
 chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
 control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
                         sampling state
