@@ -130,7 +130,7 @@ def _samples(rig: Rig, rounds: int) -> Figures:
 
 
 def _threshold(rig: Rig, rounds: int) -> Figures:
-    from outlines_cont.kv import KVBatch
+    from outlines_cont.kv.batch import KVBatch
     from outlines_cont.kv.share import Sharing
 
     figures = {}
@@ -152,7 +152,8 @@ def _long(rig: Rig, rounds: int) -> Figures:
     import torch
     from transformers import DynamicCache
 
-    from outlines_cont.kv import KVBatch, RowKV
+    from outlines_cont.kv.batch import KVBatch
+    from outlines_cont.kv.row import RowKV
 
     length = 16_384
     config = rig.network.config

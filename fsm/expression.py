@@ -18,7 +18,7 @@ from fsm.automaton.character_dfa import character_dfa
 from fsm.automaton.checker import Checker, checks_of, has_checks
 from fsm.automaton.interegular_fsm import make_fsm
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.origin import Named, Origin, Rules
+from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
 from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import expression_graph
@@ -290,7 +290,8 @@ class Expression:
     def _as_origin(self) -> Origin:
         if self.origin is not None:
             return self.origin
-        return Named(self._label()) if self.node.is_regular else Rules(self.node, self._label())
+        label = self._label()
+        return NamedOrigin(label) if self.node.is_regular else GrammarOrigin(self.node, label)
 
     def _as_part(self) -> CapturedPart:
         return self.parts or CapturedPart("leaf", node=self.node)

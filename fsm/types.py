@@ -17,6 +17,7 @@ from fsm.languages.option import choice
 from fsm.pattern.python_pattern import regex
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
+from fsm.terms.rule import Rules
 
 MAX_CARD_DIGITS = 19
 MAX_LIST_ITEMS = 99
@@ -128,9 +129,9 @@ def _semver() -> Expression:
 
 
 def _json_value() -> Expression:
-    rules = nodes.Rules()
+    rules = Rules()
     value = rules.rule("json_value")
-    inner = Expression(nodes.reference(value), source="types.json_value")
+    inner = Expression(value.term, source="types.json_value")
     space = regex(rf" ?|\n {{0,{MAX_INDENT}}}")
     comma, string = space + "," + space, _BUILDERS["json_string"]()
     member = string + space + ":" + space + inner

@@ -43,7 +43,6 @@ from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.row_bytes import row_text
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens
 
@@ -532,8 +531,8 @@ class Chat(Immutable):
             raise row.error
         before = self.state.rows[0][0]
         self._cache_prefix(before, row)
-        old, new = (row_text(known, self.model.tokenizer) for known in (before, row))
-        # A character of which the last piece wrote only a part was U+FFFD until now.
+        old, new = (known.text(self.model.tokenizer) for known in (before, row))
+        # A character of which the last piece wrote a part was U+FFFD until now.
         same = len(old) if new.startswith(old) else sum(takewhile(bool, map(eq, old, new)))
         return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
 

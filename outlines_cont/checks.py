@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from outlines_cont.errors import OptionError, shortened
+from outlines_cont.interfaces import LanguageModel
 
 
 def check(option: str, value: object, holds: bool, expected: str) -> None:
@@ -63,13 +64,18 @@ def check_limits(budget: Any) -> None:
         check(limit.name, value, value is None or holds, f"{kind} or None")
 
 
+def is_model(value: object) -> TypeGuard[LanguageModel]:
+    """Return whether a value was made by `outlines_cont.models`."""
+    return hasattr(value, "kv_store")
+
+
 def check_model(model: object) -> None:
     """Check that an argument is a model.
 
     Raises:
         OptionError: `model` was not made by `outlines_cont.models`.
     """
-    if not hasattr(model, "kv_store"):
+    if not is_model(model):
         raise OptionError(
             f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
             "model",
@@ -78,7 +84,7 @@ def check_model(model: object) -> None:
 
 def check_draft(draft: object) -> None:
     """Raise `OptionError` for a draft that is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
         return
     if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
         raise OptionError(

@@ -70,7 +70,7 @@ class TokenFSM(Protocol):
 
 
 class BufferStore(Protocol):
-    """The methods of a KV store that its buffers use; documented in `kv.KVStore`."""
+    """The methods of a KV store that its buffers use; documented in `kv.store.KVStore`."""
 
     @property
     def nbytes(self) -> int: ...
@@ -82,13 +82,12 @@ class BufferStore(Protocol):
     def epoch(self) -> int: ...
     def begin_epoch(self) -> None: ...
     def has_room(self, nbytes: int) -> bool: ...
-    def add(self, buffer: Any) -> None: ...
     def touch(self, buffer: Any) -> None: ...
     def reserve(self, buffer: Any, nbytes: int) -> None: ...
 
 
 class PrefixStore(Protocol):
-    """The methods of a prefix cache that the engine uses; documented in `kv.PrefixCache`."""
+    """The methods of a prefix cache that the engine uses; documented in `kv.prefix_cache.PrefixCache`."""
 
     min_tokens: int
 
@@ -128,10 +127,10 @@ class LanguageModel(Protocol):
         device: where the input ids go and the logits come from.
         fingerprint: a digest of the config and of some of the weights: equal digests, equal logits.
         dtype: the float type of the weights.
-        kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`.
+        kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.store.KVStore`.
         is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
         has_kv: whether its caches hold keys and values, which transformers could continue.
-        kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`.
+        kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.serial.kv_layout`.
         can_branch: whether rows may attend to a shared prefix in place, without copying it.
         can_reuse: whether rows may begin with keys and values that other rows have fed.
         prefix_cache: the keys and values of recent prompts and texts.

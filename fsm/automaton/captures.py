@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 from typing import Literal
 
 from fsm.automaton.checker import Checker, has_checks
@@ -62,7 +61,7 @@ class CapturedPart:
 
 
 def together(kind: Literal["sequence", "either", "both"], left: CapturedPart, right: CapturedPart) -> CapturedPart:
-    """Two parts as one; those of the same kind are laid side by side."""
+    """Two parts as one; members of a part of the same kind become members of the new one."""
     sides = (side.members if side.kind == kind else (side,) for side in (left, right))
     return CapturedPart(kind, tuple(member for members in sides for member in members))
 
@@ -80,23 +79,21 @@ class Captures:
     def __init__(self, part: CapturedPart) -> None:
         self._part = part
         self._automata: dict[Node, Automaton] = {}
-        self._lock = Lock()
 
     def find(self, text: str | bytes) -> dict[str, str | None] | None:
-        """The text of every name, None for a part that was not used; a part that was used often: its last text.
+        """The text of every name: None for a part that was not used, the last text of one that was used several times.
 
         Returns:
             None where the text does not belong to the expression.
         """
-        with self._lock:
-            data = text.encode() if isinstance(text, str) else text
-            division = _Division(data, self._automata)
-            if len(data) not in division.ends(self._part, 0):
-                return None
-            found: dict[str, str | None] = dict.fromkeys(self._part.names)
-            for name, start, stop in division.named(self._part, 0, len(data)):
-                found[name] = data[start:stop].decode()
-            return found
+        data = text.encode() if isinstance(text, str) else text
+        division = _Division(data, self._automata)
+        if len(data) not in division.ends(self._part, 0):
+            return None
+        found: dict[str, str | None] = dict.fromkeys(self._part.names)
+        for name, start, stop in division.named(self._part, 0, len(data)):
+            found[name] = data[start:stop].decode()
+        return found
 
 
 class _Division:
@@ -128,7 +125,7 @@ class _Division:
             case "sequence" | "repeat":
                 members = part.members
                 if part.kind == "repeat":
-                    members *= next(n for n, ends in self._rounds(part, start) if stop in ends)
+                    members *= next(n for n, ends in self._iterations(part, start) if stop in ends)
                 for member, (begin, end) in zip(members, self._cuts(members, start, stop), strict=True):
                     yield from self.named(member, begin, end)
 
@@ -138,7 +135,7 @@ class _Division:
                 assert part.node is not None
                 return frozenset(self._leaf_ends(part.node, start))
             case "repeat":
-                return frozenset().union(*(ends for _, ends in self._rounds(part, start)))
+                return frozenset().union(*(ends for _, ends in self._iterations(part, start)))
             case "sequence":
                 return self._reached(part.members, start)[-1]
             case "both":
@@ -160,32 +157,34 @@ class _Division:
                 return
 
     def _reached(self, members: Sequence[CapturedPart], start: int) -> list[frozenset[int]]:
-        """Where the text may be cut before each member, and after the last."""
+        """The positions where each member may begin, and where the last may end."""
         reached = [frozenset((start,))]
         for member in members:
-            reached.append(frozenset().union(*(self.ends(member, place) for place in reached[-1])))
+            reached.append(self._ends_after(member, reached[-1]))
         return reached
 
-    def _rounds(self, part: CapturedPart, start: int) -> list[tuple[int, frozenset[int]]]:
-        """The numbers of rounds that a repetition may make, and where the text may be cut after each; no more than bring new places."""
+    def _iterations(self, part: CapturedPart, start: int) -> list[tuple[int, frozenset[int]]]:
+        """The possible numbers of iterations of a repetition, and where each may end; none beyond those with new positions."""
         (member,) = part.members
-        rounds = [frozenset((start,))]
-        while part.hi is None or len(rounds) <= part.hi:
-            ends = frozenset[int]().union(*(self.ends(member, place) for place in rounds[-1]))
-            if not ends or ends == rounds[-1]:  # no round more, or all further ones are alike: some are empty
+        found = [frozenset((start,))]
+        while part.hi is None or len(found) <= part.hi:
+            ends = self._ends_after(member, found[-1])
+            if not ends or ends == found[-1]:  # no further iteration, or all further ones are empty
                 break
-            rounds.append(ends)
-        fewest = part.lo if not ends else min(part.lo, len(rounds) - 1)
-        return list(enumerate(rounds))[fewest:]
+            found.append(ends)
+        fewest = part.lo if not ends else min(part.lo, len(found) - 1)
+        return list(enumerate(found))[fewest:]
+
+    def _ends_after(self, part: CapturedPart, starts: frozenset[int]) -> frozenset[int]:
+        return frozenset().union(*(self.ends(part, start) for start in starts))
 
     def _cuts(self, members: Sequence[CapturedPart], start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """From where to where each member goes, so that the last ends at `stop` and each is as long as it can be."""
+        """The start and end of each member, so that the last ends at `stop` and each is as long as possible, from left to right."""
         alive = [frozenset((stop,))]
-        for member, places in zip(reversed(members), reversed(self._reached(members, start)[:-1]), strict=True):
-            alive.append(frozenset(place for place in places if not self.ends(member, place).isdisjoint(alive[-1])))
+        for member, starts in zip(reversed(members), reversed(self._reached(members, start)[:-1]), strict=True):
+            alive.append(frozenset(at for at in starts if not self.ends(member, at).isdisjoint(alive[-1])))
         alive.reverse()
-        place = start
         for member, after in zip(members, alive[1:], strict=True):
-            end = max(self.ends(member, place) & after)
-            yield place, end
-            place = end
+            end = max(self.ends(member, start) & after)
+            yield start, end
+            start = end

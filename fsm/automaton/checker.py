@@ -1,13 +1,13 @@
 """`Checker`: reads languages with checks, by simulating a nondeterministic pushdown automaton, and runs each check where its value ends.
 
-The DFA of such a language ignores checks. The checker follows all ways to parse the text so far (its *readings*): each is a stack of terms
-that are still to come, with a mark where a checked value began. A reading is dropped when its check fails, some before the value ends
-(`telling_bytes`); the text is accepted while a reading is left. More than `max_readings` at once raise `BudgetExceeded`.
+The DFA of such a language ignores checks. The checker follows all ways to parse the text so far (its *readings*): each is a stack of the
+remaining terms, with a mark where a checked value began. A reading is dropped when its check fails, some before the value ends
+(`telling_bytes`); the text is accepted while a reading is left. More than `max_readings` at the same time raise `BudgetExceeded`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from fsm.errors import BudgetExceeded
@@ -29,7 +29,7 @@ class _Mark:
 
 
 class _Stack:
-    """A linked list of what is still to come: the top, and the stack below it; None is the empty stack."""
+    """The remaining terms as a linked list: the next one, and the stack below it; None is the empty stack."""
 
     __slots__ = ("below", "top")
 
@@ -59,7 +59,7 @@ class CheckedReading:
     Attributes:
         data: the text.
         stacks: internal.
-        failure: where no reading is left, the last value that failed; None also where the automaton does not accept the text.
+        failure: where no reading is left, the last value that failed a check; None where the text is rejected without one.
     """
 
     data: bytes
@@ -68,12 +68,12 @@ class CheckedReading:
 
     @property
     def is_alive(self) -> bool:
-        """True while some way to read the text is left."""
+        """True while a way to read the text is left."""
         return bool(self.stacks)
 
     @property
     def open_since(self) -> int:
-        """The index of the first byte that a check has yet to look at."""
+        """The index of the first byte of a value whose check is pending."""
         found = len(self.data)
         for stack in self.stacks:
             while stack is not None:
@@ -88,7 +88,7 @@ class Checker:
 
     Args:
         root: the language.
-        max_readings: the most ways to read a text at once.
+        max_readings: the most ways to read a text at the same time.
 
     Several threads may use one checker. Cost: some 3 us per byte of an object of six members whose keys must be distinct, that
     check included; more for each further way to read a text.
@@ -102,7 +102,7 @@ class Checker:
         self.initial = CheckedReading(b"", (_Stack(root, None),))
 
     def read(self, reading: CheckedReading, data: bytes) -> CheckedReading:
-        """The reading after more bytes; not alive once no way is left.
+        """The reading after more bytes; not alive if no way is left.
 
         Raises:
             BudgetExceeded: there are more than `max_readings` ways to read the text.
@@ -113,7 +113,9 @@ class Checker:
         start = end = len(reading.data)
         for end, byte in enumerate(data, start + 1):
             found = [after for stack in stacks for after in self._next(stack, byte, text, end, failures)]
-            stacks = tuple(found) if len(found) < 2 else tuple(_distinct(found))
+            if len(found) > 1:  # below equal tops is one object where two ways have met
+                found = list({s and (id(s.top), id(s.below)): s for s in found}.values())
+            stacks = tuple(found)
             if len(stacks) > self._max_readings:
                 raise BudgetExceeded(
                     f"a text can be read in more than {self._max_readings:,} ways, each with checks of its own. Make the "
@@ -131,7 +133,7 @@ class Checker:
         """True when the text may end here; else the value that failed a check at the end, or False."""
         failures = list[CheckFailure]()
         for stack in reading.stacks:
-            if any(left is None for left in self._emptied(stack, reading.data, failures)):
+            if None in self._expanded(stack, None, reading.data, failures):
                 return True
         return failures[-1] if failures else False
 
@@ -142,17 +144,20 @@ class Checker:
     def _next(
         self, stack: _Stack | None, byte: int, text: bytes, end: int, failures: list[CheckFailure]
     ) -> list[_Stack | None]:
-        """The ways to go on from one stack by one byte, the one before `end`, without what can only end there."""
+        """The stacks after one by one byte, the one before `end`, without tops that can only be empty there."""
         if stack is None:
             return []
         top = stack.top
-        # The usual case: nothing begins here, and nothing but the top can end.
+        # The usual case: no value with a check begins or ends here.
         if isinstance(top, Node) and not top.nullable and not self._has_parts(top):
             target = self._after(top, byte)
             if target is not EPSILON:
                 return [] if target is EMPTY else [_Stack(target, stack.below)]
-        found = self._step(stack, byte, text[: end - 1], failures)
-        return [closed for after in found for closed in self._close(after, text[:end], failures)]
+        found: list[_Stack | None] = []
+        for before in self._expanded(stack, byte, text[: end - 1], failures):
+            if before is not None and (target := self._after(before[0], byte)) is not EMPTY:
+                found += self._close(_Stack(target, before[1]), text[:end], failures)
+        return found
 
     def _after(self, node: Node, byte: int) -> Node:
         target = self._targets.get((node, byte))
@@ -162,29 +167,29 @@ class Checker:
             target = self._targets[node, byte] = self._derivatives.after(node, byte)
         return target
 
-    def _step(self, stack: _Stack | None, byte: int, text: bytes, failures: list[CheckFailure]) -> Iterator[_Stack]:
-        """The ways to go on from one stack by one byte."""
+    def _expanded(
+        self, stack: _Stack | None, byte: int | None, text: bytes, failures: list[CheckFailure]
+    ) -> Iterator[tuple[Node, _Stack | None] | None]:
+        """Expand a stack before a byte, or at the end (None): its tops without checks, each with the stack below; None: it is empty."""
         todo = [stack]
         while todo:
             stack = todo.pop()
             if stack is None:
+                yield None
                 continue
             top, below = stack.top, stack.below
             if isinstance(top, _Mark):
-                if self._may_begin(below, byte) and _passes(top, text, failures):
+                if (byte is None or self._may_begin(below, byte)) and _passes(top, text, failures):
                     todo.append(below)
-                continue
-            if self._has_parts(top):
+            elif self._has_parts(top):
                 todo.extend(self._parts(top, below, len(text)))
-                continue
-            target = self._after(top, byte)
-            if target is not EMPTY:
-                yield _Stack(target, below)
-            if top.nullable:
-                todo.append(below)
+            else:
+                yield top, below
+                if top.nullable:
+                    todo.append(below)
 
     def _parts(self, top: Node, below: _Stack | None, position: int) -> Iterator[_Stack | None]:
-        """What a term with checks inside is made of, as stacks."""
+        """The parts of a term with checks inside, as alternative stacks."""
         kind, args = top.kind, top.args
         if kind is Kind.CHECK:
             yield _Stack(args[0], _Stack(_Mark(args[1], position), below))
@@ -198,14 +203,13 @@ class Checker:
                 yield _Stack(plain, below)
             yield from (_Stack(child, below) for child in args if self._is_checked(child))
         else:
-            body, lo, hi = args
-            if lo == 0:
+            if args[1] == 0:
                 yield below
-            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-            yield _Stack(body, below if rest is EPSILON else _Stack(rest, below))
+            rest = nodes.fewer(top)
+            yield _Stack(args[0], below if rest is EPSILON else _Stack(rest, below))
 
     def _close(self, stack: _Stack | None, text: bytes, failures: list[CheckFailure]) -> list[_Stack | None]:
-        """Take off what can only end here; an empty list where a check fails."""
+        """Remove marks and empty terms from the top; an empty list where a check fails."""
         while stack is not None:
             if isinstance(stack.top, _Mark):
                 if not _passes(stack.top, text, failures):
@@ -215,24 +219,8 @@ class Checker:
             stack = stack.below
         return [stack]
 
-    def _emptied(self, stack: _Stack | None, text: bytes, failures: list[CheckFailure]) -> Iterator[None]:
-        """Yield for each way to end here."""
-        todo = [stack]
-        while todo:
-            stack = todo.pop()
-            if stack is None:
-                yield None
-            elif isinstance(stack.top, _Mark):
-                if _passes(stack.top, text, failures):
-                    todo.append(stack.below)
-            elif stack.top.nullable:
-                if self._has_parts(stack.top):
-                    todo.extend(self._parts(stack.top, stack.below, len(text)))
-                else:
-                    todo.append(stack.below)
-
     def _may_begin(self, stack: _Stack | None, byte: int) -> bool:
-        """False when what comes next cannot begin with a byte, so that no check needs to run."""
+        """False when the next term cannot begin with a byte, so that no check needs to run."""
         while stack is not None and isinstance(stack.top, _Mark):
             stack = stack.below
         if stack is None:
@@ -242,11 +230,11 @@ class Checker:
         return top.nullable or bool(self._derivatives.first_bytes(top) >> byte & 1)
 
     def _has_parts(self, node: Node) -> bool:
-        """True when a term has to be taken apart, since a part of it is checked."""
+        """True when a term has to be expanded, since a part of it is checked."""
         return node.kind in _STRUCTURE and self._is_checked(node)
 
     def _is_checked(self, node: Node) -> bool:
-        """True when there is a check inside; a rule is looked into."""
+        """True when there is a check inside, in the bodies of rules, too."""
         if not node.is_checked:
             return False
         known = self._holds_check.get(node)
@@ -287,7 +275,7 @@ def _passes(mark: _Mark, text: bytes, failures: list[CheckFailure]) -> bool:
 
 
 def _must_fail(stack: _Stack | None, text: bytes, last: bytes, failures: list[CheckFailure]) -> bool:
-    """True when a check whose value has not ended must fail, given the text, of which `last` is new."""
+    """True when a check whose value has not ended must fail, given the text, which ends in the new bytes `last`."""
     while stack is not None:
         mark = stack.top
         if isinstance(mark, _Mark) and not mark.check.telling_bytes.isdisjoint(last):
@@ -297,13 +285,3 @@ def _must_fail(stack: _Stack | None, text: bytes, last: bytes, failures: list[Ch
                 return True
         stack = stack.below
     return False
-
-
-def _distinct(stacks: Iterable[_Stack | None]) -> Iterator[_Stack | None]:
-    """Stacks, each once; what lies below the same top is one object where two ways have met."""
-    seen = set[tuple[int, int]]()
-    for stack in stacks:
-        key = (0, 0) if stack is None else (id(stack.top), id(stack.below))
-        if key not in seen:
-            seen.add(key)
-            yield stack

@@ -9,7 +9,10 @@ state: a literal, words, optional fields or a loop (`start`), alternatives (`spl
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,21 +22,21 @@ from fsm.errors import BudgetExceeded, UnknownState
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
-from fsm.terms.optional_fields import read_fields
+from fsm.terms.optional_fields import field_range
 
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
 
 Start = tuple[Node, int]
-"""A term of the kind LITERAL, WORDS, FIELDS or REPEAT, and the state after it."""
+"""A leading subexpression, and the state after it."""
+Found = TypeVar("Found")
 
 MAX_WAYS = 4
 """The most alternatives that are followed one by one; more are derived together, as one term."""
-
-_START_KINDS = frozenset({Kind.LITERAL, Kind.WORDS, Kind.FIELDS, Kind.REPEAT})
-
 MAX_OPENED = 64
 """Most alternatives, nested ones included, that are expanded one by one."""
+_START_KINDS = frozenset({Kind.LITERAL, Kind.WORDS, Kind.FIELDS, Kind.REPEAT})
+_TEXTS = frozenset({Kind.LITERAL, Kind.EPSILON})
 
 
 def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
@@ -43,14 +46,15 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
 
 
 def as_prefix(node: Node) -> tuple[Node, Node] | None:
-    """Split a term into a prefix that may end at several places and the rest; None where it has no such prefix.
+    """Split a term into a prefix of variable length and the rest; None where it has no such prefix.
 
-    The prefix ends before what must come next (the rest of a number before a comma), and before a list of more such values.
+    The prefix ends before the first required factor (the comma after the rest of a number), and before a list of more such values.
     """
     heads: list[Node] = []
     while node.kind is Kind.CONCAT:
         head, tail = node.args
-        if head.kind not in PREFIX_KINDS or (heads and (not head.nullable or _is_list(head))):
+        is_list = head.kind is Kind.REPEAT and head.args[0].kind is Kind.CONCAT
+        if head.kind not in PREFIX_KINDS or (heads and (not head.nullable or is_list)):
             break
         heads.append(head)
         node = tail
@@ -59,12 +63,8 @@ def as_prefix(node: Node) -> tuple[Node, Node] | None:
     return nodes.sequence(heads), node
 
 
-def _is_list(node: Node) -> bool:
-    return node.kind is Kind.REPEAT and node.args[0].kind is Kind.CONCAT
-
-
 def begins_with_byte_loop(node: Node) -> bool:
-    """True for a loop over one of many bytes, also where the first has less to choose from, as in a name without a digit there."""
+    """True for a loop over a class of many bytes, also where the first byte is of a smaller class, as in a name."""
     loop, first = as_loop(node), ALL_BYTES
     if loop is None and node.kind is Kind.CONCAT and node.args[0].kind is Kind.BYTES:
         loop, first = as_loop(node.args[1]), node.args[0].args[0]
@@ -91,12 +91,27 @@ def opened(node: Node) -> list[Node]:
     return [] if node in found else list(found)
 
 
+def _per_state(find: Callable[[Automaton, int], Found]) -> Callable[[Automaton, int], Found]:
+    """Cache what a method returns for each state, until `forget_rows`."""
+
+    @wraps(find)
+    def cached(self: Automaton, state: int) -> Found:
+        known = self._of_states[find]
+        try:
+            return known[state]  # type: ignore[no-any-return]
+        except KeyError:
+            found = known[state] = find(self, state)
+            return found
+
+    return cached
+
+
 class Automaton:
     """The lazy DFA of one term, over bytes.
 
     Args:
         root: the language.
-        max_states: the most states that may be made; `BudgetExceeded` beyond it.
+        max_states: the most states that may be made; more raise `BudgetExceeded`.
         max_row_bytes: the most memory for rows, and the most for moves; at the limit they are dropped and made again when needed. Other
             data, some hundred bytes for a state, has no bound but `max_states`.
 
@@ -123,16 +138,12 @@ class Automaton:
         with self._lock:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
-            self._starts: dict[int, Start | None] = {}
-            self._splits: dict[int, tuple[int, ...]] = {}
-            self._ways: dict[int, tuple[int, ...]] = {}
-            self._prefixes: dict[int, Start | None] = {}
-            self._widths: dict[int, int] = {}
+            self._of_states = defaultdict[object, dict[int, Any]](dict)  # by the method with `_per_state`
             self._single_rounds: dict[tuple[Node, int], bytes] = {}
             self._rows: Rows | None = None
 
     def state_of(self, node: Node) -> int:
-        """The state that is this term, made if need be.
+        """The state of a term, made if need be.
 
         Raises:
             BudgetExceeded: there are `max_states` states already.
@@ -140,9 +151,7 @@ class Automaton:
         state = self._ids.get(node)
         if state is None:
             with self._lock:
-                state = self._ids.get(node)
-                if state is None:
-                    state = self._add(node)
+                state = self._ids.get(node) or self._add(node)
         return state
 
     def _add(self, node: Node) -> int:
@@ -197,67 +206,47 @@ class Automaton:
                 self._moves[state] = moves
         return moves
 
+    @_per_state
     def num_first_bytes(self, state: int) -> int:
         """How many bytes a continuation of `state` may begin with, or a few more; cheaper than its moves."""
-        count = self._widths.get(state)
-        if count is None:
-            moves = self._moves.get(state)
-            count = len(moves) if moves is not None else self.derivatives.first_bytes(self.nodes[state]).bit_count()
-            self._widths[state] = count
-        return count
+        moves = self._moves.get(state)
+        return len(moves) if moves is not None else self.derivatives.first_bytes(self.nodes[state]).bit_count()
 
+    @_per_state
     def start(self, state: int) -> Start | None:
-        """The text, the words, the fields or the loop with which every continuation of `state` begins, and the state after; else None.
+        """The literal, words, fields or loop with which every continuation of `state` begins, and the state after it; else None.
 
         Fields only where each of them may follow.
         """
-        try:
-            return self._starts[state]
-        except KeyError:
-            first, rest = nodes.first_and_rest(self.nodes[state])
-            is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
-            start = self._starts[state] = (first, self.state_of(rest)) if is_start and self._is_alive(rest) else None
-            return start
+        first, rest = nodes.first_and_rest(self.nodes[state])
+        is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
+        return (first, self.state_of(rest)) if is_start and self._is_alive(rest) else None
 
+    @_per_state
     def split(self, state: int) -> tuple[int, ...]:
-        """The states of the ways in which `state` may begin, where these are a few texts and nothing at all; else none.
+        """The states of the alternatives with which `state` begins, where these are a few literals or empty; else none.
 
         Cheaper than moves for an optional space, as no alternatives have to be united.
         """
-        ways = self._splits.get(state)
-        if ways is None:
-            first, rest = nodes.first_and_rest(self.nodes[state])
-            is_few = first.kind is Kind.ALTERNATION and len(first.args) <= MAX_WAYS
-            if (
-                is_few
-                and all(way.kind is Kind.LITERAL or way is EPSILON for way in first.args)
-                and self._is_alive(rest)
-            ):
-                ways = tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
-            ways = self._splits[state] = ways or ()
-        return ways
+        first, rest = nodes.first_and_rest(self.nodes[state])
+        is_few = first.kind is Kind.ALTERNATION and len(first.args) <= MAX_WAYS
+        if is_few and all(way.kind in _TEXTS for way in first.args) and self._is_alive(rest):
+            return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
+        return ()
 
+    @_per_state
     def ways(self, state: int) -> tuple[int, ...]:
-        """The states of terms that together are `state`, where it begins with a rule or with alternatives; else none.
+        """The states of terms whose union is `state`, where it begins with a rule or with alternatives; else none.
 
         A state that may begin with many bytes, and in several ways, is easier to walk way by way: each may be a loop.
         """
-        ways = self._ways.get(state)
-        if ways is None:
-            ways = tuple(self.state_of(way) for way in opened(self.nodes[state]) if self._is_alive(way))
-            self._ways[state] = ways
-        return ways
+        return tuple(self.state_of(way) for way in opened(self.nodes[state]) if self._is_alive(way))
 
+    @_per_state
     def prefix(self, state: int) -> Start | None:
         """The prefix with which every continuation of `state` begins, and the state after it; else None."""
-        try:
-            return self._prefixes[state]
-        except KeyError:
-            prefix, parts = None, as_prefix(self.nodes[state])
-            if parts is not None and self._is_alive(parts[1]):
-                prefix = parts[0], self.state_of(parts[1])
-            self._prefixes[state] = prefix
-            return prefix
+        parts = as_prefix(self.nodes[state])
+        return (parts[0], self.state_of(parts[1])) if parts is not None and self._is_alive(parts[1]) else None
 
     def _is_alive(self, node: Node) -> bool:
         return node.is_plain or self.derivatives.is_inhabited(node)
@@ -286,7 +275,7 @@ class Automaton:
         return state
 
     def _stride(self, state: int, data: bytes, position: int) -> tuple[int, int] | None:
-        """The state after some bytes, and their end; None where the next byte needs a derivative."""
+        """The state after several bytes of the leading subexpression, and the position after them; None where it takes a derivative."""
         start = self.start(state)
         if start is None:
             return None
@@ -304,18 +293,20 @@ class Automaton:
             rounds = self._num_single_rounds(start, data, position)
             if not rounds:
                 return None
-            body, lo, hi = first.args
-            if lo == 0 and hi is None:
+            if first.args[1:] == (0, None):
                 return state, position + rounds
-            left = nodes.repeat(body, max(lo - rounds, 0), None if hi is None else hi - rounds)
-            return self.state_of(nodes.concat(left, rest)), position + rounds
+            return self.state_of(nodes.concat(nodes.fewer(first, rounds), rest)), position + rounds
         if first.nullable:
             return None
-        left, position = (nodes.read_words if first.kind is Kind.WORDS else read_fields)(data, position, *first.args)
+        table, *first_field, lo, hi, depth = first.args
+        lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
+        left = (
+            field_range(table, first_field[0], lo, hi, depth) if first_field else nodes.word_range(table, lo, hi, depth)
+        )
         return self.state_of(nodes.concat(left, rest)), position
 
     def _num_single_rounds(self, start: Start, data: bytes, position: int) -> int:
-        """How many bytes from `position` on are a round of a loop each, and nothing else."""
+        """How many bytes from `position` on are an iteration of a loop each, and cannot be read in another way."""
         (body, _, hi), after = start[0].args, start[1]
         single = self._single_rounds.get((body, after))
         if single is None:
@@ -335,7 +326,7 @@ class Automaton:
         return self.is_accepting(self.next_state(self.initial_state, data))
 
     def accepted(self, texts: Sequence[bytes]) -> list[bytes]:
-        """Those of many texts that belong to the language, in their order: the same as `accepts` for each, some 0.2 us per byte."""
+        """The texts that belong to the language, in their order. Cost: some 0.2 us per byte; all texts advance together, by rows."""
         lengths = np.fromiter(map(len, texts), np.intp, len(texts))
         order = np.argsort(-lengths, kind="stable")
         starts, left = (np.cumsum(lengths) - lengths)[order], lengths[order]
@@ -354,9 +345,9 @@ class Automaton:
         return [texts[number] for number in np.flatnonzero(found).tolist()]
 
     def forced_text(self, state: int) -> bytes:
-        """The bytes with which every accepted continuation begins; empty where `state` accepts or has a choice.
+        """The bytes with which every accepted continuation begins; empty where `state` accepts or has several next bytes.
 
-        Cost: one step per byte; ends at the first choice, at an accepting state, or after 65,536 bytes.
+        Cost: one step per byte, at most 65,536 bytes.
         """
         out = bytearray()
         while not self.is_accepting(state) and len(out) < 65_536:

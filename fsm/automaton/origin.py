@@ -1,4 +1,4 @@
-"""`Origin`: what an expression was made from, to name the keyword, pattern or grammar rule that rejects a text (for error messages).
+"""`Origin`: the source of an expression, to name the keyword, pattern or grammar rule that rejects a text (for error messages).
 
 Terms do not record their source, as equal ones are one object; so the rejected text is read again: by DFA simulation along the parts of a
 concatenation or a union, and along all open rules of a grammar, as a nondeterministic pushdown automaton. Above 300 ways to read it, the
@@ -24,14 +24,14 @@ _MAX_DEPTH = 30
 
 
 class Origin(Protocol):
-    """The source of a language, as something that can name the part that rejects a text."""
+    """The source of a language."""
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
-        """What forbids `text`, whose last byte does not fit; where `is_whole`, the end after it does not fit."""
+        """The parts that reject `text` at its last byte, or, where `is_whole`, at its end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedOrigin:
     """A language that is named as a whole, by its name or its source."""
 
     label: str
@@ -42,8 +42,8 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """A language with named rules: names those that are open at the byte that does not fit, the innermost of each way to read the text.
+class GrammarOrigin:
+    """A language with named rules: names those that are open at the rejected byte, the innermost of each way to read the text.
 
     Cost: some 10 us per byte and way to read the text; with more than 300 ways the language is named as a whole.
     """
@@ -54,10 +54,10 @@ class Rules:
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
         """The rules, or the name of the language where none is open."""
         derivatives = Derivatives()
-        tops = list(_expanded([_Frame(self.node, "", None)]))
+        tops = list(_expanded([_OpenTerm(self.node, "", None)]))
         for byte in text if is_whole else text[:-1]:
             followed = [(top, derivatives.after(top.node, byte)) for top in tops]
-            left = [_Frame(target, top.rule, top.below) for top, target in followed if target is not EMPTY]
+            left = [_OpenTerm(target, top.rule, top.below) for top, target in followed if target is not EMPTY]
             tops = list(_expanded(left))
             if len(tops) > _MAX_READINGS:
                 return (self.label,)
@@ -66,16 +66,16 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
-    """A stack: a term that comes next, the innermost rule that contains it, and what comes after it."""
+class _OpenTerm:
+    """A stack: the next term, the innermost rule that contains it, and the stack after it."""
 
     node: Node
     rule: str
-    below: _Frame | None
+    below: _OpenTerm | None
 
 
-def _expanded(frames: list[_Frame]) -> Iterator[_Frame]:
-    """The terms without rules that may come next, each once, whatever the frames are made of."""
+def _expanded(frames: list[_OpenTerm]) -> Iterator[_OpenTerm]:
+    """Expand rules and composed terms until the next terms are regular; each stack once."""
     seen = set[tuple[Node, int]]()
     stack = frames[::-1]
     while stack:
@@ -90,19 +90,14 @@ def _expanded(frames: list[_Frame]) -> Iterator[_Frame]:
         if node.is_regular or kind not in _OPENED:
             if node is not EPSILON:
                 yield frame
-        elif kind is Kind.CONCAT:
-            stack.append(_Frame(args[0], rule, _Frame(args[1], rule, below)))
-        elif kind is Kind.ALTERNATION:
-            stack += [_Frame(part, rule, below) for part in reversed(args)]
         elif kind is Kind.RULE:
             name = args[0].name
-            stack.append(_Frame(args[0].body, rule if name.startswith("__") else name, below))
-        elif kind is Kind.CHECK:
-            stack.append(_Frame(args[0], rule, below))
+            stack.append(_OpenTerm(args[0].body, rule if name.startswith("__") else name, below))
+        elif kind is Kind.CONCAT or kind is Kind.REPEAT:
+            rest = args[1] if kind is Kind.CONCAT else nodes.fewer(node)
+            stack.append(_OpenTerm(args[0], rule, below if rest is EPSILON else _OpenTerm(rest, rule, below)))
         else:
-            body, lo, hi = args
-            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-            stack.append(_Frame(body, rule, below if rest is EPSILON else _Frame(rest, rule, below)))
+            stack += [_OpenTerm(part, rule, below) for part in reversed(nodes.children(node))]
 
 
 Step = tuple[Node, Origin]
@@ -114,7 +109,7 @@ class Combination:
 
     Attributes:
         kind: `sequence` or `either`.
-        steps: each language and where it came from.
+        steps: each language and its origin.
         depth: how deeply such origins are nested.
     """
 
@@ -123,7 +118,7 @@ class Combination:
     depth: int = 1
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
-        """What the parts name that could be read up to the last byte."""
+        """The names of the parts in which the last byte may be."""
         found = dict[str, None]()
         for origin, rest in self._sequence(text, is_whole) if self.kind == "sequence" else self._either(text, is_whole):
             found.update(dict.fromkeys(origin.names(rest, is_whole)))
@@ -137,7 +132,7 @@ class Combination:
                 yield origin, text
 
     def _sequence(self, text: bytes, is_whole: bool) -> Iterator[tuple[Origin, bytes]]:
-        last = len(text) - (not is_whole)  # where something other was expected
+        last = len(text) - (not is_whole)  # of the byte that is rejected
         starts = {0}
         for node, origin in self.steps:
             automaton, ends = Automaton(node), set[int]()
@@ -157,7 +152,7 @@ class Combination:
 
 
 def together(kind: Literal["sequence", "either"], *steps: Step) -> Origin | None:
-    """The origin of languages put together; None where they are nested too deeply."""
+    """The origin of a concatenation or union; None where origins are nested too deeply."""
     flat: list[Step] = []
     for step in steps:
         origin = step[1]

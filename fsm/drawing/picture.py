@@ -5,8 +5,11 @@ Back edges run below all states, each at a level of its own; long labels are cut
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterator
 from html import escape
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from fsm.drawing.graph import StateGraph
 
@@ -25,8 +28,19 @@ _HEAD = (
 
 
 def picture(graph: StateGraph) -> str:
-    """Return an SVG picture: circles for states, a ring in those where a text may end, arrows with labels."""
+    """Return an SVG picture: circles for states, a ring in the accepting ones, arrows with labels."""
     return _Layout(graph).svg()
+
+
+class _Arrow(NamedTuple):
+    """A forward edge. Its label is at height `middle`, as far as other labels permit."""
+
+    column: int
+    middle: float
+    source: int
+    label: str
+    heights: list[float]  # in the columns after that of the source, up to that of the target
+    is_drawn: bool  # whether the target is drawn; else the arrow ends after its label
 
 
 class _Layout:
@@ -38,22 +52,27 @@ class _Layout:
 
     def __init__(self, graph: StateGraph) -> None:
         self._graph = graph
-        self._is_back = self._found_back()
-        self._columns = self._longest_ways()
-        self._lines: dict[object, int] = {}
-        self._forward, self._back = self._arrows()
-        self._set_lines()
+        self._edges = [
+            (state, target, _short(" ".join(names)))
+            for state in graph.order
+            for target, names in graph.arrows[state].items()
+        ]
+        self._loops = {state: label for state, target, label in self._edges if state == target and label}
+        self._columns = _longest_paths(graph)
+        self._num_rows = [0] * (max(self._columns.values()) + 2)
+        self._ys = {state: self._next_y(self._columns[state]) for state in graph.order}
+        self._arrows = list(self._forward())
+        self._bottom: float = max(self._num_rows) * _ROW + _MARGIN * 2 - _ROW + _RADIUS
+        self._xs, self._width = self._column_centers()
         self._parts: list[str] = []
         self._labels: list[str] = []
-        self._bottom = 0.0
-        self._xs = self._column_places()
 
     def svg(self) -> str:
         self._draw_forward()
         self._draw_loops()
         self._draw_back()
-        circles = [self._circle(state, number + 1) for number, state in enumerate(self._graph.order)]
-        width, height = round(self._xs[-1] + _RADIUS + _MARGIN), round(self._bottom + _MARGIN)
+        circles = [self._circle(state, number) for number, state in enumerate(self._graph.order, 1)]
+        width, height = round(self._width + _RADIUS + _MARGIN), round(self._bottom + _MARGIN)
         return "\n".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
@@ -67,155 +86,85 @@ class _Layout:
             ]
         )
 
-    # -- places --------------------------------------------------------------------------------------------------------
+    # -- coordinates ---------------------------------------------------------------------------------------------------
 
-    def _found_back(self) -> set[tuple[int, int]]:
-        """The arrows that lead back, to a state on the way to theirs, loops included (depth-first search)."""
-        back, on_the_way, done = set[tuple[int, int]](), set[int](), set[int]()
-        stack = [(self._graph.order[0], iter(self._drawn(self._graph.order[0])))]
-        on_the_way.add(self._graph.order[0])
-        while stack:
-            state, targets = stack[-1]
-            target = next(targets, None)
-            if target is None:
-                stack.pop()
-                on_the_way.discard(state)
-                done.add(state)
-            elif target in on_the_way:
-                back.add((state, target))
-            elif target not in done:
-                on_the_way.add(target)
-                stack.append((target, iter(self._drawn(target))))
-        return back
+    def _next_y(self, column: int) -> float:
+        self._num_rows[column] += 1
+        return (self._num_rows[column] - 1) * _ROW + _MARGIN * 2
 
-    def _drawn(self, state: int) -> list[int]:
-        return [target for target in self._graph.arrows[state] if target in self._graph.arrows]
+    def _forward(self) -> Iterator[_Arrow]:
+        for state, target, label in self._edges:
+            column, y = self._columns[state], self._ys[state]
+            if target not in self._columns:
+                heights = [self._next_y(column + 1)]
+                yield _Arrow(column, (y + heights[0]) / 2, state, f"{label} ...", heights, False)
+            elif self._columns[target] > column:
+                between = range(column + 1, self._columns[target])
+                heights = [*map(self._next_y, between), self._ys[target]]
+                yield _Arrow(column, (y + heights[0]) / 2, state, label, heights, True)
 
-    def _longest_ways(self) -> dict[int, int]:
-        """The column of each state."""
-        sources = defaultdict[int, set[int]](set)
-        for state in self._graph.order:
-            for target in self._drawn(state):
-                if (state, target) not in self._is_back:
-                    sources[target].add(state)
-        found: dict[int, int] = {}
-        ready = [self._graph.order[0]]
-        for state in ready:
-            found[state] = max((found[source] + 1 for source in sources[state]), default=0)
-            ready += [
-                target
-                for target in dict.fromkeys(self._drawn(state))
-                if state in sources[target] and sources[target] <= set(ready) and target not in ready
-            ]
-        return found
-
-    def _arrows(self) -> tuple[list[tuple[int, object, int, str]], list[tuple[int, int, str]]]:
-        """Pieces of arrows from a column to the next, each with where it leads, the column and a label; and those that lead back."""
-        forward: list[tuple[int, object, int, str]] = []
-        back = []
-        for state in self._graph.order:
-            for target, names in self._graph.arrows[state].items():
-                label = _short(" ".join(names))
-                if target not in self._columns:
-                    forward.append((state, ("beyond", state, target), self._columns[state], f"{label} ..."))
-                elif (state, target) not in self._is_back:
-                    forward.append((state, target, self._columns[state], label))
-                elif target != state:
-                    back.append((state, target, label))
-        return forward, back
-
-    def _set_lines(self) -> None:
-        """Give states, and arrows that pass through a column, lines of their own."""
-        filled = defaultdict[int, int](int)
-        for state in self._graph.order:
-            self._take_line(filled, self._columns[state], state)
-        for state, target, column, _ in self._forward:
-            last = column + 1 if isinstance(target, tuple) else self._columns[target]  # type: ignore[index]
-            for between in range(column + 1, last + isinstance(target, tuple)):
-                self._take_line(filled, between, (state, target, between))
-
-    def _take_line(self, filled: dict[int, int], column: int, what: object) -> None:
-        self._lines[what] = filled[column]
-        filled[column] += 1
-
-    def _column_places(self) -> list[float]:
-        """The middle of each column."""
-        widest = defaultdict[int, float](float)
-        for _, _, column, label in self._forward:
-            widest[column] = max(widest[column], _width(label))
-        loops = defaultdict[int, float](float)
-        for state in self._graph.order:
-            label = self._loop_label(state)
-            loops[self._columns[state]] = max(loops[self._columns[state]], _width(label) / 2 - _RADIUS)
+    def _column_centers(self) -> tuple[list[float], float]:
+        """The x of each column, and where the last label ends."""
+        widest, loops = [0.0] * len(self._num_rows), [0.0] * len(self._num_rows)
+        for arrow in self._arrows:
+            widest[arrow.column] = max(widest[arrow.column], _width(arrow.label))
+        for state, label in self._loops.items():
+            column = self._columns[state]
+            loops[column] = max(loops[column], _width(label) / 2 - _RADIUS)
         xs = [_MARGIN + loops[0]]
-        for column in range(max(self._columns.values())):
+        for column in range(len(self._num_rows) - 2):
             room = max(widest[column] + 2 * _GAP, loops[column + 1] + _GAP)
             xs.append(xs[-1] + 2 * _RADIUS + loops[column] + room)
-        self._last_room = widest[len(xs) - 1]
-        return xs if not self._last_room else [*xs, xs[-1] + self._last_room + _GAP]
-
-    def _y(self, what: object) -> float:
-        return self._lines[what] * _ROW + _MARGIN * 2
+        last = widest[len(xs) - 1]
+        return xs, xs[-1] + (last + _GAP if last else 0)
 
     def _point(self, state: int) -> tuple[float, float]:
-        return self._xs[self._columns[state]], self._y(state)
-
-    def _loop_label(self, state: int) -> str:
-        return _short(" ".join(self._graph.arrows[state].get(state, [])))
+        return self._xs[self._columns[state]], self._ys[state]
 
     # -- drawings ------------------------------------------------------------------------------------------------------
 
     def _draw_forward(self) -> None:
-        by_column = defaultdict[int, list[tuple[float, int, object, str]]](list)
-        for state, target, column, label in self._forward:
-            following = (state, target, column + 1)
-            end = self._y(following if following in self._lines else target)
-            by_column[column].append(((self._y(state) + end) / 2, state, target, label))
-        for column, found in sorted(by_column.items()):
+        arrows = sorted(self._arrows, key=attrgetter("column", "middle"))
+        for _, found in groupby(arrows, attrgetter("column")):
             level = -float("inf")
-            for wanted, state, target, label in sorted(found, key=lambda item: item[0]):
-                level = max(wanted, level + _LINE)
-                self._draw_arrow(column, state, target, label, level)
+            for arrow in found:
+                level = max(arrow.middle, level + _LINE)
+                self._draw_arrow(arrow, level)
 
-    def _draw_arrow(self, column: int, state: int, target: object, label: str, level: float) -> None:
-        """From a state to its label, and on to where it leads, through all columns between."""
-        x, y = self._point(state)
-        start = x + _RADIUS + _GAP * 0.8 + max(_width(self._loop_label(state)) / 2 - _RADIUS, 0)
-        stop = start + _width(label)
+    def _draw_arrow(self, arrow: _Arrow, level: float) -> None:
+        """From a state to its label, and from there through all columns between to the target."""
+        x, y = self._point(arrow.source)
+        loop = self._loops.get(arrow.source, "")
+        start = x + _RADIUS + _GAP * 0.8 + max(_width(loop) / 2 - _RADIUS, 0)
+        stop = start + _width(arrow.label)
         path = f"M{x + _RADIUS + 1:.0f},{y:.0f} {_curve(x + _RADIUS + 1, y, start, level)} L{stop:.0f},{level:.0f}"
-        self._write(label, (start + stop) / 2, level - 4)
-        if isinstance(target, tuple):
-            self._parts.append(f'<path class="a" d="{path}"/>')
-            return
-        at = (stop, level)
-        for between in range(column + 1, self._columns[target]):  # type: ignore[index]
-            line = self._y((state, target, between))
-            left, right = self._xs[between] - _RADIUS, self._xs[between] + _RADIUS
-            path += f" {_curve(*at, left, line)} L{right:.0f},{line:.0f}"
-            at = (right, line)
-        end_x, end_y = self._point(target)  # type: ignore[arg-type]
-        path += f" {_curve(*at, end_x - _RADIUS - 2, end_y)}"
-        self._parts.append(f'<path class="a h" d="{path}"/>')
+        self._write(arrow.label, (start + stop) / 2, level - 4)
+        if arrow.is_drawn:
+            *between, last = zip(self._xs[arrow.column + 1 :], arrow.heights, strict=False)
+            at = (stop, level)
+            for middle, height in between:
+                path += f" {_curve(*at, middle - _RADIUS, height)} L{middle + _RADIUS:.0f},{height:.0f}"
+                at = (middle + _RADIUS, height)
+            path += f" {_curve(*at, last[0] - _RADIUS - 2, last[1])}"
+        self._parts.append(f'<path class="{"a h" if arrow.is_drawn else "a"}" d="{path}"/>')
 
     def _draw_loops(self) -> None:
-        for state in self._graph.order:
-            label = self._loop_label(state)
-            if label:
-                x, y = self._point(state)
-                path = (
-                    f"M{x - 7:.0f},{y - _RADIUS + 2:.0f} C{x - 22:.0f},{y - 42:.0f} {x + 22:.0f},{y - 42:.0f} "
-                    f"{x + 7:.0f},{y - _RADIUS + 1:.0f}"
-                )
-                self._parts.append(f'<path class="a h" d="{path}"/>')
-                self._write(label, x, y - 38)
+        for state, label in self._loops.items():
+            x, y = self._point(state)
+            path = (
+                f"M{x - 7:.0f},{y - _RADIUS + 2:.0f} C{x - 22:.0f},{y - 42:.0f} {x + 22:.0f},{y - 42:.0f} "
+                f"{x + 7:.0f},{y - _RADIUS + 1:.0f}"
+            )
+            self._parts.append(f'<path class="a h" d="{path}"/>')
+            self._write(label, x, y - 38)
 
     def _draw_back(self) -> None:
-        lowest = max((self._y(what) for what in self._lines), default=0.0)
-        self._bottom = max(lowest + _RADIUS, self._bottom)
-        for state, target, label in self._back:
+        for state, target, label in self._edges:
+            if target == state or self._columns.get(target, len(self._xs)) > self._columns[state]:
+                continue
             self._bottom += _LINE + 8
             level, (x, y), (to_x, to_y) = self._bottom, self._point(state), self._point(target)
-            # Down beside its column, and up beside the other, so that no state lies in the way.
+            # Down beside its column, and up beside the other, so that no state is in the way.
             right, left = x + _RADIUS + 10, to_x - _RADIUS - 14
             path = (
                 f"M{x + 11:.0f},{y + 11:.0f} C{right:.0f},{y + 24:.0f} {right:.0f},{y + 24:.0f} {right:.0f},{y + 36:.0f} "
@@ -229,7 +178,7 @@ class _Layout:
     def _write(self, label: str, x: float, y: float) -> None:
         self._bottom = max(self._bottom, y)
         width = _width(label)
-        # A lighter ground, so that an arrow that passes there does not hide the text.
+        # On a lighter ground, so that an arrow behind it does not hide the text.
         self._labels.append(
             f'<rect class="b" x="{x - width / 2:.0f}" y="{y - 10:.0f}" width="{width:.0f}" height="13"/>'
             f'<text class="l" x="{x:.0f}" y="{y:.0f}" text-anchor="middle">{escape(label)}</text>'
@@ -244,6 +193,30 @@ class _Layout:
             f'<circle class="s" cx="{x:.0f}" cy="{y:.0f}" r="{_RADIUS}"/>{ring}'
             f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{number}</text>'
         )
+
+
+def _longest_paths(graph: StateGraph) -> dict[int, int]:
+    """The length of the longest path to each state without back edges, those to a state on the current path of a depth-first search."""
+    start = graph.order[0]
+    sources: list[tuple[int, Iterator[int]]] = [(start, iter(graph.arrows[start]))]
+    on_path, done, forward = {start}, dict[int, None](), dict[int, list[int]]()
+    while sources:
+        state, targets = sources[-1]
+        target = next(targets, None)
+        if target is None:
+            sources.pop()
+            on_path.discard(state)
+            done[state] = None
+        elif target in graph.arrows and target not in on_path:
+            forward.setdefault(state, []).append(target)
+            if target not in done:
+                on_path.add(target)
+                sources.append((target, iter(graph.arrows[target])))
+    columns = dict.fromkeys(graph.order, 0)
+    for state in reversed(done):  # in topological order
+        for target in forward.get(state, ()):
+            columns[target] = max(columns[target], columns[state] + 1)
+    return columns
 
 
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:

@@ -39,11 +39,12 @@ def expression_graph(root: Node, max_states: int) -> StateGraph:
 
     Cost: the states that are made, at most 8 for each that is returned.
     """
-    steps = _TermSteps(root)
-    graph = _minimal(explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
+    states = _TermStates(root)
+    start = states.initial_state
+    graph = _minimal(explored(start, states.labels, states.automaton.is_accepting, max_states * 8))
     _join_optional_spaces(graph)
     _join_chains(graph)
-    return _first(graph, steps.initial_state, max_states)
+    return explored(start, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states)
 
 
 def visible(text: str) -> str:
@@ -78,57 +79,36 @@ def _run(first: int, last: int) -> str:
     return ends[0] if first == last else ends[0] + ("-" if last > first + 1 else "") + ends[1]
 
 
-class _TermSteps:
+class _TermStates:
     """The states of a term between whole characters, with large counts replaced by loops."""
 
     def __init__(self, root: Node) -> None:
-        self._automaton = Automaton(root)
-        self._steps = CharacterSteps(self._automaton)
+        self.automaton = Automaton(root)
+        self._steps = CharacterSteps(self.automaton)
         self.initial_state = self._state(root)
-
-    def is_accepting(self, state: int) -> bool:
-        return self._automaton.is_accepting(state)
 
     def labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
         """The edges of a state: the target and the labels of each."""
-        first, rest = nodes.first_and_rest(self._automaton.nodes[state])
+        first, rest = nodes.first_and_rest(self.automaton.nodes[state])
         name = known_name(first.args[0]) if first.kind is Kind.REPEAT else None
         if name is None:
-            yield from self._character_labels(state)
+            for target, ranges in self._steps.of(state).items():
+                yield self._state(self.automaton.nodes[target]), [class_label(ranges)]
             return
-        body, lo, hi = first.args
-        left = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-        yield self._state(nodes.concat(left, rest)), [name]
-        if lo == 0:
+        yield self._state(nodes.concat(nodes.fewer(first), rest)), [name]
+        if first.args[1] == 0:
             yield from self.labels(self._state(rest))
 
-    def _character_labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
-        found = self._steps.of(state)
-        for target, ranges in found.items():
-            yield self._state(self._automaton.nodes[target]), [class_label(ranges)]
-
     def _state(self, node: Node) -> int:
-        return self._automaton.state_of(_without_counts(node))
+        return self.automaton.state_of(_without_counts(node))
 
 
 def _without_counts(node: Node) -> Node:
     """Return the term with the upper bound of every large count removed."""
-    if node.kind is Kind.ALTERNATION:
-        return nodes.alternation(_without_counts_in_chain(part) for part in node.args)
-    if node.kind is Kind.INTERSECTION:
-        return nodes.intersection(_without_counts_in_chain(part) for part in node.args)
-    return _without_counts_in_chain(node)
-
-
-def _without_counts_in_chain(node: Node) -> Node:
-    parts: list[Node] = []
-    while node.kind is Kind.CONCAT:
-        parts.append(node.args[0])
-        node = node.args[1]
-    result = _uncounted(node)
-    for part in reversed(parts):
-        result = nodes.concat(_uncounted(part), result)
-    return result
+    if node.kind is Kind.ALTERNATION or node.kind is Kind.INTERSECTION:
+        build = nodes.alternation if node.kind is Kind.ALTERNATION else nodes.intersection
+        return build(nodes.sequence([*map(_uncounted, nodes.factors(part))]) for part in node.args)
+    return nodes.sequence([*map(_uncounted, nodes.factors(node))])
 
 
 def _uncounted(node: Node) -> Node:
@@ -216,10 +196,3 @@ def _join_chains(graph: StateGraph) -> None:
         del graph.arrows[source][state]
         graph.arrows[source][target] = [before[0] + names[0]]
         sources[target] = [source if other == state else other for other in sources[target]]
-
-
-def _first(graph: StateGraph, initial_state: int, max_states: int) -> StateGraph:
-    """Return the graph of the states nearest to the initial one."""
-    return explored(
-        initial_state, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states
-    )

@@ -35,8 +35,9 @@ from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import EMPTY, EPSILON, Kind, Node, Rules
+from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.rendering import shorten
+from fsm.terms.rule import Rules
 
 _TEMPLATE = re.compile(r"\w\s*\{")
 _LIBRARIES = ("common", "lark", "python", "unicode")
@@ -352,7 +353,7 @@ class _Productions:
         if symbol.is_term:
             following = frozenset(self._facts.following.get(symbol.name, ()))
             return self._terminals.symbol(symbol.name, symbol.context, following)
-        return nodes.reference(self._named[symbol])
+        return self._named[symbol].term
 
     def _symbol(self, symbol: _Symbol) -> Node:
         node = self._reference(symbol)

@@ -13,6 +13,7 @@ from math import inf
 
 from fsm.schema.context import Context
 from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.value import values_at
 from fsm.schema.places.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
@@ -63,9 +64,10 @@ def _most_different(places: Conjunction, context: Context) -> float:
     most = inf
     for place, schema in values_of(places, "items"):
         items = context.document.normalize_draft(place.below(schema, "items"))
-        if isinstance(items.get("enum"), list):
+        listed = values_at(items)
+        if isinstance(listed, list):
             fixed = len(place.get("prefixItems") or ())
-            most = min(most, fixed + len({comparable(value) for value in items.get("enum")}))
+            most = min(most, fixed + len({comparable(value) for value in listed}))
     return most
 
 
@@ -75,8 +77,7 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
     length = max((length, *(count.start for count in counts)))
     if counts and not _can_count(counts, length, lo, hi):
-        for count in counts:
-            context.leave_out(count.owner, count.keyword, "too many counts")
+        context.leave_out(((count.owner, count.keyword) for count in counts), "too many counts")
         counts = []
     if counts:
         return (yield from _counted(places, counts, length, lo, hi, context, is_open=is_open))
@@ -95,7 +96,7 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is
     if hi is not None and lo > hi:
         return EMPTY
     if hi is None and is_open and context.is_possible(rest):
-        context.endless.append("maxItems")
+        context.missing_bounds.append("maxItems")
     return nodes.concat(_OPEN, _items(first, rest, lo, hi, context))
 
 
@@ -139,8 +140,8 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
     for place in places:
         if not place.counts_for(watcher):
             continue
-        is_fixed = position < len(place.get("prefixItems") or ())
-        if is_fixed or place.has("items") or (place.has("unevaluatedItems") and place is not watcher):
+        is_evaluated = any(KEYWORDS.parts(place, position, _matches_no_item))
+        if is_evaluated or (place.has("unevaluatedItems") and place is not watcher):
             return []
         if place.has("contains") and (place.scope is None or place.scope.dialect.evaluates_contained):
             contained.append(place.below(place.get("contains"), "contains"))
@@ -148,7 +149,7 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
     if not contained:
         return [rest]
     if any(place.scope != rest.scope for place in contained):
-        context.leave_out(watcher, "unevaluatedItems", "`contains` stands in another resource")
+        context.leave_out([(watcher, "unevaluatedItems")], "`contains` stands in another resource")
         return []
     options = [place.schema for place in (*contained, rest)]
     return [rest._replace(schema=context.document.make({"anyOf": options}, "either", *map(id, options)))]
@@ -187,7 +188,7 @@ def _counted(
                 found.append((bits, item))
         classes.append(found)
     if hi is None and is_open and classes[-1]:
-        context.endless.append("maxItems")
+        context.missing_bounds.append("maxItems")
     return nodes.concat(_OPEN, _Grid(counts, classes, lo, hi, context).start())
 
 

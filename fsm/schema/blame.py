@@ -17,9 +17,9 @@ from fsm.automaton.checker import Checker, has_checks
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import FSMError, reference
 from fsm.schema.context import KeyOrder
+from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, Role
 from fsm.schema.places.place import WATCHERS, Conjunction, Place
-from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.value_check import scan
 from fsm.terms.node import Node
 
@@ -63,7 +63,7 @@ class SchemaOrigin:
         is_ordered: whether members come in the order of the schema.
     """
 
-    read: Callable[[], tuple[SchemaDocument, Build]]
+    read: Callable[[], tuple[Document, Build]]
     is_ordered: bool
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class SchemaOrigin:
 class _BlameSearch:
     """One search for the keywords of a document that reject a text."""
 
-    def __init__(self, document: SchemaDocument, build: Build, is_ordered: bool) -> None:
+    def __init__(self, document: Document, build: Build, is_ordered: bool) -> None:
         self._document, self._build, self._is_ordered = document, build, is_ordered
         self._automata: dict[tuple[object, ...], Automaton] = {}
 

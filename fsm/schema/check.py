@@ -18,19 +18,20 @@ import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
 from fsm.schema import matching
+from fsm.schema.documents.document import Document
 from fsm.schema.documents.translation import Translation, needs_translation
-from fsm.schema.formats.number_format import NUMBER_FORMATS
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword
 from fsm.schema.keywords.python_type import Text
 from fsm.schema.places.dialect import LATEST
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
-from fsm.schema.places.schema_document import SchemaDocument
 from fsm.schema.places.shape import escape
 
 
 def is_checkable(places: Conjunction) -> bool:
     """True when the validator can test these places: no negated single keyword and no keyword of a Python type is among them."""
-    return not any(isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.of_python_types) for place in places)
+    return not any(
+        isinstance(place.schema, NegatedKeyword) or place.has_any(KEYWORDS.of_python_types) for place in places
+    )
 
 
 class SchemaCheck:
@@ -46,7 +47,7 @@ class SchemaCheck:
 
     telling_bytes: ClassVar = frozenset[int]()
 
-    def __init__(self, document: SchemaDocument, places: Conjunction, search: matching.Search) -> None:
+    def __init__(self, document: Document, places: Conjunction, search: matching.Search) -> None:
         self._document, self._places, self._search = document, places, search
 
     def holds(self, data: bytes) -> bool:
@@ -175,9 +176,10 @@ def plain(schema: Any, *, asserts_format: bool) -> Any:
             stack += [below for key, below in part.items() if key not in KEYWORDS.listing]
             if isinstance(part.get("$ref"), str):
                 part["$ref"] = quote(part["$ref"], safe=_SAFE)
-            name = part.get("format")
-            if asserts_format and isinstance(name, str) and NUMBER_FORMATS.get(name):
-                part["allOf"] = [*part.get("allOf", ()), NUMBER_FORMATS[name]]
+            for name, stands_for in KEYWORDS.with_equivalent if asserts_format else ():
+                equivalent = stands_for(part[name]) if isinstance(part.get(name), str) else {}
+                if equivalent:
+                    part["allOf"] = [*part.get("allOf", ()), equivalent]
     return copy
 
 

@@ -1,11 +1,11 @@
 """`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
 
-The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that apply to one value together
-(`allOf`, `$ref` beside other keywords, a property in two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are
+The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that apply to the same value
+(`allOf`, `$ref` with other keywords, a property in two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are
 pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
-expression) is built from all places at once; only patterns, formats and languages of keys are intersected. A schema that contains itself
+expression) is built from all places together; only patterns, formats and languages of keys are intersected. A schema that contains itself
 becomes a recursive rule, as in a context-free grammar, with bounded nesting. Keywords that no term can express exactly are checked when the
-value is complete (`check.py`). The builders are generators that yield the schemas whose terms they need, run on an explicit stack, so that
+value is complete (`check.py`). The builders are coroutines that yield the schemas whose terms they need, run on an explicit stack, so that
 deep nesting does not exhaust Python's.
 """
 
@@ -36,7 +36,7 @@ from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, 
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
-from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.python_type import VALIDATOR
 from fsm.schema.keywords.value import types_at
 from fsm.schema.object import object_node
@@ -44,13 +44,13 @@ from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place,
 from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
-from fsm.schema.scalars.quoted import STRING
-from fsm.schema.scalars.string import FormatPolicy, string_node
+from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import EMPTY, Check, Node, Rule
+from fsm.terms.node import EMPTY, Check, Node
+from fsm.terms.rule import Rule
 from fsm.terms.work_bound import work_bound
 
 
@@ -68,27 +68,27 @@ def json_schema(
 ) -> Expression:
     """Return the JSON texts that are valid under `schema`.
 
-    Every text of the language is JSON whose value satisfies the schema. The other way it is one spelling: strings as
-    `json.dumps(x, ensure_ascii=False)` writes them, whole numbers as plain digits (see `number.py`), the members of an
-    object in the order of the schema, declared ones before additional ones, or in any order. No key comes twice.
-    Values of any type, and those of recursive schemas, are nested at most `limits.max_nesting` (64) deep.
+    Every text of the language is JSON whose value satisfies the schema. Conversely, each valid value usually has one spelling: strings as
+    `json.dumps(x, ensure_ascii=False)` writes them, whole numbers as plain digits (see `number.py`), the members of an object in the order
+    of the schema, declared ones before additional ones, or in any order. No key is repeated. Values of any type, and those of recursive
+    schemas, are nested at most `limits.max_nesting` (64) deep.
 
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
         whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all; `spaced` requires one after each, as
             `json.dumps` and most chat templates write it.
-        strict: refuse whatever is not exact: keywords that need a check, a keyword that looks misspelt, an unknown format.
-            `report` lists them.
+        strict: refuse what is not exact: keywords that need a check, a keyword that looks misspelt, an unknown format. `report` lists
+            them.
         key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
-        formats: `assert` enforces the formats that are known, `annotate` ignores all (but for types, whose formats are always enforced).
-        registry: schemas by URI, which references may lead to; the standard metaschemas are known. Nothing is ever fetched.
-        dialect: what the schema is written in: a draft from `draft-03` to `draft/2020-12`, or `openapi-3.0`; None: what its `$schema`
-            says, `openapi-3.0` inside a document that says `openapi: 3.0.x`, or else the latest draft. What an older draft says otherwise
-            (`dependencies`, a list of `items`, ...) is read in every one; see `older_word.py`.
+        formats: `assert` enforces the formats that are known, `annotate` ignores all (except for types, whose formats are always enforced).
+        registry: schemas by URI, which references may name; the standard metaschemas are known. Nothing is ever fetched.
+        dialect: a draft from `draft-03` to `draft/2020-12`, or `openapi-3.0`; None: the one that `$schema` names, `openapi-3.0` inside a
+            document with `openapi: 3.0.x`, or else the latest draft. Keywords of older drafts (`dependencies`, a list of `items`, ...)
+            are read in every dialect; see `older_word.py`.
         limits: bounds of compiling.
 
     Raises:
-        SchemaError: the schema is malformed, or something around a schema, such as a tool; the message has a JSON pointer.
+        SchemaError: the schema is malformed, or wrapped in something such as a tool definition; the message has a JSON pointer.
         EmptyLanguage: no value satisfies the schema.
         BudgetExceeded: a bound of `limits` is exceeded.
 
@@ -105,22 +105,9 @@ def json_schema(
     read = partial(
         Document, root, limits, registry, asserts_format=asserts_format, validators=validators, dialect=dialect
     )
-    # What a type says is ours to know.
-    document, context, node = _compile(
-        partial(read, is_strict=strict or is_type), limits, whitespace, key_order, strict
-    )
-
-    def read_again() -> tuple[Document, Build]:
-        document = read(is_strict=False)
-        cases = CaseFinder(document)
-        cases.disable_budget()
-
-        def build(places: Conjunction, order: KeyOrder) -> Node:
-            context = Context(document, syntax_of(whitespace), limits, order)
-            return _BuildPass(_TermTable(document, context, cases), limits.max_nesting, is_outermost=True).build(places)
-
-        return document, build
-
+    # An unknown format in the schema of a type would be an error of this package, so it is strict.
+    document, context, node = _compile(partial(read, is_strict=strict or is_type), whitespace, key_order, strict)
+    read_again = partial(_read_again, partial(read, is_strict=False), whitespace)
     if node is EMPTY:
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again, None)}. Look for bounds that cross, a "
@@ -139,31 +126,44 @@ def json_schema(
     return Expression(node, report=report, source=f"json_schema({shorten(schema)})", origin=origin)
 
 
+def _read_again(read: Callable[[], Document], whitespace: Whitespace) -> tuple[Document, Build]:
+    """A document, and a function that builds terms of its places with exact cases; for explanations."""
+    document = read()
+    cases = CaseFinder(document)
+    cases.disable_budget()
+    return document, lambda places, order: _build(Context(document, syntax_of(whitespace), order), cases, places)
+
+
+def _build(context: Context, cases: CaseFinder, places: Conjunction) -> Node:
+    return _BuildPass(_TermTable(context, cases), context.document.limits.max_nesting, is_outermost=True).build(places)
+
+
 def _compile(
-    read: Callable[[], Document], limits: Limits, whitespace: Whitespace, key_order: KeyOrder, strict: bool
+    read: Callable[[], Document], whitespace: Whitespace, key_order: KeyOrder, strict: bool
 ) -> tuple[Document, Context, Node]:
-    """A schema as it was read last, and its term, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
+    """Compile a schema as exactly as `max_work` permits, with fewer negations in each new attempt, at last with coarse cases.
 
     Args:
-        read: makes a document of the schema.
-        limits, whitespace, key_order, strict: as for `json_schema`.
+        read: makes a document of the schema, for each attempt a new one.
+        whitespace, key_order, strict: as for `json_schema`.
+
+    Returns:
+        Document and context of the attempt that succeeded, and the term, EMPTY where no value satisfies the schema.
 
     Raises:
-        BudgetExceeded: it is too much work though all that may be is left to checks, or `strict` forbids that.
+        BudgetExceeded: the last attempt takes too much work, too, or `strict` forbids to leave more to checks.
     """
-    negations: Negations
-    readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
-    most = limits.max_work
+    attempts: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
+    most: int | None = None
     while True:
-        negations, is_coarse = readings.pop(0)
+        negations, is_coarse = attempts.pop(0)
         document = read()
+        most = most or document.limits.max_work
         cases = CaseFinder(document, negations, is_coarse=is_coarse)
-        context = Context(document, syntax_of(whitespace), limits, key_order, strict, is_coarse)
+        context = Context(document, syntax_of(whitespace), key_order, strict, is_coarse)
         try:
             with work_bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
-                node = _BuildPass(_TermTable(document, context, cases), limits.max_nesting, is_outermost=True).build(
-                    (document.root,)
-                )
+                node = _build(context, cases, (document.root,))
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
             continue
@@ -172,14 +172,14 @@ def _compile(
             if error.limit not in _OF_WORK or is_coarse or strict or not can_be_coarser:
                 raise
             most //= 4
-            readings = [("none", True)]
+            attempts = [("none", True)]
             continue
         cases.disable_budget()
         return document, context, EMPTY if is_empty else node
 
 
 def _impossible(context: Context, read: Callable[[], tuple[Document, Build]]) -> dict[str, str]:
-    """Say of each optional property that no value satisfies, by its pointer, why that is."""
+    """Explain, by pointer, why no value satisfies an optional property."""
     return {
         pointer: f"no value satisfies it{_where_it_is_empty(read, place) or f', {shorten(place.schema)}'}"
         for pointer, place in context.impossible.items()
@@ -187,12 +187,7 @@ def _impossible(context: Context, read: Callable[[], tuple[Document, Build]]) ->
 
 
 def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place | None) -> str:
-    """Say which part of an empty schema is empty by itself; nothing where that is the whole, or takes too much work.
-
-    Args:
-        read: reads the schema again.
-        start: a part of it that is empty; None: the whole.
-    """
+    """Name the innermost part of `start` (None: the root) that makes it empty; no text where that is all of it, or hard to find."""
     with (
         suppress(FSMError, TooCostly),
         work_bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
@@ -217,7 +212,7 @@ def _report(document: Document, context: Context, impossible: Mapping[str, str])
 
 
 def _warn(what: str, places: Mapping[str, str]) -> None:
-    """Warn once, at the call that gave the schema, of what there is to say of some places, by their pointers."""
+    """Warn once, at the call that gave the schema, of texts by JSON pointers."""
     said = [f"{reference(at)!r}: {text}" for at, text in places.items()]
     if said:
         more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
@@ -242,7 +237,7 @@ def _check_options(whitespace: object, strict: object, key_order: object, format
 
 
 def _read(schema: object, limits: Limits) -> tuple[Schema, dict[str, Check]]:
-    """A schema from its text, from a type, or as it is; and the validators that a type has."""
+    """The schema, parsed or made from a type; and the checks that a type has, by name."""
     if isinstance(schema, str):
         return _parse(schema, limits), {}
     if isinstance(schema, dict | bool):
@@ -291,19 +286,19 @@ Key = tuple[tuple[tuple[object, ...], ...], ...]
 
 @dataclass(slots=True)
 class _Frame:
-    """A term in the making.
+    """A term that is being built.
 
     Attributes:
-        key: what tells it from others.
+        key: its identity.
         places: what the value must satisfy.
-        builder: what builds it.
-        name: a pointer, for people.
+        builder: the coroutine that builds it.
+        name: a pointer, for messages.
         nesting: how many arrays and objects may be open at once within the value.
-        is_value: false for one that only chooses among others for the same value: it adds nothing to the depth.
-        bound: how the term depends on the nesting.
-        height: how many arrays and objects may be open at once in what does not depend on it.
+        is_value: False for a choice among other terms for the same value, which adds nothing to the depth.
+        dependence: how the term depends on the nesting.
+        height: how many arrays and objects may be open at once in the parts that do not depend on it.
         left_out: keywords that the term does not enforce exactly.
-        endless: keywords that would bound its length.
+        missing_bounds: keywords that would bound its length.
     """
 
     key: Key
@@ -312,33 +307,28 @@ class _Frame:
     name: str
     nesting: int
     is_value: bool = True
-    bound: _Bound = 0
+    dependence: _Dependence = 0
     height: int = 0
     left_out: list[str] = field(default_factory=list)
-    endless: list[str] = field(default_factory=list)
-
-    @property
-    def inner_nesting(self) -> int:
-        """The nesting of the values inside."""
-        return self.nesting - self.is_value
+    missing_bounds: list[str] = field(default_factory=list)
 
 
-_Bound = int
-"""How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
+_Dependence = int
+"""How a term depends on the nesting. 0: not at all; 1: roughly, it contains values of any type; 2: it contains itself."""
 _STEP = 16
 _FRAME_WORK = 15
 
 
 class _TermTable:
-    """The terms of one document: one per value that a text may hold, and per depth where that matters.
+    """The terms of one document: one for each different value in a text, and for each nesting where it depends on that.
 
-    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there. A rule that is not
-    built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
+    A schema inside itself is a rule, one for each nesting, which is built when a text first reaches it. A rule that is not built yet keeps
+    this table alive, so the table keeps terms with rules only while `at_work`: then they are freed with their expression.
     """
 
-    def __init__(self, document: Document, context: Context, cases: CaseFinder) -> None:
-        self.document, self.context, self.cases = document, context, cases
-        self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
+    def __init__(self, context: Context, cases: CaseFinder) -> None:
+        self.context, self.cases = context, cases
+        self._known: dict[tuple[Key, _Dependence, int], tuple[Node, _Frame]] = {}
         self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
         self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
         self._family = object()
@@ -351,20 +341,20 @@ class _TermTable:
         self._recursive: set[Key] = set()
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
-        """A term that was built and fits, and the frame in which it was."""
-        for bound in (0, 1):
-            known = self._known.get((key, bound, bound and self.roughly(nesting)))
-            if known is not None and (is_outermost or bound > 0 or known[1].height <= nesting):
+        """A known term that fits, with its frame."""
+        for dependence in (0, 1):
+            known = self._known.get((key, dependence, dependence and self.roughly(nesting)))
+            if known is not None and (is_outermost or dependence > 0 or known[1].height <= nesting):
                 return known
         found = self._with_rules.get((key, nesting))
         node = None if found is None else found[0]()
         return None if found is None or node is None else (node, found[1])
 
     def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
-        """Remember a term, for the next request of the same."""
-        key, bound, nesting = frame.key, frame.bound, frame.nesting
-        if bound < 2:
-            self._known[key, bound, bound and self.roughly(nesting)] = node, frame
+        """Store a term for `find`."""
+        key, dependence, nesting = frame.key, frame.dependence, frame.nesting
+        if dependence < 2:
+            self._known[key, dependence, dependence and self.roughly(nesting)] = node, frame
             return
         self._with_rules[key, nesting] = ref(node), frame
         self._in_use.append(node)
@@ -373,7 +363,7 @@ class _TermTable:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Keep all terms that are made inside, as they may be needed again soon."""
+        """Keep all terms that are made inside of the `with` block alive, as they may be needed again soon."""
         self._num_at_work += 1
         try:
             yield
@@ -384,47 +374,45 @@ class _TermTable:
                 self._searches = None
 
     def roughly(self, nesting: int) -> int:
-        """A bound for values of any type, at most `nesting`: seldom another, so that depths and schemas share terms and masks."""
-        most = self.context.limits.max_nesting
+        """`nesting` rounded down, so that values of any type at different depths share terms and masks."""
+        most = self.context.document.limits.max_nesting
         steps = -(-(most - nesting) // _STEP)
         rounded = most - steps * _STEP
         return rounded if rounded > 0 else max(nesting, 0)
 
     def reference(self, key: Key, places: Conjunction, nesting: int, name: str) -> Node:
-        """The term of a value inside itself, EMPTY where no value is so flat."""
-        self.context.note_spellings(spelling.nested(self.context.limits.max_nesting))
+        """The term of a value inside itself, EMPTY where every value is nested deeper."""
+        self.context.note_spellings(spelling.nested(self.context.document.limits.max_nesting))
         if nesting <= 0 or not self._reaches(key, places, nesting):
             return EMPTY
         known = self._references.get((key, nesting))
         if known is None:
             is_sure, is_inhabited = self._sure[key]
-            known = self._references[key, nesting] = nodes.reference(
-                Rule(
-                    name,
-                    lambda: _BuildPass(self, nesting).build(places),
-                    is_sure=is_sure,
-                    is_inhabited=is_inhabited,
-                    family=(self._family, key),
-                )
-            )
+            known = self._references[key, nesting] = Rule(
+                name,
+                lambda: _BuildPass(self, nesting).build(places),
+                is_sure=is_sure,
+                is_inhabited=is_inhabited,
+                family=(self._family, key),
+            ).term
         self._in_use.append(known)
         return known
 
     def is_recursive(self, key: Key) -> bool:
-        """True where a term with room for everything was built, and holds values of its own kind: there is one for each depth."""
+        """True where a term without a bound on its nesting was built, and contains itself: there is one for each nesting."""
         return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
-        """Whether some value of at most so many levels exists. The flattest value contains no value of its own kind."""
-        while key not in self._fewest and self._tried.get(key, 0) < nesting:
-            tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
+        """Whether some value has at most `nesting` levels; 1, 2, 3, 4, 8, ... levels are tried."""
+        while key not in self._fewest and (before := self._tried.get(key, 0)) < nesting:
+            tried = self._tried[key] = min(before + 1 if before < 4 else 2 * before, nesting)
             node = _BuildPass(self, tried).build(places)
             if node is not EMPTY:
                 self._fewest[key], self._sure[key] = tried, (node.is_plain, self._has_text(node))
         return nesting >= self._fewest.get(key, nesting + 1)
 
     def _has_text(self, node: Node) -> bool:
-        """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""
+        """Whether a short search finds a text of a term; terms for a greater nesting contain that text as well."""
         if self._searches is None:
             self._searches = Derivatives(max_search=300, max_memo=20_000)
         try:
@@ -433,22 +421,19 @@ class _TermTable:
             return False
 
 
-def _next_try(tried: int) -> int:
-    return tried + 1 if tried < 4 else 2 * tried
-
-
 class _BuildPass:
-    """One pass over values that are nested in each other, down to where a value turns out to hold its own kind.
+    """One pass over values that are nested in each other, down to where a schema contains itself.
 
     Args:
-        terms: of the document.
+        terms: the terms of the document.
         nesting: how many arrays and objects may be open at once.
-        is_outermost: whether nothing is around these values.
+        is_outermost: whether these values are whole texts.
     """
 
     def __init__(self, terms: _TermTable, nesting: int, *, is_outermost: bool = False) -> None:
         self._terms, self._context, self._nesting, self._is_outermost = terms, terms.context, nesting, is_outermost
-        self._document, self._limits, self._cases = terms.document, terms.context.limits, terms.cases
+        self._document, self._cases = terms.context.document, terms.cases
+        self._limits = self._document.limits
         self._open: dict[Key, _Frame] = {}
         self._frames: list[_Frame] = []
         self._num_opened = 0
@@ -458,19 +443,19 @@ class _BuildPass:
         with self._terms.at_work():
             try:
                 return self._build(places)
-            finally:  # builders that an error has interrupted hold this object
+            finally:  # builders that an error has interrupted refer to this object
                 self._frames.clear()
                 self._open.clear()
 
     def _build(self, places: Conjunction) -> Node:
-        """Run builders on a stack of our own until the term is there."""
+        """Run builders on an explicit stack until the term is complete."""
         answer = self._look_up(places)
         frames = self._frames
         frames += [answer] if isinstance(answer, _Frame) else []
         depth = sum(frame.is_value for frame in frames)
         while frames:
             frame = frames[-1]
-            self._context.left_out, self._context.endless = frame.left_out, frame.endless
+            self._context.left_out, self._context.missing_bounds = frame.left_out, frame.missing_bounds
             self._context.is_outermost = self._is_outermost
             try:
                 need = next(frame.builder) if isinstance(answer, _Frame) else frame.builder.send(answer)
@@ -487,8 +472,8 @@ class _BuildPass:
         return answer
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
-        """The term of some places: known, a reference to its own kind further in, or a new builder."""
-        places = tuple(p if p.via is not None or p.negated else self._document.behind(p) for p in places)
+        """The term of some places where it is known, or refers to one that is being built; else a frame with a new builder."""
+        places = tuple(p if p.via is not None or p.negated else self._document.dereference(p) for p in places)
         if len(places) == 1 and (simple := self._simple(places[0])) is not None:
             return simple
         pointer = places[0].pointer if places else ""
@@ -502,7 +487,7 @@ class _BuildPass:
         return found
 
     def _simple(self, place: Place) -> Node | None:
-        """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
+        """The term of a place that names one scalar type and nothing else; this common case needs no frame."""
         normalized = place if place.negated else self._document.normalize_draft(place)
         node = None if place.negated else _simple_node(normalized.schema)
         if node is not None:
@@ -510,12 +495,12 @@ class _BuildPass:
             self._note_spellings((normalized,), types_at(normalized))
             if node is STRING:
                 self._context.note_met(STRING, place.pointer)
-                self._context.note_endless(STRING, ["maxLength"])
+                self._context.note_unbounded(STRING, ["maxLength"])
             self._depend(0)
         return node
 
     def _any_of(self, branches: Conjunction) -> Builder:
-        """One of several schemas, each for itself, so that what they share is compiled once."""
+        """Any of several schemas, each built by itself, so that common parts are compiled once."""
         members = []
         for branch in branches:
             members.append((yield (branch,)))
@@ -524,23 +509,23 @@ class _BuildPass:
     def _open_frame(
         self, key: Key, places: Conjunction, builder: Builder, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
-        nesting = self._frames[-1].inner_nesting if self._frames else self._nesting
+        nesting = self._frames[-1].nesting - self._frames[-1].is_value if self._frames else self._nesting
         if places or not self._frames:
             self._context.note_met(key, pointer)
         else:  # any value, in an array or an object
-            self._frames[-1].endless.append("type")
+            self._frames[-1].missing_bounds.append("type")
         known = self._terms.find(key, nesting, self._is_outermost)
         if known is not None:
-            self._depend(known[1].bound, known[1].height)
+            self._depend(known[1].dependence, known[1].height)
             return known[0]
         around = self._open.get(key)
         if around is not None:
             self._depend(2)
             if around.nesting == nesting:
-                return EMPTY  # a value that is what it is, or another: only the other counts
+                return EMPTY  # for the same value: the least fixed point adds nothing
             return self._terms.reference(key, places, nesting, pointer or "#")
         if self._frames and self._frames[-1].is_value and self._terms.is_recursive(key):
-            self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
+            self._depend(2)  # it was built for another nesting; this one is built when a text reaches it
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
         work.add(_FRAME_WORK if is_value else 1)
@@ -549,14 +534,17 @@ class _BuildPass:
         frame = self._open[key] = _Frame(key, places, builder, pointer, nesting, is_value)
         return frame
 
-    def _depend(self, bound: _Bound, height: int = 0) -> None:
-        """Note on what the frame that is being built depends: on a term inside with this bound and height."""
+    def _depend(self, dependence: _Dependence, height: int = 0) -> None:
+        """Note that the current frame contains a term with this dependence and height."""
         if self._frames:
             frame = self._frames[-1]
-            frame.bound, frame.height = max(frame.bound, bound), max(frame.height, height + frame.is_value)
+            frame.dependence, frame.height = (
+                max(frame.dependence, dependence),
+                max(frame.height, height + frame.is_value),
+            )
 
     def _find_cases(self, places: Conjunction) -> Cases:
-        """The cases of some places; where the exact ones are too many, those that leave out what a check can tell."""
+        """The cases of some places; where the exact ones are too many, fewer that leave some keywords to checks."""
         try:
             return self._cases.find(places)
         except BudgetExceeded as error:
@@ -569,23 +557,21 @@ class _BuildPass:
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]
-        if frame.endless and node is not EMPTY:
-            self._context.note_endless(frame.key, frame.endless)
+        if frame.missing_bounds and node is not EMPTY:
+            self._context.note_unbounded(frame.key, frame.missing_bounds)
         if frame.left_out:
-            # Where no check can be asked of the value alone, it is asked of one around it; the outermost always can.
+            # Where the value cannot be checked alone, one around it is checked; the outermost always can be.
             is_alone = not self._document.is_dynamic and is_checkable(frame.places)
             if is_alone or (self._is_outermost and not self._frames):
                 node = nodes.checked(node, SchemaCheck(self._document, frame.places, ecma_search))
             elif self._frames:
                 self._frames[-1].left_out += frame.left_out
-        self._depend(frame.bound, frame.height)
+        self._depend(frame.dependence, frame.height)
         self._terms.keep(frame, node, self._is_outermost)
         return node
 
     def _union(self, cases: Cases) -> Builder:
-        self._context.leave_all_out(cases.missing, "too many cases")
-        if len(cases.alternatives) == 1:
-            return (yield from self._typed(cases.alternatives[0]))
+        self._context.leave_out(cases.missing, "too many cases")
         members = []
         for places in cases.alternatives:
             members.append((yield from self._typed(places)))
@@ -606,22 +592,22 @@ class _BuildPass:
             self._depend(1)
             self._note_spellings((), frozenset(JSON_TYPES))
             context.note_spellings(spelling.nested(self._limits.max_nesting))
-            context.endless.append("type")
+            context.missing_bounds.append("type")
             return context.syntax.any_value(self._terms.roughly(self._frames[-1].nesting))
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
-            context.endless += ["maxLength"] if simple is STRING else []
+            context.missing_bounds += ["maxLength"] if simple is STRING else []
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
         left_out: list[tuple[Place, str]] = []
         listed = scalar_node(places, types, limits=self._limits, left_out=left_out)
         if listed is not None:
             context.note_spellings(*spelling.of_listed(places, types))
-            context.leave_all_out(left_out, matching.NOTE)
+            context.leave_out(left_out, matching.NOTE)
             return listed
         self._leave_to_checks(places, types)
         self._note_spellings(places, types)
         members = [nodes.literal(text) for _, text in names(places, types)]
-        if not types.isdisjoint(("integer", "number")):
+        if not types.isdisjoint(NUMERIC):
             members.append(self._numbers(places, types))
         if "string" in types:
             members.append(self._strings(places))
@@ -632,14 +618,14 @@ class _BuildPass:
         return nodes.alternation(members)
 
     def _leave_to_checks(self, places: Conjunction, types: frozenset[str]) -> None:
-        """Leave out the keywords that no term holds, where values of their types are left."""
+        """Leave to checks the keywords that no term enforces for some of these types."""
         for name in KEYWORDS.only_checked:
             if not types.isdisjoint(KEYWORDS[name].checked_types):
-                for place, _ in (*values_of(places, name), *negated_values_of(places, name)):
-                    self._context.leave_out(place, name, "no automaton knows it")
+                found = (*values_of(places, name), *negated_values_of(places, name))
+                self._context.leave_out(((place, name) for place, _ in found), "no automaton knows it")
 
     def _that_fit(self, types: frozenset[str]) -> frozenset[str]:
-        """The types for which there is room: no more arrays and objects where too many are open, but for what the schema itself nests."""
+        """These types without arrays and objects where `nesting` permits no more of them."""
         if types.isdisjoint(_NESTED):
             return types
         self._depend(0)
@@ -649,32 +635,31 @@ class _BuildPass:
         return types - _NESTED
 
     def _note_spellings(self, places: Conjunction, types: frozenset[str]) -> None:
-        """Note what is never written of values of these types."""
+        """Note which spellings of values of these types are never generated."""
         context = self._context
         if "string" in types:
             context.note_spellings(*spelling.of_strings(places))
-        if not types.isdisjoint(("integer", "number")):
+        if not types.isdisjoint(NUMERIC):
             decimals, is_bounded = decimals_in(places, types, self._limits)
             context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
         if not types.isdisjoint(_NESTED):
             context.note_spellings(_SPACES[context.syntax])
         if "object" in types:
-            is_ordered = context.key_order == "schema" and any(place.says(_NAMING) for place in places)
+            is_ordered = context.key_order == "schema" and any(place.has_any(KEYWORDS.naming) for place in places)
             context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
 
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
         try:
             return number_node(places, types, limits=self._limits)
         except NotRegular:
-            for found in (values_of, negated_values_of):
-                for place, _ in found(places, "multipleOf"):
-                    self._context.leave_out(place, "multipleOf", "its multiples are not regular")
+            found = (*values_of(places, "multipleOf"), *negated_values_of(places, "multipleOf"))
+            self._context.leave_out(((place, "multipleOf") for place, _ in found), "its multiples are not regular")
             return number_node(places, types, limits=self._limits, loosely=True)
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
         node = string_node(places, limits=self._limits, left_out=left_out)
-        self._context.leave_all_out(left_out, matching.NOTE)
+        self._context.leave_out(left_out, matching.NOTE)
         self._context.note_strings(node)
         return node
 
@@ -685,7 +670,6 @@ _SPACES = {
     syntax_of("one_space"): spelling.ONE_SPACE,
     syntax_of("spaced"): spelling.SPACED,
 }
-_NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 
 

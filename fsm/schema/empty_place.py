@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import KEYWORDS, Role
 from fsm.schema.places.place import Place
-from fsm.schema.places.schema_document import SchemaDocument
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Node
 
 _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 
 
-def empty_place(document: SchemaDocument, start: Place, build: Callable[[Place], Node]) -> Place:
+def empty_place(document: Document, start: Place, build: Callable[[Place], Node]) -> Place:
     """Return the innermost place that no value satisfies and that is a required part of all places around it.
 
     Args:
@@ -44,7 +44,7 @@ def empty_place(document: SchemaDocument, start: Place, build: Callable[[Place],
     return found
 
 
-def _needed(document: SchemaDocument, place: Place) -> Iterator[Place]:
+def _needed(document: Document, place: Place) -> Iterator[Place]:
     """Yield the places below one, or beside it, without which no value satisfies it."""
     if isinstance(place.schema, bool):
         return

@@ -1,9 +1,10 @@
 """`object_node`: the JSON objects that satisfy all keywords of some places, as a term, with members in the order of the schema or any.
 
-Each declared key, and each minterm of the languages of other keys (`patternProperties`, `propertyNames`; `key_kinds.py`), has the values
-that all keywords together allow. In the order of the schema, declared properties come as the schemas list them (a name that is only in
-`required` after those), then the others, as a `FieldList`; any order, and counts, need a `MemberTable`. No key is repeated: the automaton
-ensures it for declared keys and for patterns with few texts, a check for others. Too many key patterns are left to a check as well.
+Each declared key, and each minterm of the languages of other keys (`patternProperties`, `propertyNames`; `key_minterms.py`), has the values
+that all keywords together allow. In the order of the schema, a `FieldList` has the declared properties as the schemas list them (names
+that are only in `required` after those), then the others; any order, counts and duties need a `MemberTable`. A duty is the condition that
+some member satisfies something, which negations make. No key is repeated: the automaton ensures it for declared keys and for languages
+of few keys, a check for others. Too many key patterns are left to a check as well.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from itertools import combinations
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.schema.context import Context
-from fsm.schema.key_kinds import KeyKinds, few_texts
+from fsm.schema.key_minterms import KeyMinterms, few_texts
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.object import SomeMember
-from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, values_of
-from fsm.schema.places.shape import Schema, escape
-from fsm.schema.scalars.quoted import CHARACTERS, STRING, in_quotes, spelled
+from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, SomeMember, values_of
+from fsm.schema.places.shape import Schema
+from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
@@ -33,19 +33,17 @@ from fsm.terms.optional_fields import FieldList, fields
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
-_MAX_PATTERNS = 16  # patterns of keys whose languages are told from one another
-_MAX_COARSE_PATTERNS = 2  # the same, where everything together was too much
+_MAX_PATTERNS = 16  # patterns of keys that divide the keys of one object
+_MAX_COARSE_PATTERNS = 2  # the same, where an exact compilation takes too much work
 _OBJECT_WORK, _PROPERTY_WORK = 20, 6
-_MAX_FEW = 32  # keys of a language that are taken as if they were declared
-_MAX_DUTIES = 3  # "some member ..." in one object
-_OF_KEYS = frozenset({"patternProperties", "propertyNames"})
-_OF_OTHER_KEYS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
+_MAX_FEW = 32  # keys of a language that are treated as declared ones
+_MAX_DUTIES = 3  # of one object
 _NAMES_ONLY = {"type": "string"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A class of keys that are not declared: their language, with quotes, the patterns and duties they match, and their texts if few."""
+    """A set of undeclared keys: its language, with quotes, the patterns and duties that they match, and the keys themselves if few."""
 
     keys: Node
     patterns: frozenset[str] = frozenset()
@@ -57,26 +55,24 @@ class _Kind:
 class _Duty:
     """The condition that some member has a key of a language and a value that satisfies a schema."""
 
-    owner: Place
     keys: Node
     value: Place
 
 
 _Member = tuple[str, Node, bool]
-"""A member with its name, its value, and whether it is required."""
+"""A member: its name, its value, and whether it is required."""
 
 
 def object_node(places: Conjunction, context: Context) -> Builder:
     """The objects that satisfy all places."""
-    declared = dict.fromkeys(name for _, value in values_of(places, "properties") for name in value)
-    required = dict.fromkeys(name for _, value in values_of(places, "required") for name in value)
-    names = declared | required
-    context.limits.check("max_properties", len(names), "properties of an object", places[0].pointer if places else "")
+    required = frozenset(name for _, value in values_of(places, "required") for name in value)
+    names = _names(places)
+    pointer = places[0].pointer if places else ""
+    context.document.limits.check("max_properties", len(names), "properties of an object", pointer)
     work.add(_OBJECT_WORK + _PROPERTY_WORK * len(names))
     work.check()
     keys = _Keys(places, context)
-    if any(place.says(_OF_KEYS) or isinstance(place.schema, NegatedKeyword) for place in places):
-        yield from keys.read()
+    yield from keys.read()
     members = yield from _declared(places, names, required, keys, context)
     if members is None:
         return EMPTY
@@ -88,12 +84,12 @@ def object_node(places: Conjunction, context: Context) -> Builder:
         elif value is not EMPTY:
             others.append((kind, value))
     lo, hi = KEYWORDS["minProperties"].merged(places, 0), KEYWORDS["maxProperties"].merged(places)
-    _note_endless(others, hi, context)
+    _note_unbounded(others, hi, context)
     hi = None if hi is not None and not others and hi >= len(members) else hi
     lo = 0 if lo <= sum(member[2] for member in members) else lo
     if lo and others and context.is_strict:
         place = next(place for place, _ in values_of(places, "minProperties"))
-        context.leave_out(place, "minProperties", "keys that are not declared might repeat")
+        context.note_check(place, "minProperties", "keys that are not declared might repeat")
     if (hi is not None and hi < max(len(required), lo)) or (not others and lo > len(members)):
         return EMPTY
     is_ordered, syntax = context.key_order == "schema", context.syntax
@@ -114,6 +110,12 @@ def object_node(places: Conjunction, context: Context) -> Builder:
     return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
 
 
+def _names(places: Conjunction) -> dict[str, None]:
+    """The declared names, in the order of the schemas: those of `properties` first."""
+    found = ((names, value) for keyword, names in KEYWORDS.with_names for _, value in values_of(places, keyword))
+    return dict.fromkeys(name for names, value in found for name in names(value))
+
+
 def _declared(
     places: Conjunction, names: Iterable[str], required: Container[str], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[_Member] | None]:
@@ -130,26 +132,26 @@ def _declared(
     return members
 
 
-def _note_endless(others: list[tuple[_Kind, Node]], most: int | None, context: Context) -> None:
-    """Note whether members that are not declared, of which there may be so many, make the object endless."""
+def _note_unbounded(others: list[tuple[_Kind, Node]], most: int | None, context: Context) -> None:
+    """Note whether undeclared members, of which there are at most `most`, may make the object arbitrarily long."""
     if most is not None:
         for kind, _ in others:
             context.note_strings(kind.keys, "propertyNames")
     elif any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
-        context.endless.append("maxProperties")
+        context.missing_bounds.append("maxProperties")
 
 
 _MEANT: tuple[Schema, ...] = (True, False, {"not": {}}, {"not": True})
-"""Schemas of a property that is not there on purpose, and of one that may be any."""
+"""Schemas with which a property is intentionally impossible, or not constrained."""
 
 
 def _note_impossible(places: Conjunction, name: str, context: Context) -> Generator[Conjunction, Node, None]:
-    """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
+    """Note each schema of an optional property that no value satisfies; of two that exclude each other, neither is noted."""
     for place, properties in values_of(places, "properties"):
         below = place.below(properties.get(name, True), "properties", name)
-        meant = context.document.behind(below)
-        if isinstance(meant.schema, dict) and [*meant.schema] == ["$dynamicRef"]:
-            meant = context.document.resolve(meant, "$dynamicRef")
+        meant = context.document.dereference(below)
+        if isinstance(meant.schema, dict) and len(meant.schema) == 1:
+            meant = next(iter(context.document.referred(meant)), meant)
         if meant.schema not in _MEANT:
             alone = yield (below,)
             if not context.is_possible(alone):
@@ -159,14 +161,14 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
 def _entries(
     members: list[_Member], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[MemberEntry]]:
-    """The entries of a table: every member once for each set of duties that its value may do."""
+    """The entries of a table: each member once for every set of duties that its value may fulfil."""
     found = list[MemberEntry]()
-    asked: list[tuple[Node, Conjunction, Iterable[int], int | None, bool]] = []
+    wanted: list[tuple[Node, Conjunction, Iterable[int], int | None, bool]] = []
     for number, (name, _, needed) in enumerate(members):
         able_to = [n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)]
-        asked.append((nodes.literal(spelled(name)), keys.value_places(name), able_to, number, needed))
-    asked += ((kind.keys, keys.places_of(kind), kind.duties, None, False) for kind, _ in others)
-    for key, places, able, slot, is_required in asked:
+        wanted.append((nodes.literal(spelled(name)), keys.value_places(name), able_to, number, needed))
+    wanted += ((kind.keys, keys.places_of(kind), kind.duties, None, False) for kind, _ in others)
+    for key, places, able, slot, is_required in wanted:
         for done in keys.sets_of_duties(able):
             value = yield (*places, *(keys.duties[number].value for number in done))
             if value is not EMPTY:
@@ -184,7 +186,7 @@ class _Keys:
         self._names: list[Node] = []
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
-        self._loose: set[int] = set()  # schemas of which some patterns are left out, so that other keys are not known
+        self._loose: set[int] = set()  # schemas with patterns that are left out, for which other keys are not known
         self._declaring: dict[str, list[int]] | None = None
         self._watching: list[int] = []
 
@@ -194,9 +196,8 @@ class _Keys:
         self._context.can_be_coarser |= bool(found)
         most = _MAX_COARSE_PATTERNS if self._context.is_coarse else _MAX_PATTERNS
         if len({pattern for _, schemas in found for pattern in schemas}) > most:
-            for place, _ in found:
-                self._context.leave_out(place, "patternProperties", "too many patterns")
-                self._loose.add(id(place.schema))
+            self._context.leave_out(((place, "patternProperties") for place, _ in found), "too many patterns")
+            self._loose |= {id(place.schema) for place, _ in found}
             found = []
         for place, schemas in found:
             for pattern in schemas:
@@ -204,24 +205,24 @@ class _Keys:
         for place, schema in values_of(self._places, "propertyNames"):
             node = yield self._name_places(place, schema)
             if node.is_checked:
-                self._context.leave_out(place, "propertyNames", "keys would have to be checked")
+                self._context.leave_out([(place, "propertyNames")], "keys would have to be checked")
             else:
                 self._names.append(node)
         for place in self._places:
             if isinstance(place.schema, NegatedKeyword) and isinstance(place.schema.value, SomeMember):
                 yield from self._read_duty(place, place.schema.value)
 
-    def _name_places(self, place: Place, schema: object) -> Conjunction:
+    def _name_places(self, place: Place, schema: Schema) -> Conjunction:
         only = self._context.document.make(_NAMES_ONLY, "names only")
-        return place.below(only), place.below(schema, "propertyNames")  # type: ignore[arg-type]
+        return place.below(only), place.below(schema, "propertyNames")
 
     def _read_pattern(self, place: Place, pattern: str) -> Node | None:
         if pattern not in self._patterns:
-            pointer = f"{place.at('patternProperties')}/{escape(pattern)}"
+            pointer = place.at("patternProperties", pattern)
             try:
-                found = in_quotes(KEYWORDS.strings_with(pattern, pointer, self._context.limits))
+                found = in_quotes(KEYWORDS.strings_with(pattern, pointer, self._context.document.limits))
             except NotRegular:
-                self._context.leave_out(place, "patternProperties", "the pattern is not regular")
+                self._context.leave_out([(place, "patternProperties")], "the pattern is not regular")
                 self._loose.add(id(place.schema))
                 return None
             self._patterns[pattern] = found
@@ -229,29 +230,26 @@ class _Keys:
 
     def _read_duty(self, place: Place, member: SomeMember) -> Generator[Conjunction, Node, None]:
         if len(self.duties) == _MAX_DUTIES:
-            self._context.leave_out(place, "not", "too many members to look for")
+            self._context.leave_out([(place, "not")], "too many members to look for")
             return
-        keys: list[Node] = [STRING]
+        keys: list[Node | None] = [STRING]
         if member.key is not True:
-            node = yield self._name_places(place, member.key)
-            keys.append(node)
-        patterns = [self._read_pattern(place, p) for p in member.known_patterns]
+            keys.append((yield self._name_places(place, member.key)))
+        for pattern in member.known_patterns:
+            found = self._read_pattern(place, pattern)
+            keys.append(None if found is None else nodes.complement(found))
         if member.pattern is not None:
-            patterns.append(self._read_pattern(place, member.pattern))
-        if any(p is None for p in patterns) or any(k.is_checked for k in keys):
-            self._context.leave_out(place, "not", "keys would have to be checked")
-            return
-        read = [p for p in patterns if p is not None]
-        if member.pattern is not None:
-            keys.append(read.pop())
-        keys += [nodes.complement(p) for p in read]
+            keys.append(self._read_pattern(place, member.pattern))
         if member.known:
             keys.append(nodes.complement(nodes.words(map(spelled, member.known))))
-        language = nodes.intersection(keys)
-        self.duties.append(_Duty(place, language, place.below(member.schema, "properties")))
+        read = [node for node in keys if node is not None and not node.is_checked]
+        if len(read) < len(keys):
+            self._context.leave_out([(place, "not")], "keys would have to be checked")
+        else:
+            self.duties.append(_Duty(nodes.intersection(read), place.below(member.schema, "properties")))
 
     def sets_of_duties(self, able: Iterable[int]) -> Iterator[tuple[int, ...]]:
-        """The sets of duties that a member may do, of those that its key is able to do; one that any value does is in each."""
+        """Yield the sets of duties that a value may fulfil, of those whose keys match; each contains those that every value fulfils."""
         able = sorted(able)
         always = [number for number in able if self.duties[number].value.schema is True]
         others = [number for number in able if number not in always]
@@ -261,10 +259,9 @@ class _Keys:
 
     def is_in(self, name: str, keys: Node) -> bool:
         """True when a name belongs to a language of keys."""
-        automaton = self._automata.get(keys)
-        if automaton is None:
-            automaton = self._automata[keys] = Automaton(keys)
-        return automaton.accepts(spelled(name))
+        if keys not in self._automata:
+            self._automata[keys] = Automaton(keys)
+        return self._automata[keys].accepts(spelled(name))
 
     def forbids(self, name: str) -> bool:
         """True when no object may have this key."""
@@ -273,29 +270,29 @@ class _Keys:
     def value_places(self, name: str) -> Conjunction:
         """The schemas that apply to the property `name`."""
         matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
-        return self._schemas(name, matched, self._speakers(name))
+        return self._schemas(name, matched, self._places_about(name))
 
     def places_of(self, kind: _Kind) -> Conjunction:
         """The schemas that apply to members of one kind."""
         return self._schemas(None, kind.patterns, self._places)
 
-    def _schemas(self, name: str | None, matched: frozenset[str], speakers: Iterable[Place]) -> Conjunction:
-        """What some places say of a member with a declared name, or with another key (None), in which patterns are found."""
+    def _schemas(self, name: str | None, matched: frozenset[str], places: Iterable[Place]) -> Conjunction:
+        """The schemas at some places for a member with a declared name, or another key (None), that matches some patterns."""
         found: list[Place] = []
-        for place in speakers:
+        for place in places:
             found += self._at(place, name, matched)
             if place.has("unevaluatedProperties") and not self._is_evaluated(place, name, matched):
                 found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
         return tuple(found)
 
-    def _speakers(self, name: str) -> Iterable[Place]:
-        """The places that may say something of the property `name`, in their order. Cost: not that of all places."""
+    def _places_about(self, name: str) -> Iterable[Place]:
+        """The places that may constrain the property `name`, in their order, by an index, as there may be many places."""
         if len(self._places) == 1:
             return self._places
         if self._declaring is None:
             self._declaring = {}
             for number, place in enumerate(self._places):
-                if place.says(_OF_OTHER_KEYS):
+                if place.has_any(KEYWORDS.of_other_members):
                     self._watching.append(number)
                 else:
                     for known in place.get("properties") or {}:
@@ -303,7 +300,7 @@ class _Keys:
         return [self._places[number] for number in sorted((*self._declaring.get(name, ()), *self._watching))]
 
     def _at(self, place: Place, name: str | None, matched: frozenset[str]) -> list[Place]:
-        """What the keywords of one place say of a member."""
+        """The schemas that the keywords of one place apply to a member."""
         otherwise = None if id(place.schema) in self._loose else False
         return list(KEYWORDS.parts(place, name, lambda pattern, _: True if pattern in matched else otherwise))
 
@@ -319,7 +316,7 @@ class _Keys:
         )
 
     def kinds(self, declared: dict[str, None]) -> list[_Kind]:
-        """The languages into which all keys fall that are not declared."""
+        """The sets into which patterns and duties divide the keys that are not declared."""
         rest = CHARACTERS
         if declared:
             known = nodes.complement(nodes.words(spelled(name)[1:-1] for name in declared))
@@ -337,8 +334,8 @@ class _Keys:
             few = divided.few_texts(number, 2 * _MAX_FEW)
             left = None if few is None else [word for word in few if json.loads(word) not in declared]
             kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
-            if left is None and (not declared or divided.is_endless(number)):
-                kind.keys.is_inhabited = True  # endlessly many texts minus finitely many: some text is left
+            if left is None and (not declared or divided.is_infinite(number)):
+                kind.keys.is_inhabited = True  # infinitely many texts without finitely many
             if left or (left is None and self._context.is_possible(kind.keys)):
                 found.append(kind)
         self._limit_kinds(len(found))
@@ -346,17 +343,16 @@ class _Keys:
 
     @property
     def _languages(self) -> tuple[Node, ...]:
-        """What divides the keys: patterns, then duties."""
+        """The languages that divide the keys: patterns, then duties."""
         return *self._patterns.values(), *(duty.keys for duty in self.duties)
 
-    def _divided(self) -> KeyKinds:
-        """The sets into which patterns and duties divide all keys, declared ones too; once for all objects that ask the same."""
-        base, languages = nodes.intersection((STRING, *self._names)), self._languages
-        known = self._context.key_kinds.get((base, languages))
-        if known is None:
-            known = KeyKinds(base, languages, self._context.derivatives)
-            self._context.key_kinds[base, languages] = known
-        return known
+    def _divided(self) -> KeyMinterms:
+        """The sets into which patterns and duties divide all keys, declared ones too; shared by all objects with the same languages."""
+        key = nodes.intersection((STRING, *self._names)), self._languages
+        known = self._context.key_minterms
+        if key not in known:
+            known[key] = KeyMinterms(*key, self._context.derivatives)
+        return known[key]
 
     def _kind(self, base: Node, number: int, few: list[bytes] | None) -> _Kind:
         parts = [node if number >> n & 1 else nodes.complement(node) for n, node in enumerate(self._languages)]
@@ -365,7 +361,7 @@ class _Keys:
         return _Kind(nodes.intersection((base, *parts)), patterns, duties, None if few is None else tuple(few))
 
     def _searched(self, base: Node) -> list[_Kind]:
-        """The kinds, looked for one by one where there are too many states to look at all together."""
+        """The sets, by testing each combination for emptiness where the product has too many states."""
         found = [(base, 0)]
         for n, node in enumerate(self._languages):
             sides = ((node, 1 << n), (nodes.complement(node), 0))
@@ -377,7 +373,7 @@ class _Keys:
         return [self._kind(base, kind, texts) for (_, kind), texts in zip(found, few, strict=True)]
 
     def _limit_kinds(self, count: int) -> None:
-        self._context.limits.check("max_key_kinds", count, "kinds of keys", self._places[0].pointer)
+        self._context.document.limits.check("max_key_kinds", count, "kinds of keys", self._places[0].pointer)
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:
@@ -388,9 +384,9 @@ def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node,
 
 
 def _members(members: list[_Member], first: Node, later: Node, syntax: Syntax) -> Node:
-    """Build from the end. `first` is what may come if no member came yet, `later` if some did.
+    """Build declared members from the last to the first; `first` follows them if there is no member yet, `later` if there is one.
 
-    Members fall into groups of optional ones, each closed by a required one, the last group by the end of the object.
+    Each group of optional members ends with a required one, the last group with the end of the object.
     """
     groups: list[list[_Member]] = [[]]
     for member in members:
@@ -404,7 +400,7 @@ def _members(members: list[_Member], first: Node, later: Node, syntax: Syntax) -
 
 
 def _group(group: list[_Member], first: Node, later: Node, syntax: Syntax) -> tuple[Node, Node]:
-    """Put a group before what follows it; both are given as the first in the object and after other members."""
+    """Prepend a group to `first` and `later`, and return both."""
     words = tuple(spelled(name) for name, _, _ in group)
     if len(group) == 1 and group[0][2]:
         member = nodes.sequence((nodes.literal(words[0]), syntax.colon, group[0][1], later))

@@ -10,10 +10,11 @@ from functools import cache, lru_cache
 from typing import Literal
 
 from fsm.schema.scalars.number import NUMBER
-from fsm.schema.scalars.quoted import STRING
+from fsm.schema.scalars.string import STRING
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
-from fsm.terms.node import Node, Rule
+from fsm.terms.node import Node
+from fsm.terms.rule import Rule
 
 Whitespace = Literal["none", "one_space", "spaced"]
 
@@ -30,7 +31,7 @@ class Syntax:
 
     def any_value(self, nesting: int) -> Node:
         """Any value, with at most `nesting` arrays and objects one inside the other. Cost: made level by level when it is needed."""
-        return nodes.reference(_any_rule(self, nesting))
+        return _any_rule(self, nesting).term
 
     def array(self, item: Node, lo: int = 0, hi: int | None = None) -> Node:
         """The items of an array, all alike, from the first item to the closing bracket."""

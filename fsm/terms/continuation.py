@@ -19,6 +19,7 @@ from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from fsm.terms import node as nodes
+from fsm.terms.byte_classes import completed, product
 from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_BEGINNINGS = 64
@@ -251,22 +252,6 @@ Arcs = Sequence[tuple[int, Node]]
 
 def arcs(head: Node, rest: Continuation, behind: Behind, known: Mapping[Node, Arcs]) -> Iterator[tuple[int, Node]]:
     """The transitions of the head followed by `rest`, with the lookbehinds derived in parallel."""
-    ways: list[tuple[int, tuple[Node, ...]]] = [(mask, (target,)) for mask, target in known[head]]
-    for node in behind:
-        ways = [
-            (mask & own, (*targets, target))
-            for own, target in _complete(known[node])
-            for mask, targets in ways
-            if mask & own
-        ]
+    ways = product([known[head], *(completed(known[node], EMPTY) for node in behind)])
     for mask, (target, *now) in ways:
         yield mask, follow(target, rest, dict(zip(rest.behind, now, strict=True)))
-
-
-def _complete(found: Arcs) -> Iterator[tuple[int, Node]]:
-    left = nodes.ALL_BYTES
-    for mask, target in found:
-        yield mask, target
-        left &= ~mask
-    if left:
-        yield left, EMPTY

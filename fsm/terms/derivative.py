@@ -16,27 +16,26 @@ from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
+from fsm.terms.byte_classes import completed, disjoint, product
 from fsm.terms.distance import Distances
-from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 
 Arc = tuple[int, Node]
-"""A 256-bit mask of bytes and the term that is left after any of them."""
+"""A 256-bit mask of bytes, and the derivative by any of them."""
 Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
 _DIGITS = 0x3FF << 48
-_DIGIT_WORK = 50  # ten remainders, each compared with the digits that may still come
-_MAX_EXITS = 500  # states of a head that are searched for one where it may end
-
-
+_DIGIT_WORK = 50  # of ten remainders
+_MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
 _shared: dict[Node, Arcs] = {}
 
 
 def share(node: Node) -> None:
-    """Find the arcs of `node` and of all that is left of it, for every `Derivatives` that is made from now on."""
-    derivatives, queue = Derivatives(), [node]
-    for part in queue:
-        queue += [target for _, target in derivatives.arcs(part) if target not in queue]
+    """Compute the arcs of `node` and of all its derivatives, for every `Derivatives` that is made from now on."""
+    derivatives = Derivatives()
+    for _ in nodes.reached(node, lambda state: [arc[1] for arc in derivatives.arcs(state)]):
+        pass
     _shared.update(derivatives._arcs)
 
 
@@ -44,9 +43,9 @@ class Derivatives:
     """Arcs (derivatives by byte class) and emptiness of nodes, cached in this object, within budgets of work.
 
     Args:
-        max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
-        max_memo: most remembered arc lists; at the limit the memory starts anew.
-        max_step: most work that one derivative may take (see `work_budget.py`); see `BudgetExceeded`.
+        max_search: most nodes that one search for an accepted text may visit; more raise `BudgetExceeded`.
+        max_memo: most cached arc lists; beyond them the cache is cleared.
+        max_step: most work that one derivative may take (see `work_budget.py`); more raises `BudgetExceeded`.
     """
 
     def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
@@ -56,7 +55,7 @@ class Derivatives:
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
-        self._lock = threading.RLock()  # caches may be dropped, and no thread may see that halfway
+        self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
@@ -65,9 +64,9 @@ class Derivatives:
 
         Raises:
             ExpressionError: a rule refers to itself before it reads a byte (left recursion).
-            BudgetExceeded: the terms are so entangled that uniting them takes more than `max_step`.
+            BudgetExceeded: it takes more work than `max_step`, as with many unions inside each other.
 
-        Cost: the sum of the arcs below, once per node.
+        Cost: the sum of the arcs of its parts, once per node.
         """
         known = self._arcs.get(node)
         if known is not None:
@@ -95,55 +94,50 @@ class Derivatives:
             found = self._arcs[top] = self._combine(top)
             work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
             if work.done() > limit:
-                self._refuse_step()
+                raise BudgetExceeded(
+                    f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, "
+                    "or raise `max_step`.",
+                    "max_step",
+                    self.max_step,
+                )
             work.check()
             open_nodes.discard(top)
             stack.pop()
         return self._arcs[node]
 
-    def _refuse_step(self) -> None:
-        raise BudgetExceeded(
-            f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, or "
-            "raise `max_step`.",
-            "max_step",
-            self.max_step,
-        )
-
     def first_bytes(self, node: Node) -> int:
-        """A 256-bit mask with every byte that a text of `node` may begin with, and perhaps others. Cost: 0.2 us per part."""
+        """A 256-bit mask with every first byte of a text of `node`, and perhaps others. Cost: 0.2 us per part."""
         mask, stack, seen = 0, [node], {node}
         while stack:
             top = stack.pop()
             kind, args = top.kind, top.args
+            parts: tuple[Node, ...] = ()
             if kind is Kind.BYTES:
                 mask |= args[0]
-                continue
-            if kind is Kind.LITERAL:
+            elif kind is Kind.LITERAL:
                 mask |= 1 << args[0][0]
-                continue
-            if kind is Kind.CONCAT:
+            elif kind is Kind.CONCAT:
                 parts = args if args[0].nullable else args[:1]
             elif kind in (Kind.ALTERNATION, Kind.REPEAT, Kind.RULE):
                 parts = nodes.children(top)
             else:
-                parts = ()
-                for part, _ in self.arcs(top):
-                    mask |= part
+                for own, _ in self.arcs(top):
+                    mask |= own
             new = [part for part in parts if part not in seen]
             seen.update(new)
             stack += new
         return mask
 
     def after(self, node: Node, byte: int) -> Node:
-        """The term that is left of `node` after one byte, EMPTY if nothing is.
+        """The derivative of `node` by one byte.
 
-        Cost: less than `arcs` where terms are met once, as with every count of `x{0,200}`: only one target is made.
+        Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made.
         """
         bit = 1 << byte
         found = []
         while True:
             head, tail = nodes.first_and_rest(node)
-            loop, rest = (head.args[0], _one_less(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
+            loop, rest = (head.args[0], nodes.fewer(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
             for mask, target in self.arcs(loop):
                 if mask & bit:
                     found.append(nodes.concat(nodes.concat(target, rest), tail))
@@ -152,7 +146,7 @@ class Derivatives:
                 break
             node = tail
         left = found.pop() if found else EMPTY
-        while found:  # from the right, as `arcs` joins them, so that both make the same terms
+        while found:  # from the right, like `arcs`, so that both make the same terms
             left = nodes.alternation((found.pop(), left))
         return left
 
@@ -168,7 +162,7 @@ class Derivatives:
             out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
             return _union((out, arcs[tail])) if head.nullable else out
         if kind is Kind.REPEAT:
-            rest = _one_less(node)
+            rest = nodes.fewer(node)
             return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
         if kind is Kind.ALTERNATION:
             return self._alternation(args)
@@ -177,18 +171,11 @@ class Derivatives:
         if kind is Kind.RULE:
             return arcs[node.args[0].body]
         if kind is Kind.INTERSECTION:
-            return _product([arcs[child] for child in args])
+            return _merge((mask, nodes.intersection(t)) for mask, t in product(arcs[child] for child in args))
         if kind is Kind.COMPLEMENT:
-            return _negate(arcs[args[0]])
+            return _merge((mask, nodes.complement(t)) for mask, t in completed(arcs[args[0]], EMPTY))
         if kind is Kind.DIVISIBLE:
-            divisor, remainder, most = args
-            if most == 0:
-                return ()
-            left = None if most is None else most - 1
-            work.add(_DIGIT_WORK)
-            return _merge(
-                (1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10)
-            )
+            return _digits(*args)
         if kind is Kind.FIELDS:
             return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
         if kind is Kind.MEMBERS:
@@ -206,12 +193,12 @@ class Derivatives:
         return ()
 
     def _alternation(self, members: Sequence[Node]) -> Arcs:
-        """Any of the members; what follows a round of one loop is united once, not once for each way to begin a round."""
+        """The arcs of a union; the tails of loops with one body are united once, and not for each first byte of the body."""
         found, tails = list[Arcs](), dict[Node, list[Node]]()
         for member in members:
             head, tail = nodes.first_and_rest(member)
             if head.kind is Kind.REPEAT:
-                tails.setdefault(head.args[0], []).append(nodes.concat(_one_less(head), tail))
+                tails.setdefault(head.args[0], []).append(nodes.concat(nodes.fewer(head), tail))
                 if head.nullable:
                     found.append(self._arcs[tail])
             else:
@@ -224,7 +211,7 @@ class Derivatives:
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
 
-        Intersections and complements are searched, first where an end seems near; the rest is read off the structure.
+        Intersections and complements take a best-first search of their derivatives, other terms a fixed point over their parts.
 
         Raises:
             BudgetExceeded: a search visited `max_search` nodes without an answer.
@@ -237,27 +224,31 @@ class Derivatives:
             return self._inhabited[node, alphabet]
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
-        """What is known of a node without visiting its parts."""
-        if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
-            return True
+        """The answer where it takes no visit of all parts."""
+        if alphabet == ALL_BYTES:
+            if node.kind is Kind.FIELDS and not node.is_inhabited:
+                table, start, lo, hi, _ = node.args
+                node.is_inhabited = table.is_known(start, lo, hi)
+            if node.is_inhabited:
+                return True
         return self._inhabited.get((node, alphabet))
 
     def _solve(self, root: Node, alphabet: int) -> None:
-        """Find which terms below `root` have a text: the least fixed point of `_holds`, as rules make circles."""
-        found = {root}
-        order, inner = [root], list[Node]()
-        for node in order:
-            if self._known(node, alphabet) is None and node.kind not in _SEARCHED:
-                inner.append(node)
-                new = [c for c in nodes.children(node) if c not in found]
-                found.update(new)
-                order.extend(new)
-        value = {n: self._leaf(n, alphabet) for n in order}
+        """Find which terms below `root` have a text: the least fixed point of `_has_text`, as rules form cycles."""
+        inner = list[Node]()
+
+        def parts(node: Node) -> tuple[Node, ...]:
+            if self._known(node, alphabet) is not None or node.kind in _SEARCHED:
+                return ()
+            inner.append(node)
+            return nodes.children(node)
+
+        value = {node: self._leaf(node, alphabet) for node in list(nodes.reached(root, parts))}
         changed = True
         while changed:
             changed = False
             for node in reversed(inner):
-                if not value[node] and self._holds(node, value, alphabet):
+                if not value[node] and self._has_text(node, value, alphabet):
                     value[node] = changed = True
         if len(self._inhabited) > self.max_memo:
             self._inhabited.clear()
@@ -267,93 +258,67 @@ class Derivatives:
                 node.is_inhabited = True
 
     def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
-        """Go on with the head where that is possible, else with the tail, unless the rival could go on; see `node.munch`."""
+        """Continue the head where that is possible, else begin the tail, unless the rival could continue; see `node.munch`."""
         if head is EPSILON:
-            return _merge(self._guarded(tail, rival))
+            return self._guarded(tail, rival)
         steps, taken = self._beside(head, rival)
         out = [(mask, nodes.munch(target, tail, other)) for mask, (target, other) in steps]
         if head.nullable:
             out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
         return _merge(out)
 
-    def _guarded(self, tail: Node, rival: Node) -> list[Arc]:
-        """The arcs of a tail of which no beginning is a text of the rival."""
-        out = []
-        for mask, target in self.arcs(tail):
-            rest = mask
-            for own, other in self.arcs(rival):
-                if mask & own and not other.nullable:
-                    out.append((mask & own, nodes.munch(EPSILON, target, other)))
-                rest &= ~own
-            if rest:
-                out.append((rest, target))
-        return out
+    def _guarded(self, tail: Node, rival: Node) -> Arcs:
+        """The arcs of a tail of which no prefix is a text of the rival."""
+        pairs = product((self.arcs(tail), completed(self.arcs(rival), EMPTY)))
+        return _merge((mask, nodes.munch(EPSILON, *pair)) for mask, pair in pairs if not pair[1].nullable)
 
-    def _may_begin(self, tail: Node, rival: Node) -> bool:
-        """True when a tail has some beginning after which the rival is of no more concern, or may end before that."""
-        found = {(tail, rival): None}
-        queue = list(found)
-        for node, other in queue:
-            if node.nullable or len(found) > _MAX_EXITS:
+    def _may_begin(self, guarded: Node) -> bool:
+        """True when a guarded tail has a prefix that excludes the rival or ends before it; also after `_MAX_EXITS` states of the search."""
+        states = nodes.reached(guarded, lambda state: [target for _, target in self._guarded(*state.args[1:])])
+        for count, state in enumerate(states):
+            if state.nullable or count > _MAX_EXITS or state.kind is not Kind.MUNCH or state.args[0] is not EPSILON:
                 return True
-            for _, target in self._guarded(node, other):
-                if target.kind is not Kind.MUNCH or target.args[0] is not EPSILON:
-                    return True
-                pair = target.args[1:]
-                if pair not in found:
-                    found[pair] = None
-                    queue.append(pair)
         return False
 
-    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, Node]]], int]:
-        """The arcs of a head and what is left of its rival after each, and all bytes with which either can go on."""
-        steps: list[tuple[int, tuple[Node, Node]]] = []
+    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
+        """The live arcs of a head, each with what is left of its rival, and a mask of the bytes that continue either."""
+        own, others = self.live_arcs(head), self.live_arcs(rival)
         taken = 0
-        others = [(mask, other) for mask, other in self.arcs(rival) if self.is_inhabited(other)]
-        for mask, _ in others:
+        for mask, _ in (*own, *others):
             taken |= mask
-        for mask, target in self.arcs(head):
-            if self.is_inhabited(target):
-                steps += [(mask & own, (target, other)) for own, other in others if mask & own]
-                rest = mask
-                for own, _ in others:
-                    rest &= ~own
-                if rest:
-                    steps.append((rest, (target, EMPTY)))
-                taken |= mask
-        return steps, taken
+        return product((own, completed(others, EMPTY))), taken
 
-    def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
-        if node.kind is Kind.MUNCH:
-            head, tail, rival = node.args
+    def _has_text(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
+        """Whether a term has a text, given for which of its parts this is known."""
+        kind, args = node.kind, node.args
+        if kind is Kind.MUNCH:
+            head, tail, rival = args
             if not (value[head] and value[tail]):
                 return False
             if head is EPSILON:
-                return self._may_begin(tail, rival)
+                return self._may_begin(node)
             return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
-        kind = node.kind
         if kind is Kind.FIELDS:
-            table, *place = node.args
-            return bool(table.is_inhabited(*place, value, alphabet))
+            return bool(args[0].is_inhabited(*args[1:], value, alphabet))
         if kind is Kind.MEMBERS:
-            return bool(node.args[0].is_inhabited(node.args[1], value))
+            return bool(args[0].is_inhabited(args[1], value))
         if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
             return all(value[c] for c in nodes.children(node))
         if kind is Kind.ALTERNATION:
-            return any(value[c] for c in node.args)
-        return kind is Kind.REPEAT and (node.args[1] == 0 or value[node.args[0]])
+            return any(value[c] for c in args)
+        return kind is Kind.REPEAT and (args[1] == 0 or value[args[0]])
 
     def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
-        """True when some text of `head` can be followed by one of the bytes while neither it nor its rival can go on with it."""
-        found = {(head, rival): None}
+        """True when the head may end before one of the `allowed` bytes; also after `_MAX_EXITS` states of the search."""
+        found: dict[tuple[Node, ...], None] = {(head, rival): None}
         queue = list(found)
         for node, other in queue:
             steps, taken = self._beside(node, other)
             if node.nullable and allowed & ~taken:
                 return True
-            new = [pair for _, pair in steps if pair not in found]
-            found.update(dict.fromkeys(new))
-            queue += dict.fromkeys(new)
+            new = dict.fromkeys(pair for _, pair in steps if pair not in found)
+            found.update(new)
+            queue += new
             if len(found) > _MAX_EXITS:
                 return True
         return False
@@ -377,7 +342,7 @@ class Derivatives:
         return node.nullable
 
     def _search(self, root: Node, alphabet: int) -> bool:
-        """Look for a text of `root`, first where an end seems near."""
+        """Best-first search for a text of `root`, by the estimated length of the rest."""
         memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
         if root.nullable:
@@ -405,12 +370,12 @@ class Derivatives:
         return False
 
     def _steps(self, node: Node) -> Iterator[Arc]:
-        """The arcs of a node; those of an intersection one by one, as most searches end with one of the first."""
+        """The arcs of a node; those of an intersection one by one, as most searches need only a few."""
         if node.kind is not Kind.INTERSECTION or node in self._arcs:
             yield from self.arcs(node)
             return
         found = list[Arc]()
-        for mask, targets in _combinations([self.arcs(child) for child in node.args]):
+        for mask, targets in product([self.arcs(child) for child in node.args]):
             target = nodes.intersection(targets)
             work.add(len(targets))
             work.check()
@@ -420,12 +385,12 @@ class Derivatives:
         self._arcs[node] = _merge(found)
 
     def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
-        """Remember that a search ended in `found`, and so has a text wherever it came from."""
-        step: Node | None = found
-        while step is not None:
-            self._inhabited[step, alphabet] = True
-            step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
-            step = came_from[step]
+        """Cache that `found` and the terms on the way to it have a text."""
+        node: Node | None = found
+        while node is not None:
+            self._inhabited[node, alphabet] = True
+            node.is_inhabited = node.is_inhabited or alphabet == ALL_BYTES
+            node = came_from[node]
 
     def live_arcs(self, node: Node) -> Arcs:
         """The arcs of `node` whose target has at least one accepted text."""
@@ -435,20 +400,16 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
-def _is_known(node: Node) -> bool:
-    """True when a text is known to exist, of fields without visiting all of their parts."""
-    if node.kind is Kind.FIELDS:
-        table, start, lo, hi, _ = node.args
-        node.is_inhabited = table.is_known(start, lo, hi)
-    return node.is_inhabited
-
-
-def _one_less(loop: Node) -> Node:
-    body, lo, hi = loop.args
-    return nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+def _digits(divisor: int, remainder: int, most: int | None) -> Arcs:
+    if most == 0:
+        return ()
+    left = None if most is None else most - 1
+    work.add(_DIGIT_WORK)
+    return _merge((1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10))
 
 
 def _needed(node: Node) -> tuple[Node, ...]:
+    """The terms whose arcs those of a node are made of."""
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
         return node.args[:1]
     if node.kind is Kind.MEMBERS:
@@ -464,7 +425,7 @@ def _needed(node: Node) -> tuple[Node, ...]:
 
 
 def _after_loops(member: Node) -> tuple[Node, ...]:
-    """Of a member that begins with a loop, the round and what may come instead of it; else the member."""
+    """For a member that begins with a loop: its body, and the tail where the loop may be skipped; else the member."""
     head, tail = nodes.first_and_rest(member)
     if head.kind is not Kind.REPEAT:
         return (member,)
@@ -480,7 +441,7 @@ def _refuse_left_recursion(stack: list[Node]) -> None:
 
 
 def _merge(arcs: Iterable[Arc]) -> Arcs:
-    """Join arcs that lead to one target and drop what leads nowhere."""
+    """Join arcs with one target, and drop those to the empty language."""
     masks: dict[Node, int] = {}
     for mask, target in arcs:
         if target is not EMPTY:
@@ -493,55 +454,6 @@ def _union(lists: Iterable[Arcs]) -> Arcs:
     for arcs in lists:
         for mask, target in arcs:
             by_mask.setdefault(mask, []).append(target)
-    parts = _disjoint(by_mask)
-    return _merge((mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in parts)
-
-
-def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]]:
-    """Split overlapping masks into disjoint ones, each with every target that it leads to."""
-    seen = 0
-    for mask in by_mask:
-        if seen & mask:
-            break
-        seen |= mask
-    else:
-        return by_mask.items()
-    atoms: list[tuple[int, list[Node]]] = []
-    for mask, targets in by_mask.items():
-        rest, split = mask, list[tuple[int, list[Node]]]()
-        for other, leads in atoms:
-            both = other & rest
-            if both:
-                split.append((both, leads + targets))
-                if other != both:
-                    split.append((other & ~both, leads))
-                rest &= ~both
-            else:
-                split.append((other, leads))
-        if rest:
-            split.append((rest, targets))
-        atoms = split
-    return atoms
-
-
-def _product(lists: list[Arcs]) -> Arcs:
-    return _merge((mask, nodes.intersection(targets)) for mask, targets in _combinations(lists))
-
-
-def _combinations(lists: list[Arcs]) -> list[tuple[int, tuple[Node, ...]]]:
-    """Disjoint masks, each with a target of every list."""
-    out: list[tuple[int, tuple[Node, ...]]] = [(ALL_BYTES, ())]
-    for arcs in lists:
-        out = [(mask & m, (*targets, t)) for mask, targets in out for m, t in arcs if mask & m]
-    return out
-
-
-def _negate(arcs: Arcs) -> Arcs:
-    rest = ALL_BYTES
-    out = []
-    for mask, target in arcs:
-        out.append((mask, nodes.complement(target)))
-        rest &= ~mask
-    if rest:
-        out.append((rest, ANYTHING))
-    return _merge(out)
+    return _merge(
+        (mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in disjoint(by_mask)
+    )

@@ -1,7 +1,7 @@
 """`Distances`: estimates of the length of a shortest text of a term, by structural recursion, as heuristic of best-first searches.
 
-An estimate may be too small or too large: rules are not expanded, and a complement or a machine counts as one byte. `is_endless`, also by
-structural recursion, decides whether texts may be of any length; it approximates intersections, machines and rules.
+An estimate may be too small or too large: rules are not expanded, and a complement or a machine counts as one byte. `is_unbounded` returns
+whether texts may be of any length, also by structural recursion; it approximates intersections, machines and rules.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _SUMS = frozenset({Kind.CONCAT, Kind.MUNCH, Kind.INTERSECTION})
 
 
 class Distances:
-    """Estimates of the length of the shortest text of terms, remembered for as long as this object lives.
+    """Estimates of the length of a shortest text of terms, cached in this object.
 
     Args:
-        max_memo: most remembered terms; at the limit the memory starts anew.
+        max_memo: most cached terms; beyond them the cache is cleared.
     """
 
     def __init__(self, *, max_memo: int = 200_000) -> None:
@@ -26,7 +26,7 @@ class Distances:
         self._known: dict[Node, int] = {}
 
     def of(self, node: Node) -> int:
-        """A number of bytes; 0 for what accepts the empty text. Cost: 2 us per part that was not met before."""
+        """A number of bytes; 0 for a term that accepts the empty text. Cost: 2 us per part that is not cached."""
         known = self._known.get(node)
         if known is None:
             if len(self._known) > self.max_memo:
@@ -35,7 +35,7 @@ class Distances:
         return known
 
 
-def is_endless(root: Node, known: dict[Node, bool]) -> bool:
+def is_unbounded(root: Node, known: dict[Node, bool]) -> bool:
     """Return whether some part of a term repeats without a bound, so that its texts may be of any length.
 
     An intersection counts as unbounded where all of its members are, such as `a* & b*`. Machines and rules count as
@@ -43,11 +43,11 @@ def is_endless(root: Node, known: dict[Node, bool]) -> bool:
 
     Args:
         root: a term that is not empty.
-        known: remembers terms from one call to the next.
+        known: the memo, by term.
 
-    Cost: 0.3 us per part that was not met before.
+    Cost: 0.3 us per part that is not in the memo.
     """
-    return folded(root, lambda node: node.args if node.kind is Kind.COMPLEMENT else _parts(node), _is_endless, known)
+    return folded(root, lambda node: node.args if node.kind is Kind.COMPLEMENT else _parts(node), _is_unbounded, known)
 
 
 def _parts(node: Node) -> tuple[Node, ...]:
@@ -62,14 +62,13 @@ def _estimate(node: Node, parts: list[int]) -> int:
     if node.kind is Kind.LITERAL:
         return len(node.args[0])
     if node.kind is Kind.REPEAT:
-        lo: int = node.args[1]
-        return lo * parts[0]
+        return int(node.args[1]) * parts[0]
     if node.kind is Kind.ALTERNATION:
         return min(parts)
     return sum(parts) if node.kind in _SUMS else max([1, *parts])
 
 
-def _is_endless(node: Node, parts: list[bool]) -> bool:
+def _is_unbounded(node: Node, parts: list[bool]) -> bool:
     if node.kind is Kind.REPEAT:
         return node.args[2] is None or parts[0]
     if node.kind is Kind.INTERSECTION:

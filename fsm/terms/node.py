@@ -2,8 +2,8 @@
 
 Terms are immutable, and equal ones are one object, found in a table of weak references; so a state of an automaton can be a node. The
 functions that build nodes simplify them by algebraic laws, which does not find all equal languages. Counters, sets of words and rules are
-not expanded. Other languages are added as a `Machine`, conditions beyond automata as a `Check`. Derivatives are in `derivative.py`, public
-operators in `expression.py`.
+not expanded. A `Machine` adds any automaton, a `Check` a condition beyond automata. Rules are in `rule.py`, derivatives in `derivative.py`,
+public operators in `expression.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
 
 from fsm.errors import ExpressionError
+from fsm.terms import byte_classes
 from fsm.terms import work_budget as work
 
 Value = TypeVar("Value")
+Vertex = TypeVar("Vertex", bound=Hashable)
 
-ALL_BYTES = (1 << 256) - 1
-MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap
+ALL_BYTES = byte_classes.ALL_BYTES
+MAX_LITERAL = 64  # bytes; a longer literal is a chain of these, so that the derivative of one stays cheap
 
 
 class Kind:
@@ -41,16 +45,18 @@ class Kind:
     INTERSECTION: ClassVar[Kind]  # (child, ...), by serial number
     COMPLEMENT: ClassVar[Kind]  # (child,)
     REPEAT: ClassVar[Kind]  # (body, lo, hi or None)
-    RULE: ClassVar[Kind]  # (Rule,): what the rule stands for
-    DIVISIBLE: ClassVar[Kind]  # (divisor, remainder, most): at most so many digits that, after `remainder`, divide
+    RULE: ClassVar[Kind]  # (Rule,): the body of the rule; see `rule.py`
+    DIVISIBLE: ClassVar[
+        Kind
+    ]  # (divisor, remainder, most): digits, at most `most`, that complete a multiple; see `divisible`
     FIELDS: ClassVar[Kind]  # (FieldList, start, lo, hi, depth): optional fields in order; see `optional_fields.py`
     MEMBERS: ClassVar[Kind]  # (MemberTable, state): members of an object in any order; see `object_members.py`
-    MUNCH: ClassVar[Kind]  # (head, tail, rival): the head as long as it or a rival beside it can go on, then the tail
-    CHECK: ClassVar[Kind]  # (body, Check): the texts of the body that pass the check; see `check.py`
-    MACHINE: ClassVar[Kind]  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
-    CONTINUATION: ClassVar[
+    MUNCH: ClassVar[Kind]  # (head, tail, rival): maximal munch of the head, then the tail; see `munch`
+    CHECK: ClassVar[Kind]  # (body, Check): the texts of the body that pass the check; see `checker.py`
+    MACHINE: ClassVar[
         Kind
-    ]  # (head, Continuation, (behind, ...)): the head, then its continuation; see `continuation.py`
+    ]  # (Machine, state): the texts that an automaton of its own kind accepts from a state; see `luhn.py`
+    CONTINUATION: ClassVar[Kind]  # (head, Continuation, behind): the head, then a pattern with lookarounds
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,25 +69,19 @@ for _name in Kind.__annotations__:
     setattr(Kind, _name, Kind(_name))
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True, repr=False)
 class Node:
     """One term.
 
-    `nullable`: the empty text belongs to it; `is_regular`: no rule inside; `is_plain`: never empty by construction; `is_checked`:
-    there is a check inside, or a rule, which may hold one; `is_inhabited`: some text is known to belong to it (the only attribute that
-    ever changes: a search that found a text need not be repeated).
+    Attributes:
+        kind, args: the operator, and its operands or arguments.
+        nullable: the empty text belongs to it.
+        is_regular: it contains no rule.
+        is_plain: neither it nor any of its derivatives is empty, by construction.
+        is_checked: it contains a check, or a rule, which may contain one.
+        is_inhabited: some text is known to belong to it; the only attribute that changes, so that no search is repeated.
+        serial: the number of terms made before it, which is the order of operands.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "args",
-        "is_checked",
-        "is_inhabited",
-        "is_plain",
-        "is_regular",
-        "kind",
-        "nullable",
-        "serial",
-    )
 
     kind: Kind
     args: tuple[Any, ...]
@@ -94,145 +94,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.kind.name.lower()} {self.serial}>"
-
-
-class Rule:
-    """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first needed.
-
-    The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body. Where
-    the body refers to the rule, the two would form a reference cycle: make such rules with `Rules`.
-
-    Args:
-        name: for messages.
-        build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
-        is_sure: a promise that the body is not empty, nor what any of its texts begins.
-        is_inhabited: a promise that some text belongs to the body; so it need not be built to find that out.
-        family: what rules have in common that differ in how deep they may be nested; they hold the same checks.
-        keeps: what must live as long as the rule.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_body",
-        "_build",
-        "_family",
-        "_keeps",
-        "_rules",
-        "is_inhabited",
-        "is_sure",
-        "name",
-        "number",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        build: Callable[[], Node] | None = None,
-        *,
-        is_sure: bool = False,
-        is_inhabited: bool = False,
-        family: Hashable = None,
-        keeps: object = None,
-    ) -> None:
-        self.name = name
-        self.number = next(_numbers)
-        self.is_sure = is_sure
-        self.is_inhabited = is_sure or is_inhabited
-        self._family, self._keeps = family, keeps
-        self._build = build
-        self._body: Node | None = None
-        self._rules: ref[Rules] | None = None
-
-    @property
-    def family(self) -> Hashable:
-        """What this rule has in common with others; itself where it has nothing."""
-        return self if self._family is None else self._family
-
-    @property
-    def is_built(self) -> bool:
-        """Whether the body is there already."""
-        return self._known() is not None
-
-    @property
-    def body(self) -> Node:
-        """What the rule stands for.
-
-        Raises:
-            ExpressionError: the rule was never defined, or the rules that it is one of are gone.
-        """
-        body = self._known()
-        if body is None:
-            with _building:
-                body = self._known()
-                if body is None:
-                    if self._build is None:
-                        raise ExpressionError(
-                            f"rule {self.name!r} has no body. Define it before the expression is used, and keep the expression "
-                            "as long as what is left of it."
-                        )
-                    with work.uncounted():
-                        body = self._build()
-                        self.define(body)
-        return body
-
-    def _known(self) -> Node | None:
-        if self._rules is None:
-            return self._body
-        rules = self._rules()
-        return None if rules is None else rules.bodies.get(self)
-
-    def define(self, body: Node) -> None:
-        """Set what the rule stands for.
-
-        Raises:
-            ExpressionError: the rule has a body already, or `body` matches the empty text.
-        """
-        if self._known() is not None:
-            raise ExpressionError(f"rule {self.name!r} is defined already. Give each rule one body.")
-        if body.nullable:
-            raise ExpressionError(
-                f"rule {self.name!r} matches the empty text. Make the place that uses it optional instead."
-            )
-        rules = None if self._rules is None else self._rules()
-        if rules is None:
-            self._body, self._build = body, None
-        else:
-            rules.bodies[self] = body
-
-
-class Rules:
-    """Rules whose bodies lead back to them, and these bodies.
-
-    Such a rule finds its body here and does not keep it; what keeps all bodies is the term from outside, `entrance`. So nothing keeps
-    itself, and everything is freed with the last term that holds an entrance.
-
-    What is left of an entrance after some bytes does not keep the bodies that it refers to: the caller that derives it further keeps the
-    entrance, as an automaton keeps its first state.
-
-    Attributes:
-        bodies: of the rules that are defined.
-    """
-
-    __slots__ = ("__weakref__", "bodies")
-
-    def __init__(self) -> None:
-        self.bodies: dict[Rule, Node] = {}
-
-    def rule(self, name: str, *, is_sure: bool = False) -> Rule:
-        """A rule whose body will lie here; see `Rule`."""
-        made = Rule(name, is_sure=is_sure)
-        made._rules = ref(self)
-        return made
-
-    def entrance(self, rule: Rule) -> Node:
-        """The term of a rule, which keeps all bodies alive.
-
-        Raises:
-            ExpressionError: the rule has no body yet.
-        """
-        outer = Rule(rule.name, is_sure=rule.is_sure, is_inhabited=rule.is_inhabited, family=rule, keeps=self)
-        outer.define(rule.body)
-        return reference(outer)
 
 
 class Content:
@@ -262,7 +123,7 @@ class WordList(Content):
 
 
 class _Entry(ref[Node]):
-    """A weak reference that knows its place in the table; a third of what an entry of a WeakValueDictionary costs."""
+    """A weak reference with its key in the table; it takes a third of the memory of an entry of a WeakValueDictionary."""
 
     __slots__ = ("key",)
 
@@ -270,12 +131,11 @@ class _Entry(ref[Node]):
 
 
 _interned: dict[tuple[Any, ...], _Entry] = {}
-_building = threading.RLock()
-_lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
+_lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread has the lock
 _serial = iter(range(1 << 62))
-_numbers = iter(range(1 << 62))  # of rules
 PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
 """The kinds of terms that a prefix consists of, such as the rest of a number."""
+_BY_SERIAL = attrgetter("serial")
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.CONTINUATION, Kind.EMPTY})
@@ -293,7 +153,7 @@ def intern(
     Args:
         kind, args, nullable: of the node.
         children: the terms whose properties the node has, too.
-        key: what tells it from others, where the arguments would lead from there back to the node.
+        key: identifies it, in place of arguments that refer back to the node.
     """
     if key is None:
         key = (kind, *args)
@@ -313,30 +173,25 @@ def intern(
         entry = _interned.get(key)
         node = None if entry is None else entry()
         if node is None:
-            node = Node()
-            node.kind, node.args, node.nullable = kind, args, nullable
-            node.is_regular, node.is_plain, node.is_checked = is_regular, is_plain, is_checked
-            node.is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
-            node.serial = next(_serial)
+            is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
+            node = Node(kind, args, nullable, is_regular, is_plain, is_checked, is_inhabited, next(_serial))
             entry = _interned[key] = _Entry(node, _forget)
             entry.key = key
     return node
 
 
 def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
-    """True where at most finitely many texts are left out: of all, or of one endless language that is never empty itself.
+    """True where finitely many texts are excluded from all texts, or from a language whose derivatives are all infinite.
 
-    Whatever such a language has begun with, endlessly many texts go on, so that it is never empty either. The keys of an object
-    that are not declared are one: any string but these.
+    Then no derivative is empty. An example are the keys of an object that are not declared: any string but a few.
     """
     if kind is Kind.COMPLEMENT:
         return children[0].kind in _FINITE
     others = [child for child in children if child.kind is not Kind.COMPLEMENT or child.args[0].kind not in _FINITE]
-    return not others or (len(others) == 1 and others[0].is_plain and _is_endless(others[0]))
+    return not others or (len(others) == 1 and others[0].is_plain and _ends_in_loop(others[0]))
 
 
-def _is_endless(node: Node) -> bool:
-    """True where a text of `node` ends in a loop without bound; false may mean that it was not found out."""
+def _ends_in_loop(node: Node) -> bool:
     while node.kind is Kind.CONCAT:
         node = node.args[1]
     return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable
@@ -377,13 +232,13 @@ def literal(text: bytes) -> Node:
 
 
 def words(texts: Iterable[bytes]) -> Node:
-    """One of these texts; a sorted list that is narrowed as bytes arrive, never expanded. Cost: one sort."""
+    """One of these texts, as a sorted list of which derivatives are ranges. Cost: one sort."""
     ordered = tuple(sorted(set(texts)))
     return word_range(WordList(ordered), 0, len(ordered), 0)
 
 
 def word_range(word_list: WordList, lo: int, hi: int, depth: int) -> Node:
-    """The words `lo <= i < hi` of a list, all alike in their first `depth` bytes, without those bytes."""
+    """The words `lo <= i < hi` of a list, equal in their first `depth` bytes, without those bytes."""
     if lo == hi:
         return EMPTY
     if hi - lo == 1:
@@ -392,7 +247,7 @@ def word_range(word_list: WordList, lo: int, hi: int, depth: int) -> Node:
 
 
 def next_words(texts: Sequence[bytes], lo: int, hi: int, depth: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each byte at `depth` of the sorted texts lo..hi, alike before it and longer, and the range of texts that have it."""
+    """Yield each byte at `depth` of the sorted texts lo..hi, equal before it and longer, and the range of texts that have it."""
     while lo < hi:
         byte = texts[lo][depth]
         end = hi if byte == 255 else bisect_left(texts, texts[lo][:depth] + bytes((byte + 1,)), lo, hi)
@@ -410,10 +265,10 @@ def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[t
 def narrowed(
     data: bytes, position: int, texts: Sequence[bytes], lo: int, hi: int, depth: int
 ) -> tuple[int, int, int, int]:
-    """Narrow the sorted texts lo..hi, alike in their first `depth` bytes, by bytes of `data`, while several are left and none of them ends.
+    """Narrow the sorted texts lo..hi, equal in their first `depth` bytes, by bytes of `data`, while several are left and none of them ends.
 
     Returns:
-        The new lo, hi and depth, and the position after the last byte that was read. Cost: two searches per byte.
+        The new lo, hi and depth, and the position after the last byte that was read. Cost: two bisections per byte.
     """
     while position < len(data) and hi - lo > 1 and len(texts[lo]) > depth:
         before, byte = texts[lo][:depth], data[position]
@@ -423,15 +278,15 @@ def narrowed(
     return lo, hi, depth, position
 
 
-def read_words(data: bytes, position: int, word_list: WordList, lo: int, hi: int, depth: int) -> tuple[Node, int]:
-    """Narrow a range of words by bytes from `position` on: what is left, and the position after it. Cost: see `narrowed`, and one term."""
-    lo, hi, depth, position = narrowed(data, position, word_list.words, lo, hi, depth)
-    return word_range(word_list, lo, hi, depth), position
-
-
 def first_and_rest(node: Node) -> tuple[Node, Node]:
-    """Read a term as what comes first, and what comes after it."""
+    """Read a term as a concatenation of its first factor and the rest."""
     return node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+
+
+def fewer(loop: Node, count: int = 1) -> Node:
+    """A REPEAT term with `count` iterations less."""
+    body, lo, hi = loop.args
+    return repeat(body, max(lo - count, 0), None if hi is None else hi - count)
 
 
 def concat(head: Node, tail: Node) -> Node:
@@ -444,9 +299,9 @@ def concat(head: Node, tail: Node) -> Node:
         return head
     kind = head.kind
     if kind is Kind.CONCAT:
-        return sequence((*_chain(head), tail))
+        return sequence((*factors(head), tail))
     if kind is Kind.MUNCH:
-        return _munch_on(head, tail)
+        return _munch_then(head, tail)
     if head.nullable:
         if kind is Kind.ALTERNATION and any(map(_is_guarded, head.args)):
             return alternation(concat(member, tail) for member in head.args)
@@ -464,16 +319,16 @@ def concat(head: Node, tail: Node) -> Node:
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
-    """`head` as long as it can be, then `tail`: the head is left only where the next byte could not go on with it.
+    """`head` by maximal munch, then `tail`: the head ends only where the next byte cannot continue it.
 
-    So two names in a row need something between them, as they do for a lexer. A byte that could begin to go on with the head is
-    enough to stay in it, even if the rest does not follow.
+    So two names in a row need something between them, as they do for a lexer. One byte that can continue the head is enough to stay in it,
+    even if no text of the head follows.
 
     Args:
         head: what is read first.
-        tail: what comes after it.
-        rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
-            After an empty head this is exact: no beginning of the tail is a text of the rival, but for the empty one.
+        tail: what is read after it.
+        rival: another language of the same text; the head does not end where the next byte can continue that, either.
+            After an empty head this is exact: no prefix of the tail but the empty one is a text of the rival.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
@@ -483,7 +338,7 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
 
 
 def _is_guarded(node: Node) -> bool:
-    """True where the empty text belongs to the node, and a MUNCH inside restricts what may follow."""
+    """True where the empty text belongs to the node, and a MUNCH inside of it restricts the next byte."""
     while node.kind is Kind.CONCAT and node.nullable:
         if node.args[0].kind is Kind.MUNCH:
             return True
@@ -491,8 +346,8 @@ def _is_guarded(node: Node) -> bool:
     return node.kind is Kind.MUNCH
 
 
-def _munch_on(node: Node, tail: Node) -> Node:
-    """`tail` after a MUNCH node: it belongs inside, since it decides where the head ends."""
+def _munch_then(node: Node, tail: Node) -> Node:
+    """`tail` after a MUNCH node: it becomes a part of it, since it decides where the head ends."""
     heads = []
     while node.kind is Kind.MUNCH:
         heads.append((node.args[0], node.args[2]))
@@ -516,7 +371,8 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
     return joined if rest is EPSILON else intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
 
 
-def _chain(node: Node) -> Iterator[Node]:
+def factors(node: Node) -> Iterator[Node]:
+    """The terms that a concatenation consists of, in their order; of another term itself."""
     while node.kind is Kind.CONCAT:
         yield node.args[0]
         node = node.args[1]
@@ -524,7 +380,7 @@ def _chain(node: Node) -> Iterator[Node]:
 
 
 def sequence(parts: Sequence[Node]) -> Node:
-    """All parts, one after the other; no parts: the empty text."""
+    """The concatenation of all parts; no parts: the empty text."""
     node = EPSILON
     for part in reversed(parts):
         node = concat(part, node)
@@ -532,35 +388,32 @@ def sequence(parts: Sequence[Node]) -> Node:
 
 
 def alternation(children: Iterable[Node]) -> Node:
-    """Any of the children; none: the empty language.
+    """The union of the children; none: the empty language.
 
-    Nested alternations are flattened, equal members and single bytes merged, common heads taken out
-    (`ab|ac` is `a(b|c)`), neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`) and what has the same check
-    checked once.
+    Nested alternations are flattened, equal members and single bytes merged, common heads factored out (`ab|ac` is `a(b|c)`),
+    adjacent counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`), and members with the same check become one.
     """
-    waiting = [
-        _unite(children)
-    ]  # a long common head needs as many unions of tails; they wait here, not on Python's stack
+    # A union of members with a common head needs the union of their tails first; those that wait are here and not on Python's stack.
+    waiting = [_unite(children)]
     united: Node | None = None
-    while True:
+    while waiting:
         try:
             tails = waiting[-1].send(united)
         except StopIteration as end:
             waiting.pop()
             united = end.value
-            if not waiting:
-                assert united is not None
-                return united
         else:
             waiting.append(_unite(tails))
             united = None
+    assert united is not None
+    return united
 
 
-_Union = Generator[list[Node], Node | None, Node]
-"""Yields tails whose union it needs, is sent that union, and returns its own."""
+_Unions = Generator[Iterable[Node], Node | None, Value]
+"""Yields terms whose union it needs, and is sent that union."""
 
 
-def _unite(children: Iterable[Node]) -> _Union:
+def _unite(children: Iterable[Node]) -> _Unions[Node]:
     mask, members, bodies = 0, dict[Node, None](), dict[Check, list[Node]]()
     stack = list(children)
     while stack:
@@ -580,45 +433,42 @@ def _unite(children: Iterable[Node]) -> _Union:
             members[child] = None
     work.add(len(members) + 1)
     work.check()
-    for check, found in bodies.items():  # texts that pass one check are read in one way
-        united = found[0] if len(found) == 1 else (yield found)
-        assert united is not None
-        members[checked(united, check)] = None
+    for check, found in bodies.items():
+        members[checked((yield from _union(found)), check)] = None
     if len(members) > 1:
-        members = dict.fromkeys((yield from _take_out_heads(members)))
+        members = dict.fromkeys((yield from _factor_heads(members)))
     if mask:
         members[byte_set(mask)] = None
     if EPSILON in members and any(m.nullable and not _is_guarded(m) for m in members if m is not EPSILON):
         del members[EPSILON]
     if len(members) <= 1:
         return next(iter(members), EMPTY)
-    ordered = tuple(sorted(members, key=_by_serial))
+    ordered = tuple(sorted(members, key=_BY_SERIAL))
     return intern(Kind.ALTERNATION, ordered, any(m.nullable for m in ordered), ordered)
 
 
-def _by_serial(node: Node) -> int:
-    return node.serial
+def _union(members: list[Node]) -> _Unions[Node]:
+    united = members[0] if len(members) == 1 else (yield members)
+    assert united is not None
+    return united
 
 
-def _take_out_heads(members: Iterable[Node]) -> Generator[list[Node], Node | None, list[Node]]:
+def _factor_heads(members: Iterable[Node]) -> _Unions[list[Node]]:
     tails: dict[Node, list[Node]] = {}
     munched: dict[tuple[Node, Node], list[Node]] = {}
     for member in members:
         if member.kind is Kind.MUNCH:
             head, tail, rival = member.args
             munched.setdefault((head, rival), []).append(tail)
-            continue
-        head, tail = first_and_rest(member)
-        tails.setdefault(head, []).append(tail)
+        else:
+            head, tail = first_and_rest(member)
+            tails.setdefault(head, []).append(tail)
     out: list[Node] = []
     for (head, rival), rest in munched.items():
-        united = rest[0] if len(rest) == 1 else (yield rest)
-        assert united is not None
-        out.append(munch(head, united, rival))
+        out.append(munch(head, (yield from _union(rest)), rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
-        tail = rest[0] if len(rest) == 1 else (yield rest)
-        assert tail is not None
+        tail = yield from _union(rest)
         if head.kind is Kind.REPEAT:
             loops.setdefault((head.args[0], tail), []).append(head.args[1:])
         else:
@@ -643,10 +493,10 @@ def _join_counts(counts: list[tuple[int, int | None]]) -> list[tuple[int, int | 
 
 
 def intersection(children: Iterable[Node]) -> Node:
-    """What belongs to every child; none: every text.
+    """The intersection of the children; none: every byte string.
 
     Raises:
-        ExpressionError: a child refers to a rule; only regular languages can be intersected here.
+        ExpressionError: a child contains a rule or a check.
     """
     members, masks, excluded = dict[Node, None](), list[Node](), list[Node]()
     stack = list(children)
@@ -666,12 +516,12 @@ def intersection(children: Iterable[Node]) -> Node:
                 excluded.append(child.args[0])
     if EPSILON in members:
         return EPSILON if all(m.nullable for m in members) else EMPTY
-    if any(left_out in members for left_out in excluded):
+    if any(node in members for node in excluded):
         return EMPTY
-    united = [left_out for left_out in excluded if left_out.kind not in _FINITE]
-    if len(united) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
-        for left_out in united:
-            del members[complement(left_out)]
+    united = [node for node in excluded if node.kind not in _FINITE]
+    if len(united) > 1:  # as a union, they may have common heads and adjacent counts
+        for node in united:
+            del members[complement(node)]
         return intersection((*members, complement(alternation(united))))
     if len(masks) > 1:
         mask = ALL_BYTES
@@ -681,7 +531,7 @@ def intersection(children: Iterable[Node]) -> Node:
         return intersection((*members, byte_set(mask)))
     if len(members) <= 1:
         return next(iter(members), ANYTHING)
-    ordered = tuple(sorted(members, key=_by_serial))
+    ordered = tuple(sorted(members, key=_BY_SERIAL))
     return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
 
 
@@ -689,7 +539,7 @@ def complement(child: Node) -> Node:
     """Every byte string that does not belong to `child`.
 
     Raises:
-        ExpressionError: `child` refers to a rule; only regular languages have a complement here.
+        ExpressionError: `child` contains a rule or a check.
     """
     require_regular(child, "~")
     if child.kind is Kind.COMPLEMENT:
@@ -699,16 +549,14 @@ def complement(child: Node) -> Node:
 
 
 def require_regular(node: Node, operator: str) -> None:
-    """Refuse a recursive or checked operand of `&` or `~`."""
-    if node.is_regular and node.is_checked:
+    """Raise `ExpressionError` for an operand of `&` or `~` that is recursive or has checks."""
+    if node.is_checked or not node.is_regular:
+        reason, what = "refers to a recursive rule", "recursion"
+        if node.is_regular:
+            reason, what = "has a check, which looks at whole values", "checked keyword"
         raise ExpressionError(
-            f"{operator!r} takes regular expressions only, and this one has a check, which looks at whole values. "
-            "Take the checked keyword out, or apply the operator to a part without it."
-        )
-    if not node.is_regular:
-        raise ExpressionError(
-            f"{operator!r} takes regular expressions only, and this one refers to a recursive rule. "
-            "Take the recursion out, or apply the operator to a part without it."
+            f"{operator!r} takes regular expressions only, and this one {reason}. "
+            f"Take the {what} out, or apply the operator to a part without it."
         )
 
 
@@ -753,15 +601,10 @@ def optional(body: Node) -> Node:
     return alternation((body, EPSILON))
 
 
-def reference(rule: Rule) -> Node:
-    """What `rule` stands for, looked up when it is first needed."""
-    return intern(Kind.RULE, (rule,), False, key=(Kind.RULE, rule.number))
-
-
 def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node:
-    """At most `most` decimal digits whose number, `remainder` written before them, is a multiple of `divisor`.
+    """At most `most` decimal digits that make a multiple of `divisor` when they are appended to `remainder`.
 
-    No digits count as `remainder` itself. Cost: `divisor` times `most` states at the worst, made when reached.
+    The empty text is among them where `remainder` is 0. Cost: at most `divisor` times `most` states, made when reached.
     """
     shortest = most is None or most >= len(str(divisor))
     if not shortest and all(-remainder * 10**n % divisor >= 10**n for n in range((most or 0) + 1)):
@@ -784,26 +627,26 @@ class Check(Protocol):
         """True when the whole text passes."""
 
     def fault(self, data: bytes) -> int | None:
-        """Where in the beginning of a text something begins that no continuation mends; None: nothing is known to be wrong."""
+        """The index in a prefix of a text of what no continuation can correct; None where nothing is known to be wrong."""
 
 
 def checked(body: Node, check: Check) -> Node:
-    """The texts of `body` that pass a check; for the automaton alone, all texts of `body`."""
+    """The texts of `body` that pass a check; the automaton accepts all texts of `body`."""
     return EMPTY if body is EMPTY else intern(Kind.CHECK, (body, check), body.nullable, (body,))
 
 
 class Machine(Protocol):
-    """What a MACHINE node needs: a language given by states and steps, where no term of ours is small."""
+    """An automaton of its own kind, for a language of which no small term is known; the reader of a MACHINE node."""
 
     def is_accepting(self, state: Any) -> bool:
         """True when the text may end in `state`."""
 
     def parts(self, state: Any) -> tuple[Node, ...]:
-        """The terms whose arcs `arcs` needs; none where the steps are arithmetic."""
+        """The terms of which `arcs` needs the arcs; empty where it computes them by itself."""
         return ()
 
     def arcs(self, state: Any, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterable[tuple[int, Node]]:
-        """Disjoint masks of bytes, each with the term that is left: those of the only part, which is what `state` accepts.
+        """Disjoint masks of bytes, each with the derivative; by default those of the only part, which is the language of `state`.
 
         `known` has the arcs of all `parts`.
         """
@@ -812,40 +655,46 @@ class Machine(Protocol):
 
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
-    """What `reader` accepts from `state` on; `is_plain` promises that this is never empty, nor anything that it leads to."""
+    """The texts that `reader` accepts from `state` on; `is_plain` promises that neither they nor any derivative is empty."""
     return intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
+
+
+_NUM_OPERANDS = {
+    Kind.CONCAT: 2, Kind.ALTERNATION: None, Kind.INTERSECTION: None, Kind.COMPLEMENT: 1, Kind.REPEAT: 1, Kind.CHECK: 1, Kind.MUNCH: 2
+}  # fmt: skip
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """The terms that a node is built from, the body of a rule included."""
-    kind = node.kind
-    if kind in (Kind.CONCAT, Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT):
-        return node.args
-    if kind is Kind.REPEAT or kind is Kind.CHECK:
-        return node.args[:1]
-    if kind is Kind.MUNCH:
-        return node.args[:2]
+    kind, args = node.kind, node.args
+    if kind in _NUM_OPERANDS:
+        return args[: _NUM_OPERANDS[kind]]
+    found: tuple[Node, ...] = ()
     if kind is Kind.CONTINUATION:
-        return (node.args[0], *node.args[2])
-    if kind is Kind.RULE:
-        return (node.args[0].body,)
-    if kind is Kind.MEMBERS:
-        terms: tuple[Node, ...] = node.args[0].parts
-        return terms
-    if kind in (Kind.FIELDS, Kind.MACHINE):
-        parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
-        return parts
-    return ()
+        found = args[0], *args[2]
+    elif kind is Kind.RULE:
+        found = (args[0].body,)
+    elif kind is Kind.MEMBERS:
+        found = args[0].parts
+    elif kind is Kind.FIELDS or kind is Kind.MACHINE:
+        found = args[0].parts(args[1])
+    return found
+
+
+def reached(root: Vertex, successors: Callable[[Vertex], Iterable[Vertex]]) -> Iterator[Vertex]:
+    """Everything that can be reached from `root`, itself included, each once, breadth first."""
+    seen, queue = {root}, [root]
+    for vertex in queue:
+        yield vertex
+        for successor in successors(vertex):
+            if successor not in seen:
+                seen.add(successor)
+                queue.append(successor)
 
 
 def all_parts(root: Node) -> Iterator[Node]:
     """A term and all that it is built from, each once, breadth first; the bodies of rules included."""
-    seen, queue = {root}, [root]
-    for node in queue:
-        yield node
-        new = [child for child in children(node) if child not in seen]
-        seen.update(new)
-        queue += new
+    return reached(root, children)
 
 
 def folded(
@@ -854,7 +703,7 @@ def folded(
     combine: Callable[[Node, list[Value]], Value],
     known: dict[Node, Value],
 ) -> Value:
-    """What `combine` makes of a term and of the values of its `parts`, from the bottom up, without recursion; `known` keeps all values."""
+    """Compute `combine` of a term and of the values of its `parts`, bottom up, without recursion; `known` is the memo of all values."""
     stack = [] if root in known else [root]
     while stack:
         below = parts(stack[-1])
@@ -867,20 +716,14 @@ def folded(
 
 
 def memory(root: Node) -> int:
-    """About how many bytes `root` and all that it is built from take. Cost: 0.5 us per term."""
-    seen: set[object] = {root}
-    queue, total = [root], 0
-    for node in queue:
+    """About how many bytes `root` and all that it is built from take, without rules that are not built. Cost: 0.5 us per term."""
+
+    def parts(node: Node) -> tuple[Node, ...]:
+        return () if node.kind is Kind.RULE and not node.args[0].is_built else children(node)
+
+    total, word_lists = 0, set[WordList]()
+    for node in reached(root, parts):
         total += 500
         if node.kind is Kind.WORDS:
-            word_list: WordList = node.args[0]
-            if word_list not in seen:
-                seen.add(word_list)
-                total += sum(map(len, word_list.words)) + 50 * len(word_list.words)
-        if node.kind is Kind.RULE and not node.args[0].is_built:
-            continue
-        for child in children(node):
-            if child not in seen:
-                seen.add(child)
-                queue.append(child)
-    return total
+            word_lists.add(node.args[0])
+    return total + sum(len(word) + 50 for words in word_lists for word in words.words)

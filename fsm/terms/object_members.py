@@ -1,9 +1,9 @@
 """`MemberTable`: the members of a JSON object as one term, for any order and for bounds on their number, by states with bit sets.
 
-It lists the members that are allowed: declared ones, each at most once, and others (a language of keys), any number of times. A state
-has the set of declared members seen so far (in a fixed order: the next index), the number of members as far as it is bounded, and the set
-of duties that are met (a duty requires at least one member of a kind). So n optional members in any order have 2^n states, of which only
-those are made that a text reaches. Without counts and in a fixed order, `FieldList` (`optional_fields.py`) is used instead.
+A table lists the members that are allowed: declared ones, each at most once, and others (a language of keys), any number of times. A
+state has the set of declared members seen so far (in a fixed order: the next index), the number of members as far as it is bounded, and
+the set of duties that are met (a duty requires at least one member of a kind). So n optional members in any order have 2^n states, of
+which only those are made that a text reaches. Without counts and in a fixed order, `FieldList` (`optional_fields.py`) is used instead.
 """
 
 from __future__ import annotations
@@ -52,19 +52,6 @@ class MemberTable(nodes.Content):
         close: the end of the object.
     """
 
-    __slots__ = (
-        "_required",
-        "_slots",
-        "close",
-        "comma",
-        "duties",
-        "entries",
-        "hi",
-        "is_ordered",
-        "lo",
-        "parts",
-    )
-
     def __init__(
         self,
         entries: tuple[MemberEntry, ...],
@@ -85,7 +72,7 @@ class MemberTable(nodes.Content):
 
     @property
     def is_free(self) -> bool:
-        """True when every state that can be reached can be completed, given that every value can be."""
+        """True when every reachable state can be completed, given that every value can."""
         return self.lo == 0 and self.hi is None and not self.duties
 
     def members(self) -> Node:
@@ -97,7 +84,7 @@ class MemberTable(nodes.Content):
         return nodes.intern(Kind.MEMBERS, (self, state), False, (*self.parts, *unsure))
 
     def expand(self, state: State) -> Node:
-        """One member, and what comes after it."""
+        """One member, and all that follows it."""
         return nodes.alternation(
             nodes.sequence((entry.key, entry.value, self._after(self._next(state, entry))))
             for entry in self._available(state)
@@ -115,7 +102,7 @@ class MemberTable(nodes.Content):
         return self.close if is_complete else EMPTY
 
     def _missing(self, seen: int) -> int:
-        """A bit set of the required slots that are still to come."""
+        """A bit set of the required slots that are missing."""
         return self._required >> seen << seen if self.is_ordered else self._required & ~seen
 
     def _next(self, state: State, entry: MemberEntry) -> State:
@@ -128,7 +115,7 @@ class MemberTable(nodes.Content):
         return seen, min(count + 1, most), done | entry.duties
 
     def _available(self, state: State) -> Iterator[MemberEntry]:
-        """The members that may come next."""
+        """The members that may be next."""
         seen, count, _ = state
         missing = self._missing(seen)
         if self.hi is not None and count >= self.hi:
@@ -146,9 +133,9 @@ class MemberTable(nodes.Content):
                 yield entry
 
     def is_inhabited(self, state: State, alive: dict[Node, bool]) -> bool:
-        """True when one member and whatever must follow it have a text, given which parts have one.
+        """True when one member and all that must follow it have a text, given which parts have one.
 
-        Cost: the entries, times the combinations of entries that do the duties that are left.
+        Cost: the entries, times the combinations of entries that meet the duties that are left.
         """
         seen, count, done = state
         missing = self._missing(seen)
@@ -177,7 +164,7 @@ class MemberTable(nodes.Content):
                 yield entry
 
     def _size(self, chosen: tuple[MemberEntry, ...], missing: int) -> int:
-        """How many members the chosen entries and the missing required ones are."""
+        """The number of members of the chosen entries together with the missing required ones."""
         slots = {e.slot for e in chosen if e.slot is not None} | {n for n in range(self._slots) if missing >> n & 1}
         return len(slots) + len({id(e) for e in chosen if e.slot is None})
 

@@ -2,8 +2,7 @@
 
 Each field is a word (in JSON, a key with its quotes) and a value term; the texts are the subsequences of the fields, with a separator
 between them. As an alternation, n optional fields would need n * n / 2 members; here a state is the suffix of the list that can still
-follow, and the derivative by a byte a range of the sorted words. No word may be a prefix of another. Objects around it are made in
-`schema/object.py`.
+follow, and the derivative by a byte a range of the sorted words. No word may be a prefix of another.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ class FieldList(nodes.Content):
     """Entries in their order: `words[i]` begins entry i, `values[i]` follows it.
 
     After an entry that is not the last there is either `stop`, or `between` and a later entry; after the last entry there
-    is `last`. With `stop` the empty language, every selection goes on to the last entry (a required one).
+    is `last`. With `stop` the empty language, every selection contains the last entry (a required one).
 
     Raises:
-        ExpressionError: a word is the beginning of another, or there is no entry.
+        ExpressionError: a word is a prefix of another, or there is no entry.
     """
 
     __slots__ = ("_flags", "_places", "between", "last", "ranks", "stop", "values", "words")
@@ -50,7 +49,7 @@ class FieldList(nodes.Content):
         return out[::-1]
 
     def witnesses(self, start: int) -> tuple[Node, ...]:
-        """A few of the parts from entry `start` on: one that is not plain, one not regular, one checked, if there are any."""
+        """Parts from entry `start` on with all their flags: one that is not plain, one not regular, one checked, if there are any."""
         return self._flags[start]
 
     def parts(self, start: int) -> tuple[Node, ...]:
@@ -59,7 +58,7 @@ class FieldList(nodes.Content):
         return (*self.values[start:], self.between, self.last, *stop)
 
     def is_inhabited(self, start: int, lo: int, hi: int, depth: int, alive: dict[Node, bool], alphabet: int) -> bool:
-        """True when the narrowed run has a text over `alphabet`, given which of the parts have one."""
+        """True when the range has a text over `alphabet`, given which of the parts have one."""
         may_stop = self.stop is not EMPTY and alive[self.stop]
         later = False  # whether some selection of later entries has a text
         for rank in reversed(range(start, len(self.values))):
@@ -75,7 +74,7 @@ class FieldList(nodes.Content):
         return False
 
     def is_known(self, start: int, lo: int, hi: int) -> bool:
-        """True when some text of the narrowed run is already known to exist. Cost: a look at the first few entries, mostly."""
+        """True when some text of the range is already known to exist. Cost: mostly one entry."""
         last, may_stop = len(self.values) - 1, self.stop.is_inhabited
         return any(
             rank >= start and self.values[rank].is_inhabited and (may_stop or (rank == last and self.last.is_inhabited))
@@ -83,13 +82,13 @@ class FieldList(nodes.Content):
         )
 
     def follow(self, rank: int) -> Node:
-        """What comes after entry `rank` and its value."""
+        """The term after entry `rank` and its value."""
         if rank == len(self.values) - 1:
             return self.last
         return nodes.alternation((self.stop, nodes.concat(self.between, fields(self, rank + 1))))
 
     def after(self, rank: int) -> Node:
-        """What comes after the word of entry `rank`."""
+        """The term after the word of entry `rank`."""
         return nodes.concat(self.values[rank], self.follow(rank))
 
     def open_words(self, start: int, lo: int, hi: int) -> list[tuple[bytes, int]]:
@@ -97,23 +96,15 @@ class FieldList(nodes.Content):
         return [(word, rank) for word, rank in zip(self.words[lo:hi], self.ranks[lo:hi], strict=True) if rank >= start]
 
     def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
-        """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
+        """Yield each first byte of a range with the derivative. Cost: one bisection per byte."""
         for byte, first, last in nodes.next_words(self.words, lo, hi, depth):
-            target = narrowed(self, start, first, last, depth + 1)
+            target = field_range(self, start, first, last, depth + 1)
             if target is not EMPTY:
                 yield byte, target
 
 
-def read_fields(
-    data: bytes, position: int, table: FieldList, start: int, lo: int, hi: int, depth: int
-) -> tuple[Node, int]:
-    """Narrow a run by bytes from `position` on: the term, and the position after it. Cost: see `node.narrowed`, and one term."""
-    lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
-    return narrowed(table, start, lo, hi, depth), position
-
-
 def _with_new_kind(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
-    """Add a part that is not plain, not regular or checked, if it is the first such."""
+    """Add a part if it is the first that is not plain, not regular, or checked."""
     is_new = (
         (not part.is_plain and all(n.is_plain for n in found))
         or (not part.is_regular and all(n.is_regular for n in found))
@@ -128,10 +119,10 @@ def _is_over(text: bytes, alphabet: int) -> bool:
 
 def fields(table: FieldList, start: int = 0) -> Node:
     """The selections from entry `start` on, at least one entry."""
-    return narrowed(table, start, 0, len(table.words), 0)
+    return field_range(table, start, 0, len(table.words), 0)
 
 
-def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
+def field_range(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
     """The selections from entry `start` on whose first word is among the sorted words lo..hi, without its first `depth` bytes."""
     ranks = table.ranks
     while lo < hi and ranks[lo] < start:

@@ -27,9 +27,9 @@ _START, _END = -1, -2
 
 
 def as_loops(node: Node) -> Node | None:
-    """The same language without intersections, complements, machines and continuations; None where it takes more than `MAX_STATES`.
+    """The same language without intersections, complements, machines and continuations; None where it has more than `MAX_STATES`.
 
-    Cost: the arcs of all states, some 20 us each, and a term for each pair of steps through a state.
+    Cost: the arcs of all states, some 20 us each, and a term for each path through a state.
     """
     derivatives = Derivatives()
     arcs: Arcs[Node] = {}
@@ -44,11 +44,12 @@ def as_loops(node: Node) -> Node | None:
 
 
 def eliminated(arcs: Arcs[State], start: State, ends: Mapping[State, Node]) -> Node:
-    """The texts that lead from a state to an end, each with the term that follows there.
+    """The texts that lead from `start` to a state of `ends`, each followed by the term of that state.
 
-    Cost: a term for each pair of steps through a state.
+    Cost: a term for each path through a state.
     """
-    kind = _kinds(arcs, ends)
+    # A number for each state, the same for states from which the same texts lead to the same ends.
+    kind = refined({state: ends.get(state) for state in arcs}, lambda state, kind: _signature(arcs[state], kind))
     edges: _Edges = {(_START, kind[start]): EPSILON}
     for state, found in arcs.items():
         if state in ends:
@@ -58,15 +59,10 @@ def eliminated(arcs: Arcs[State], start: State, ends: Mapping[State, Node]) -> N
             edges[pair] = nodes.alternation((edges.get(pair, EMPTY), nodes.byte_set(mask)))
     left = set(kind.values())
     while left:
-        state_left = min(left, key=lambda state: _num_ways(edges, state))
-        left.remove(state_left)
-        edges = _without(edges, state_left)
+        cheapest = min(left, key=lambda state: _num_ways(edges, state))
+        left.remove(cheapest)
+        edges = _without(edges, cheapest)
     return edges.get((_START, _END), EMPTY)
-
-
-def _kinds(arcs: Arcs[State], ends: Mapping[State, Node]) -> dict[State, int]:
-    """A number for each state, the same for states from which the same texts lead to the same ends."""
-    return refined({state: ends.get(state) for state in arcs}, lambda state, kind: _signature(arcs[state], kind))
 
 
 def refined(
@@ -90,14 +86,14 @@ def _signature(arcs: Iterable[tuple[int, State]], kind: Mapping[State, Any]) -> 
 
 
 def _num_ways(edges: _Edges, state: int) -> tuple[int, int]:
-    """How many terms are joined where a state is taken out; of equals the one that was met last goes first."""
+    """The number of paths through a state, which are joined where it is removed; of equals the last state is removed first."""
     into = sum(b == state != a for a, b in edges)
     out = sum(a == state != b for a, b in edges)
     return into * out, -state
 
 
 def _without(edges: _Edges, state: int) -> _Edges:
-    """The edges between the other states, with what led through this one."""
+    """The edges between the other states, with the paths through this one."""
     loop = nodes.repeat(edges.get((state, state), EMPTY))
     rest = {pair: node for pair, node in edges.items() if state not in pair}
     for (a, b), before in edges.items():

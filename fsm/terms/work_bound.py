@@ -5,23 +5,22 @@ The work is counted and compared with the bound in `work_budget.py`; this module
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from fsm.errors import BudgetExceeded
-from fsm.terms.work_budget import HEAVY, Bound
+from fsm.terms.work_budget import HEAVY, bounded
 
 
-def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> Bound:
+def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> AbstractContextManager[None]:
     """Return a context in which `work_budget.check` raises `BudgetExceeded` once this thread did more than `most`.
 
     Args:
         name: of the bound.
-        most: work.
-        doing: what is bounded, for the message.
+        most: units of work.
+        doing: the task that is bounded, for the message.
         heavy: what takes much work there.
-        advice: what to do; without it: simplify the expression, or raise the bound.
+        advice: how to correct it; by default to simplify the expression, or raise the bound.
     """
-
-    def exceeded() -> BudgetExceeded:
-        told = advice or f"Simplify the expression, or raise `{name}`"
-        return BudgetExceeded(f"{doing} takes more than {most:,} steps of work: {heavy}. {told}.", name, most)
-
-    return Bound(most, exceeded)
+    advice = advice or f"Simplify the expression, or raise `{name}`"
+    message = f"{doing} takes more than {most:,} steps of work: {heavy}. {advice}."
+    return bounded(most, lambda: BudgetExceeded(message, name, most))

@@ -1,7 +1,7 @@
 """Work budgets: a counter per thread of the terms that it builds, with nested bounds, so that limits do not depend on the machine's speed.
 
-One unit is about one term that is joined to others, 3 to 10 us; a term that exists already costs nothing. `Bound` is the context manager,
-`check` raises where the nearest bound is exceeded (when it is called, so some work may pass it), and `uncounted` suspends both.
+One unit is about one term that is joined to others, 3 to 10 us; a term that exists already costs nothing. `bounded` sets a bound, `check`
+raises where the nearest one is exceeded (when it is called, so some work may pass it), and `uncounted` suspends both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 HEAVY = "loops inside loops that can begin and end in many places, or lookarounds and negations that must be followed together"
-"""What takes much work, for people."""
+"""What takes much work, for error messages."""
 
 
 class _Work(threading.local):
@@ -33,32 +33,21 @@ def done() -> int:
     return _work.done
 
 
-class Bound:
-    """A context in which `check` refuses what this thread does once it took more than `most`; an outer bound that is nearer stays.
-
-    Args:
-        most: work.
-        exceeded: makes the error that `check` raises; see `work_bound.py`.
-    """
-
-    __slots__ = ("_before", "_new")
-
-    def __init__(self, most: int, exceeded: Callable[[], Exception]) -> None:
-        self._new = most, exceeded
-
-    def __enter__(self) -> None:
-        self._before = _work.most, _work.exceeded
-        most, exceeded = self._new
-        if _work.done + most < _work.most:
-            _work.most, _work.exceeded = _work.done + most, exceeded
-
-    def __exit__(self, *error: object) -> None:
-        _work.most, _work.exceeded = self._before
+@contextmanager
+def bounded(most: int, exceeded: Callable[[], Exception]) -> Iterator[None]:
+    """A context in which `check` raises what `exceeded` makes once this thread did more than `most` in it; a nearer outer bound stays."""
+    before = _work.most, _work.exceeded
+    if _work.done + most < _work.most:
+        _work.most, _work.exceeded = _work.done + most, exceeded
+    try:
+        yield
+    finally:
+        _work.most, _work.exceeded = before
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Count nothing of what this thread does inside, and bound nothing: it has bounds of its own, or is needed whatever it costs."""
+    """A context in which work of this thread is neither counted nor bounded: it has other bounds, or is needed at any cost."""
     before, most = _work.done, _work.most
     _work.most = float("inf")
     try:
@@ -68,6 +57,6 @@ def uncounted() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise the error of the nearest bound (`BudgetExceeded`), unless the work is within it."""
+    """Raise the error of the nearest bound, `BudgetExceeded`, if it is exceeded."""
     if _work.done > _work.most:
         raise _work.exceeded()

@@ -1,9 +1,10 @@
 """`CharacterLoop`: the product of `X*` and the token trie as arrays, where X is a character class, for the masks of `X{lo,hi} rest`.
 
 A token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in `rest`. One breadth-first
-walk of the trie counts the characters of every token that stays, for a mask per X and `hi`; tokens that leave with the same byte are
-grouped into a small trie of what follows the exit, which is walked depth first beside `rest` for each state. Where `rest` may begin with
-many bytes, or more than 4 of them are also in X, there is no such mask. Names that are excluded (`X* & ~words`) are masked here, too.
+walk of the trie counts the characters (iterations, here `rounds`) of every token that stays, for a mask per X and `hi`; tokens that leave
+with the same byte are grouped into a small trie of what follows the exit, which is walked depth first in step with `rest` for each state.
+Where `rest` may begin with many bytes, or more than 4 of them are also in X, there is no such mask. Excluded names (`X* & ~words`) are
+masked here, too.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, finish, next_bytes, sweep, sweep_each, walk_narrow
+from fsm.tokens.walk import NEVER, finish, sweep, sweep_each, walk_narrow
 
 MAX_OVERLAP = 4
-"""The most bytes with which both an iteration and the rest may begin; with more, a breadth-first walk is cheaper."""
+"""The most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper."""
 MAX_EXIT_BYTES = 64
-"""The most bytes that may follow a loop; with more, exits are too many to be handled byte by byte."""
+"""The most bytes that may follow a loop."""
 MAX_LEFT_OUT = 2_000
-"""Most texts that a loop may exclude and still be read as a loop."""
+"""The most texts that a loop may exclude."""
 
 
 def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
@@ -83,7 +84,7 @@ class Exits:
 
     Attributes:
         trie: the distinct byte strings from the exit on, that byte included.
-        starts: per byte string, the offset of its tokens in `token_ids` and `rounds`; one entry more than there are byte strings.
+        starts: per byte string, the offset of its tokens in `token_ids` and `rounds`; at last the number of tokens.
         token_ids: int32.
         rounds: per token, the iterations of the loop before the exit; uint16.
     """
@@ -95,10 +96,9 @@ class Exits:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, the branches of the trie included, all of which may be made one day."""
-        return (
-            50 * len(self.starts) + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
-        )
+        """Bytes of memory, with all branches of the trie."""
+        arrays = self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes
+        return arrays + 50 * len(self.starts) + 250 * len(self.trie)
 
 
 class CharacterLoop:
@@ -110,7 +110,7 @@ class CharacterLoop:
         trie: the trie of the tokens that have bytes, labelled with token ids.
         num_words: the length of a packed mask.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
-        exits: where exits are remembered, for loops of one vocabulary together.
+        exits: a cache of exits, shared by the loops of one vocabulary.
 
     Attributes:
         automaton: the DFA of `body*`.
@@ -144,16 +144,13 @@ class CharacterLoop:
         self._inside = pack(self.rounds < NEVER)
 
     def _run(self, automaton: Automaton, node: int) -> None:
-        """Walk the trie beside `body*`: the rounds of every token, NEVER for those that do not stay inside.
-
-        Records the rounds before each node that lies between two rounds, too: there a token may leave.
-        """
+        """Walk the trie in step with `body*`, and set `rounds` and `between`; a token may leave only at nodes between two iterations."""
         trie, between = self._trie, automaton.initial_state
-        # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.
+        # Complete iterations plus one, 0 where a node is dead: one multiplication is faster than boolean masks.
         rounds, is_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, bool)
         rounds[node], is_between[node] = 1, True
         tail: list[tuple[int, int]] = []
-        self.most_rounds = 0  # a round has at least one byte, so levels are a bound, and a close one
+        self.most_rounds = 0  # an iteration has at least one byte, so the number of levels is an upper bound
         for first, codes, rows in sweep(automaton, trie, between, node, tail):
             span = slice(first, first + len(codes))
             np.equal(codes, rows.code(between), out=is_between[span])
@@ -167,7 +164,7 @@ class CharacterLoop:
             self.most_rounds = max(self.most_rounds, int(rounds[child]))
         self.between = (rounds * is_between)[:-1]
         self.between -= 1  # 0 becomes NEVER
-        rounds += (rounds > 0) & ~is_between  # a round that was begun counts
+        rounds += (rounds > 0) & ~is_between  # an incomplete iteration counts
         rounds -= 1
         rounds[node] = NEVER  # a token that ends there is not below it
         self.rounds = rounds.take(trie.ends, mode="clip")
@@ -179,7 +176,7 @@ class CharacterLoop:
 
     @property
     def nbytes(self) -> int:
-        """The memory in bytes, without the exits; that of the DFA is an estimate."""
+        """Bytes of memory, without the exits; that of the DFA is an estimate."""
         return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
@@ -220,14 +217,14 @@ class CharacterLoop:
         return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.uint16))
 
     def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
-        """The nodes that are reached with one of `bytes_` from between two rounds, and the rounds before it."""
+        """The nodes that are reached with one of `bytes_` after a complete iteration, and the iterations before it."""
         steps = self._trie.nodes_with(bytes_)
         rounds = self.between[self._trie.parent[steps]]
         leaves = np.flatnonzero(rounds < NEVER)
         return steps[leaves], rounds[leaves]
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
-        """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
+        """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin with too many bytes."""
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
             return None
@@ -239,10 +236,10 @@ class CharacterLoop:
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply.
 
-        It is that of `body* rest` without tokens that leave right after one of the texts. This is correct only where a token can leave at
-        one position alone, and each of the texts is in `body*`. Tokens that stay inside are allowed: more characters can follow.
+        It is that of `body* rest` without tokens that leave right after one of the texts, which is correct where a token has at most one
+        exit, and each of the texts is in `body*`. Tokens that stay inside are allowed, as more characters can follow.
         """
-        first = next_bytes(automaton, automaton.state_of(rest))
+        first = automaton.moves(automaton.state_of(rest))
         if any(byte in self._first for byte in first) or not all(map(self.automaton.accepts, texts)):
             return None
         words = self.mask(automaton, 0, None, rest)
@@ -265,18 +262,18 @@ class CharacterLoop:
         if rest is EPSILON:
             return []
         state, counts = automaton.state_of(rest), self._counts(hi)
-        first = next_bytes(automaton, state)
+        first = automaton.moves(state)
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
         if len(first) > MAX_EXIT_BYTES or (counts and overlaps):
             return None
-        found, late = [], list[int]()
+        found, swept = [], list[int]()
         for byte in first:
-            # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
+            # where iterations are counted, a token with more than `hi` of them may leave earlier instead
             of_all = counts and byte in self._first
             exits = self.exits(byte, of_all=of_all) if overlaps or self._is_worth_grouping(byte, of_all) else None
             texts = None if exits is None else _survivors(automaton, exits.trie, state)
             if exits is None or texts is None:
-                late.append(byte)
+                swept.append(byte)
             elif texts:
                 starts = exits.starts
                 spans = [slice(starts[text], starts[text + 1]) for text in texts]
@@ -285,19 +282,19 @@ class CharacterLoop:
                     rounds = np.concatenate([exits.rounds[span] for span in spans])
                     ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
                 found.append(ids)
-        if late and overlaps:
+        if swept and overlaps:
             return None
-        if late:
-            found.append(self._swept(automaton, state, late, lo, hi))
+        if swept:
+            found.append(self._swept(automaton, state, swept, lo, hi))
         return found
 
     def _is_worth_grouping(self, byte: int, of_all: bool) -> bool:
-        """True where exits are grouped already, or will be needed often; before, a sweep is cheaper."""
+        """True where exits are grouped already, or were needed often; before that, a sweep is cheaper."""
         self._uses[byte, of_all] += 1
         return self._uses[byte, of_all] > self.sweeps_before_grouping or (*self._key, byte, of_all) in self._exits
 
     def _swept(self, automaton: Automaton, state: int, bytes_: list[int], lo: int, hi: int | None) -> NDArray[np.int32]:
-        """The tokens that leave with one of `bytes_` and go on in `state`, and perhaps some that stay inside."""
+        """The tokens that leave with one of `bytes_` and continue in `state`, and perhaps some that stay inside."""
         steps, rounds = self._steps(bytes_)
         if lo > 0 or self._counts(hi):
             steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
@@ -305,6 +302,6 @@ class CharacterLoop:
 
 
 def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:
-    """The texts of `trie` that `state` survives; None where they are too many to walk."""
+    """The texts of `trie` after which `state` is alive; None where the walk costs too much."""
     walked = walk_narrow(automaton, trie, state)
     return None if walked is None or walked[1] else walked[0]

@@ -2,7 +2,7 @@
 
 Such a vocabulary has states with texts that no tokens spell: after the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only.
 A state is decided by its term and the alphabet of the tokens where that suffices, and else by a best-first search over tokens. A search
-that exceeds its budget counts as one without a result, so masks of a recursive language may lack some tokens, but never all that finish.
+that exceeds its budget counts as one that found nothing, so masks of a recursive language may lack tokens, but every text can be finished.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep
 
 _MAX_VISITED = 2_000
-"""States of a term that are visited to decide whether some bytes spell a text of it."""
+"""The most states of a term that are visited to decide whether some bytes spell a text of it."""
 
 Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Token ids, and the state to which each leads."""
@@ -31,16 +31,13 @@ Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 def survivors(automaton: Automaton, trie: Trie, state: int) -> Steps:
     """The tokens after which `state` leads to a live state, coreachable by tokens or not. Cost: a walk of the trie, 0.3 to 5 ms."""
-    places, states = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+    found, states = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
     for first, codes, rows in sweep(automaton, trie, state):
         alive = np.flatnonzero((codes != 0) & (trie.num_ends[first : first + len(codes)] > 0))
-        places.append(alive + first)
+        found.append(alive + first)
         states.append(rows.states(codes[alive]))
-    found = np.concatenate(places)
-    counts = trie.num_ends[found]
-    which = np.repeat(np.arange(len(found)), counts)
-    position = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
-    return trie.order[trie.first_text[found][which] + position], np.concatenate(states)[which]
+    labels, which = trie.labels_of(np.concatenate(found))
+    return labels, np.concatenate(states)[which]
 
 
 class Spelling:
@@ -60,7 +57,7 @@ class Spelling:
     def __init__(self, automaton: Automaton, trie: Trie, max_search: int) -> None:
         self._automaton = automaton
         self._trie = trie
-        self._max_search = max_search
+        self.max_search = max_search
         self._distances = Distances()
         self._derivatives = Derivatives(max_search=_MAX_VISITED)
         self._can_end: dict[int, bool] = {}
@@ -82,7 +79,7 @@ class Spelling:
         return token_ids[kept], targets[kept]
 
     def _known(self, state: int) -> bool | None:
-        """The answer without a search; None where that does not decide."""
+        """The cached answer, or that of `_decided_by_bytes`; None where a search is needed."""
         known = self._can_end.get(state)
         if known is None:
             known = self._decided_by_bytes(state)
@@ -125,11 +122,11 @@ class Spelling:
                     self._mark_path(target, came_from)
                     return True
                 heappush(queue, (self._distances.of(self._automaton.nodes[target]), target))
-            if len(came_from) > self._max_search:
+            if len(came_from) > self.max_search:
                 self.is_exact = False
                 break
         for state in came_from:
-            self._can_end.setdefault(state, False)  # another thread may have found a way meanwhile
+            self._can_end.setdefault(state, False)  # another thread may have found a path meanwhile
         return False
 
     def _mark_path(self, end: int, came_from: dict[int, int | None]) -> None:

@@ -7,8 +7,8 @@ which each strategy equals (`tests/property/test_mask_strategies.py`), is one lo
         allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD
 
 `STRATEGIES` is that order, from the most special to the walk that takes any term. All but the last two avoid a walk of the whole trie:
-they add up parts of the mask that do not depend on what follows, which the `Vocabulary` caches for all constraints. The mask of a
-term is kept under `mask_key`, so equal situations in different schemas share it; end-of-sequence tokens are added by `TokenFSM`.
+they combine parts of the mask that do not depend on what follows, which the `Vocabulary` caches for all constraints. The mask of a
+term is cached under `mask_key`, so that equal terms of different schemas share it; end-of-sequence tokens are added by `TokenFSM`.
 
 Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the vocabulary shares already made.
 """
@@ -16,6 +16,7 @@ Times are for 131,072 tokens on one core of a machine with 2 cores, with all tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +42,9 @@ Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
 MAX_NARROW_COST = 4_000
-"""Steps after which the depth-first walk is abandoned; a breadth-first walk costs as much."""
+"""Steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much."""
 MAX_JUMPS = 6
-"""The most trie nodes at which a depth-first walk may stop and leave the tokens below to other strategies."""
+"""The most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below."""
 MAX_OPEN_WORK = 20_000
 """Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
 
@@ -90,19 +91,19 @@ class MaskMaker:
         return None
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
-        """The product of `body*` and the tokens below `node`; None where `body` is no character class, or was not met often enough yet."""
-        is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
+        """The product of `body*` and the tokens below `node`; None where `body` is not a character class, or was not used often enough."""
+        is_counted = lo > 1 or hi is not None  # then a plain walk reaches a state for every count
         return self.vocabulary.loop(body, node, at_once=is_counted or self._is_recursive)
 
 
 Strategy = Callable[[MaskMaker, Node, int], Words | None]
-"""Returns the tokens below a trie node that a term allows, or None where it does not recognise the term."""
+"""Returns the tokens below a trie node that a term allows, or None for a term that it does not recognise."""
 
 
 def mask_key(term: Node, vocabulary: Vocabulary) -> Node:
-    """Return the term under which the mask of `term` is kept: the same mask, without counts that no token can reach.
+    """Return the term under which the mask of `term` is cached: one with the same mask, without counts that no token can reach.
 
-    A loop `body{lo,hi}` that no token runs through `hi` times is `body{lo,}` here, so that all states of a string with a large
+    A loop `body{lo,hi}` of which no token has `hi` iterations becomes `body{lo,}`, so that all states of a string with a large
     `maxLength` share one mask. In a vocabulary that lacks bytes the counts matter and the key is the term itself.
     """
     if not vocabulary.spells_everything or (term.kind is Kind.CONCAT and term.args[0].kind is Kind.LITERAL):
@@ -126,15 +127,10 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.from_ids((), maker.vocabulary.num_words, [token_ids])
 
 
-def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """A term that begins with a text or with a list of words, such as a key or an enum: a walk at once, as nothing else recognises it."""
-    return maker.first(WALKS, term, node) if nodes.first_and_rest(term)[0].kind in (Kind.LITERAL, Kind.WORDS) else None
-
-
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`a|b`, also `(a|b) c` where a and b are kinds of object keys: the union of the masks of the alternatives.
 
-    Those that no strategy of `DIRECT` recognises are walked together, as one term.
+    The alternatives that no strategy of `DIRECT` recognises are walked together, as one term.
     """
     members = _members(term)
     if len(members) < 2:
@@ -147,13 +143,14 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
         else:
             found.append(words)
     if others:
-        words = maker.first(WALKS, nodes.alternation(others), node)
-        assert words is not None
-        found.append(words)
-    out = found[0]
-    for words in found[1:]:
-        out = out | words
-    return out
+        found.append(_walked(maker, nodes.alternation(others), node))
+    return reduce(np.bitwise_or, found)
+
+
+def _walked(maker: MaskMaker, term: Node, node: int) -> Words:
+    words = maker.first(WALKS, term, node)
+    assert words is not None, "the last walk takes every term"
+    return words
 
 
 def _members(term: Node) -> list[Node]:
@@ -172,34 +169,29 @@ def _members(term: Node) -> list[Node]:
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
 
-    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what follows, and each
-    group is walked once beside `rest`. 5 to 30 us.
+    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave it are grouped by their remaining bytes, and each
+    group is walked once in step with `rest`. 5 to 30 us.
     """
     parts = as_loop(term)
     if parts is None:
         return None
     body, lo, hi, rest = parts
-    if (
-        node == Trie.root
-        and maker.vocabulary.known_loop(body) is None
-        and hi is not None
-        and _overlaps(maker, body, rest)
-    ):
+    is_new = hi is not None and node == Trie.root and maker.vocabulary.known_loop(body) is None
+    if is_new and _overlaps(maker, body, rest):
         return None
     loop = maker.loop(body, lo, hi, node)
     if loop is None:
         return None
     after = maker.automaton.state_of(rest)
     if node == Trie.root and not lo and is_byte(body) and _is_narrow(maker, after):
-        # After no round at all few bytes may come, among them long runs of blanks, which a depth-first walk reads best.
+        # After no iteration at all few bytes are possible, among them long runs of blanks, which a depth-first walk reads best.
         words = loop.mask(maker.automaton, 1, hi, rest)
-        rest_words = None if words is None else maker.first(WALKS, rest, node)
-        return None if words is None or rest_words is None else words | rest_words
+        return None if words is None else words | _walked(maker, rest, node)
     return loop.mask(maker.automaton, lo, hi, rest)
 
 
 def _overlaps(maker: MaskMaker, body: Node, rest: Node) -> bool:
-    """True where so many tokens may both stay in a loop and leave it that the loop does not help."""
+    """True where so many bytes both stay in a loop and leave it that the loop does not help."""
     first_bytes = maker.automaton.derivatives.first_bytes
     return (first_bytes(body) & first_bytes(rest)).bit_count() > MAX_OVERLAP
 
@@ -214,7 +206,7 @@ def loop_without_words(maker: MaskMaker, term: Node, node: int) -> Words | None:
 def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`(base & ~language) rest`, such as a key that no `patternProperties` matches: the mask of `base rest` without what is forbidden.
 
-    Only where few tokens begin like a text of `language`; they are walked beside it, depth first (`exclusion.py`).
+    Only where few tokens begin like a text of `language`; they are walked in step with it, depth first (`exclusion.py`).
     """
     parts = as_exclusion(term)
     if parts is None:
@@ -223,29 +215,30 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
     rest = term.args[1] if term.kind is Kind.CONCAT else nodes.EPSILON
     first = maker.automaton.derivatives.first_bytes(rest)
     ids = forbidden(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term), language, first)
-    words = (
-        None if ids is None else maker.first((character_loop, loop_without_words, loop_without_language), base, node)
-    )
-    return None if ids is None or words is None else words & ~bitmask.from_ids((), len(words), (ids,))
+    if ids is None:
+        return None
+    words = maker.first((character_loop, loop_without_words, loop_without_language), base, node)
+    return None if words is None else words & ~bitmask.from_ids((), len(words), (ids,))
 
 
-def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
+def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`(body{lo,hi} & pattern) rest`, such as a `pattern` and a `maxLength`: one product walk for all counts (`open_walk.py`).
 
-    The walk ignores the bounds of counts, and is cached; a mask then decides each pair of a state and iterations once. 0.3 ms.
+    The walk ignores the bounds of counts, and is cached; for a mask each pair of a state and iterations is decided once. 0.3 ms.
     """
     automaton = maker.automaton
-    is_product = nodes.first_and_rest(term)[0].kind is Kind.INTERSECTION
-    if not is_product or automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
+    if nodes.first_and_rest(term)[0].kind is not Kind.INTERSECTION:
+        return None
+    if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
     if counted is None:
         return None
     try:
-        with work_bound("max_open_work", MAX_OPEN_WORK, "a pattern beside its counts"):
+        with work_bound("max_open_work", MAX_OPEN_WORK, "a pattern and the counts of its characters"):
             walk = maker.vocabulary.open_walk(counted.term, counted.body, node)
             return None if walk is None else walk.mask(automaton, counted)
-    except BudgetExceeded:  # the counts are entangled with what they count
+    except BudgetExceeded:  # of this strategy, or of the thread, for which `check` raises
         work.check()
         return None
 
@@ -273,7 +266,7 @@ def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
 def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """A term that begins with texts, or with few bytes: a depth-first walk of trie and automaton in step (`walk_narrow`).
 
-    Where the walk comes to a wide state with much of the trie below, it stops, and a strategy of `BELOW` finds the tokens from there
+    Where the walk reaches a wide state with much of the trie below, it stops, and a strategy of `BELOW` finds the tokens from there
     on. 5 to 100 us; most states of JSON (keys, punctuation, numbers) are of this kind.
     """
     automaton, vocabulary = maker.automaton, maker.vocabulary
@@ -285,8 +278,8 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
         return None
     texts, jumps = walked
     words = bitmask.from_ids(texts, vocabulary.num_words)
-    for place, target in jumps:
-        found = maker.first(BELOW, automaton.nodes[target], place)
+    for below, target in jumps:
+        found = maker.first(BELOW, automaton.nodes[target], below)
         if found is None:
             return None
         words |= found
@@ -314,14 +307,14 @@ def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.pack(walk_wide(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term)))
 
 
-DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, loop_without_language, pattern_beside_loop)
+DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, loop_without_language, pattern_and_loop)
 """Strategies that need no walk of the trie from its root."""
 
 WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 """Walks of the trie from its root; the last takes any term."""
 
-BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_loop)
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_and_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
-STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)
+STRATEGIES: tuple[Strategy, ...] = (spelled, alternatives, *DIRECT, *WALKS)
 """All strategies, in the order in which they are tried."""

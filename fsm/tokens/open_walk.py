@@ -1,10 +1,10 @@
 """`OpenWalk`: one product of the token trie and a pattern without its count bounds, for the masks of `(body{lo,hi} & pattern) rest`.
 
-A plain walk would be needed again for nearly every mask, as each state counts characters, words or both. Here one breadth-first walk gives
-the state in which each token ends, and `CharacterLoop` its iterations of `body`. For a mask, each distinct pair of both (some hundred) is
-tested: does a text lead from the state to an accepting one within the iterations that are left? Mostly the shortest path decides
-(Dijkstra's algorithm), or one with a cycle that adds any number of iterations; otherwise the emptiness test of the term with its bounds
-(`Derivatives.is_inhabited`). See `open_counts.py` for which loops lose their bounds.
+As each state counts characters, words or both, nearly every mask would need a walk of its own. Here one breadth-first walk gives the state
+in which each token ends, and `CharacterLoop` its iterations of `body` (here `rounds`). For a mask, each distinct pair of both (some
+hundred) is tested: does a text lead from the state to an accepting one within the iterations that are left? Mostly the shortest path
+decides (Dijkstra's algorithm), or one with a cycle that adds any number of iterations; otherwise the emptiness test of the term with its
+bounds (`Derivatives.is_inhabited`). See `open_counts.py` for which loops lose their bounds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, Rounds, finish, next_bytes, sweep, sweep_each
+from fsm.tokens.walk import NEVER, finish, sweep, sweep_each
 
 MAX_STATES = 4_000
-"""The most states of a walk; where it needs more, the walk is not worth its cost."""
+"""The most states of a walk; with more, it is not worth its cost."""
 MAX_VISITED = 400
 """States visited in the search for a shortest text."""
 MAX_VISITED_AFTER = 40
-"""States visited after that, in the search for a text that can be extended by any number of rounds."""
+"""States visited after that, in the search for a text that can be extended by any number of iterations."""
 UNBOUNDED = 1 << 30
 """More iterations than any text has: no upper bound."""
 Required = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
@@ -60,18 +60,18 @@ class _Completions:
 
     Attributes:
         least: a path with few iterations, upper bounds of open loops ignored.
-        endless: one with a cycle, to which any number of iterations may be added.
+        unbounded: one with a cycle, which may add any number of iterations.
         at_least: no path has fewer iterations than this.
     """
 
     least: _Path
-    endless: _Path
+    unbounded: _Path
     at_least: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """The tokens that continue after the pattern: their ids, and the state and the iterations with which each leaves it."""
+    """The tokens that continue after the pattern: their ids, the state and iterations with which each leaves it, and all these states."""
 
     token_ids: NDArray[np.int32]
     states: NDArray[np.int32]
@@ -86,9 +86,9 @@ class Counted:
     Attributes:
         term: the open pattern, intersected with the ruler.
         bounds: those of its open loops.
-        body: the class of characters that is counted beside it.
+        body: the class of characters that is counted.
         lo, hi: the bounds of its iterations.
-        rest: what comes after.
+        rest: the term after the intersection.
     """
 
     term: Node
@@ -104,7 +104,7 @@ class OpenWalk:
 
     Args:
         term: the open term; see `Counted`.
-        loop: the iterations of the same tokens in the body that is counted beside it.
+        rounds, between: those of the same tokens and nodes in the loop that is counted; see `CharacterLoop`.
         trie: the tokens.
         node: where the term begins.
 
@@ -116,8 +116,10 @@ class OpenWalk:
 
     max_leaving = 16
 
-    def __init__(self, term: Node, loop: Rounds, trie: Trie, node: int = Trie.root) -> None:
-        self._trie, self._loop = trie, loop
+    def __init__(
+        self, term: Node, rounds: NDArray[np.uint16], between: NDArray[np.uint16], trie: Trie, node: int = Trie.root
+    ) -> None:
+        self._trie, self._between = trie, between
         self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
         self._completions: dict[Required, dict[int, _Completions]] = {}
         self._leaving: dict[Node, _Leaving] = {}
@@ -126,20 +128,18 @@ class OpenWalk:
         at_node = self._walk(node)
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
-        at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # a token that ends at the node is not below it
-        rounds = loop.rounds.astype(np.int64)
+        at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # a token that ends at `node` is not below it
         at_end[rounds >= NEVER] = 0
-        rounds[rounds >= NEVER] = 0
-        width = int(rounds.max(initial=0)) + 1
-        pairs = at_end.astype(np.int64) * width + rounds
-        pairs[at_end == 0] = 0
+        counts = np.where(at_end > 0, rounds, 0).astype(np.int64)
+        width = int(counts.max(initial=0)) + 1
+        pairs = at_end * width + counts
         is_there = np.zeros((len(self._automaton) + 1) * width, bool)
         is_there[pairs] = True
         is_there[0] = True
         found = np.flatnonzero(is_there)
-        places = np.zeros(len(is_there), np.intp)
-        places[found] = np.arange(len(found))
-        self._pair = places[pairs].astype(np.uint16 if len(found) < 65_536 else np.int32)  # per token; 0: dead
+        numbers = np.zeros(len(is_there), np.intp)
+        numbers[found] = np.arange(len(found))
+        self._pair = numbers[pairs].astype(np.uint16 if len(found) < 65_536 else np.int32)  # per token; 0: dead
         self._states = found[1:] // width  # of each pair
         self._rounds = found[1:] % width
         self._distinct, self._which = np.unique(self._states, return_inverse=True)
@@ -147,7 +147,7 @@ class OpenWalk:
 
     @property
     def nbytes(self) -> int:
-        """The estimated memory in bytes, with some of what comes after the term."""
+        """The estimated memory in bytes, with some of what follows the term."""
         return int(self._pair.nbytes) + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
 
     def _walk(self, node: int) -> NDArray[np.int32]:
@@ -166,8 +166,8 @@ class OpenWalk:
         """The packed mask of a term, given its counts.
 
         Args:
-            automaton: that of the whole language, which knows what comes after.
-            counted: the term; its open part is the one of this walk.
+            automaton: that of the whole language.
+            counted: the term; its open part is that of this walk.
 
         Cost: 0.3 ms for 131,072 tokens.
         """
@@ -179,28 +179,28 @@ class OpenWalk:
         return words
 
     def _alive(self, automaton: Automaton, counted: Counted) -> NDArray[np.bool_]:
-        """For each pair of a state and rounds, whether a text leads on from there to an end."""
+        """For each pair of a state and iterations, whether a text leads from there to acceptance."""
         states = self._distinct.tolist()
         wanted = counted.lo > 0, tuple((loop, counts[0]) for loop, counts in counted.bounds.items())
         if len(self._completions) > 64:
             self._completions = {}
         known = self._completions.setdefault(wanted, {})
-        for state in reversed(states):  # those that are met late have read more rounds, and so are nearer to an end
+        for state in reversed(states):  # those with larger numbers have read more, and so are nearer to acceptance
             if state not in known:
                 known[state] = self._find_completions(state, wanted, known)
         ahead = [known[state] for state in states]
         ok = np.array(
-            [[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool
+            [[self._may_end(way.end, counted.bounds) for way in (a.least, a.unbounded)] for a in ahead], bool
         ).reshape(-1, 2)
         is_possible = np.array([self._may_continue(state, counted.bounds) for state in states], bool)
         least = np.array([a.least.rounds for a in ahead], np.int64)
         at_least = np.array([a.at_least for a in ahead], np.int64)
-        endless = np.array([a.endless.rounds for a in ahead], np.int64)
+        unbounded = np.array([a.unbounded.rounds for a in ahead], np.int64)
         which = self._which
         room = (UNBOUNDED if counted.hi is None else counted.hi) - self._rounds
         need = np.maximum(counted.lo - self._rounds, 0)
         alive: NDArray[np.bool_] = ok[which, 0] & (least[which] <= room) & (least[which] >= need)
-        alive |= ok[which, 1] & (np.maximum(endless[which], need) <= room)
+        alive |= ok[which, 1] & (np.maximum(unbounded[which], need) <= room)
         is_unsure = ~alive & is_possible[which] & (at_least[which] <= room)
         for pair in np.flatnonzero(is_unsure).tolist():
             alive[pair] = self._is_inhabited(
@@ -209,7 +209,7 @@ class OpenWalk:
         return alive
 
     def _is_inhabited(self, automaton: Automaton, state: int, need: int, room: int, counted: Counted) -> bool:
-        """Whether the closed term of one state, with the rounds that are left, has a text."""
+        """Whether the closed term of one state, with the iterations that are left, has a text."""
         node = self._automaton.nodes[state]
         if node is EPSILON:  # the ruler has been read to its end
             return need == 0
@@ -218,12 +218,10 @@ class OpenWalk:
         return automaton.derivatives.is_inhabited(closed(node, counted.bounds, others))
 
     def _may_continue(self, state: int, bounds: Bounds) -> bool:
-        """False where the bounds of open loops leave nothing of a state, whatever the rounds are."""
+        """False where the bounds of open loops exclude all texts from a state on, whatever the iterations are."""
         known = self._ends.get(state)
         if known is None:
-            pattern, _ = self._parts(state)
-            found, is_free = ends(pattern)
-            known = self._ends[state] = found, is_free
+            known = self._ends[state] = ends(self._parts(state)[0])
         found, is_free = known
         return is_free or any(loop.may_go_on(place, bounds[loop]) for loop, place in found)
 
@@ -243,7 +241,7 @@ class OpenWalk:
         return known
 
     def _parts(self, state: int) -> tuple[Node, bool]:
-        """The pattern in a state, and whether the ruler is between two rounds there."""
+        """The pattern in a state, and whether the ruler is between two iterations there."""
         node = self._automaton.nodes[state]
         members = node.args if node.kind is Kind.INTERSECTION else (node,)
         pattern, is_between = list[Node](), True
@@ -258,53 +256,53 @@ class OpenWalk:
         return nodes.intersection(pattern), is_between
 
     def _find_completions(self, state: int, wanted: Required, ahead: dict[int, _Completions]) -> _Completions:
-        """Look for the texts with the fewest rounds from a state on, nearest first (Dijkstra)."""
-        wants_endless, lows = wanted[0], dict(wanted[1])
+        """Find the texts with the fewest iterations from a state on (Dijkstra's algorithm); `ahead` has states that are done."""
+        wants_unbounded, lows = wanted[0], dict(wanted[1])
         found = dict[bool, _Path]()  # by whether any number of rounds may be added
         seen = set[tuple[int, bool]]()
-        # Characters of several bytes come last: they seldom lead where no other leads.
+        # Characters of several bytes are last, as they seldom lead to new states.
         queue: list[tuple[int, bool, int, int, bool, bool]] = [(0, False, 0, state, False, False)]
         nearest, steps, most = _NO_PATH.rounds, 0, MAX_VISITED
-        while queue and len(found) <= wants_endless:
-            rounds, _, _, here, is_endless, is_end = heappop(queue)
+        while queue and len(found) <= wants_unbounded:
+            rounds, _, _, here, is_unbounded, is_end = heappop(queue)
             steps += 1
             if steps > most:
                 nearest = min(nearest, rounds)
                 break
             if is_end:
-                found.setdefault(is_endless, _Path(rounds, here))
+                found.setdefault(is_unbounded, _Path(rounds, here))
                 if False not in found:
                     found[False] = _Path(rounds, here)
                     most = min(most, steps + MAX_VISITED_AFTER)
                 continue
-            if (here, is_endless) in seen:
+            if (here, is_unbounded) in seen:
                 continue
-            seen.add((here, is_endless))
+            seen.add((here, is_unbounded))
             known = ahead.get(here)
             if known is not None:
                 nearest = min(nearest, rounds + known.at_least)
-                for way, more in ((known.least, is_endless), (known.endless, True)):
+                for way, more in ((known.least, is_unbounded), (known.unbounded, True)):
                     if way.end >= 0:
                         heappush(queue, (rounds + way.rounds, False, steps, way.end, more, True))
                 continue
             over, is_free = self._when_over(here)
             if is_free or any(done(place) >= lows[loop] for loop, place in over):
-                heappush(queue, (rounds, False, steps, here, is_endless, True))
+                heappush(queue, (rounds, False, steps, here, is_unbounded, True))
             if len(self._automaton) > self._most_states:
                 nearest = min(nearest, rounds)
                 continue
-            is_between = self._parts(here)[1]  # a round counts from its first byte on
+            is_between = self._parts(here)[1]  # an iteration counts from its first byte on
             for target in dict.fromkeys(target for _, target in self._automaton.arcs(here)):
-                if target == here and is_between and not is_endless:
+                if target == here and is_between and not is_unbounded:
                     heappush(queue, (rounds, False, steps, here, True, False))
-                elif (target, is_endless) not in seen:
+                elif (target, is_unbounded) not in seen:
                     is_inside = not self._parts(target)[1]
-                    heappush(queue, (rounds + is_between, is_inside, steps, target, is_endless, False))
+                    heappush(queue, (rounds + is_between, is_inside, steps, target, is_unbounded, False))
         least = found.get(False, _NO_PATH)
         return _Completions(least, found.get(True, _NO_PATH), min(nearest, least.rounds))
 
     def _left(self, automaton: Automaton, counted: Counted) -> NDArray[np.int32]:
-        """The tokens that leave the pattern after right rounds and go on in what comes after it."""
+        """The tokens that leave the pattern within the bounds and continue in the term after it."""
         leaving = self._leaving.get(counted.rest)
         if leaving is None:
             if len(self._leaving) >= self.max_leaving:
@@ -320,14 +318,14 @@ class OpenWalk:
 
     def _find_leaving(self, automaton: Automaton, rest: Node) -> _Leaving:
         trie, state = self._trie, automaton.state_of(rest)
-        steps = trie.nodes_with(next_bytes(automaton, state))
+        steps = trie.nodes_with(automaton.moves(state))
         at = self._at_node[trie.parent[steps]]
         steps, at = steps[at > 0], at[at > 0]
         distinct = np.unique(at)
         is_over = np.zeros(len(self._automaton) + 1, bool)
         is_over[[s for s in distinct.tolist() if any(self._when_over(s))]] = True
         steps, at = steps[is_over[at]], at[is_over[at]]
-        rounds = self._loop.between[trie.parent[steps]].astype(np.int32)
+        rounds = self._between[trie.parent[steps]].astype(np.int32)
         found, which = sweep_each(automaton, trie, state, steps)
         token_ids, places = trie.labels_of(found)
         which = which[places]

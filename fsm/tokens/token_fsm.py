@@ -2,15 +2,14 @@
 
 A state is a state of the byte-level lazy DFA (`lazy_dfa.py`), a small int. Its mask is computed when it is first needed
 (`mask_strategies.py`) and cached by the state's term in the vocabulary, so that all constraints share it. A mask that takes too much work
-is made again with a larger bound, and at last restricted to short tokens. Checks of values are not part of the automaton (`checker.py`).
-Explanations of rejected tokens (`Explanation`) and dense tables (`TokenTables`) are made from it.
+is computed again with a larger bound, and at last restricted to short tokens. Checks of values are not part of the automaton
+(`checker.py`). Rejected tokens are explained in `explanation.py`; `token_tables.py` makes dense tables.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
 from weakref import finalize
 
@@ -23,55 +22,22 @@ from fsm.caller import stacklevel_of_user
 from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import explored, visible
-from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
+from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed
 from fsm.expression import Expression, as_bytes
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Kind, Node
-from fsm.terms.rendering import render
 from fsm.terms.work_bound import work_bound
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
+from fsm.tokens.explanation import Explanation, explain, explain_gap, explain_special, gap_error, wanted
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
-_BEGINNINGS = b'0"-[{tn}]a'
-"""Bytes with which a value of JSON may begin or go on; where one is not allowed, a keyword forbids it."""
-
-_MAX_GAP_STATES = 100
-"""The most states that are visited to find which bytes a vocabulary lacks."""
-
 MASK_OVERHEAD = 1_000
-"""Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a token is or is not allowed in a state.
-
-    Attributes:
-        token_id, token: the id and its bytes (None for a special token).
-        allowed: the answer.
-        position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
-        expected: the bytes that would fit there, ascending.
-        text: the same as a message.
-        rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.
-        sources: the parts of the source that require it (JSON pointers to keywords, or a pattern); only where the text was given.
-    """
-
-    token_id: int
-    token: bytes | None
-    allowed: bool
-    position: int | None
-    expected: bytes
-    text: str
-    rest: str = ""
-    sources: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.text
+"""Bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry."""
 
 
 class TokenFSM:
@@ -81,8 +47,8 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
-        max_mask_work: most work that one mask may take, 3 to 10 us each. None: `TokenFSM.max_mask_work`, which holds for the constraints
-            of generators, too. Masks of real schemas take a third of it at most.
+        max_mask_work: most work that one mask may take, in steps of 3 to 10 us. None: `TokenFSM.max_mask_work`, which also bounds the
+            constraints of generators. Masks of real schemas take a third of it at most.
 
     Attributes:
         initial_state: the state before any token.
@@ -92,27 +58,20 @@ class TokenFSM:
         EmptyLanguage: no text satisfies `expression`.
         VocabularyGap: the tokens cannot spell any text that does.
         BudgetExceeded: neither could be decided within the budget, or the mask of the initial state takes more than `max_mask_work`
-            (it is made at once where an intersection, a negation or a lookaround begins the language).
+            (it is computed in the constructor where an intersection, a negation or a lookaround begins the language).
 
     In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `coreachable.py`.
-    A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
-    work, in states that are forgotten again. It is the same mask. Where that is not enough, it has the tokens up to a length that was
-    looked at in full, with a `RuntimeWarning`: all that it allows is correct, and the text can continue by single bytes.
-    States are small ints, valid for this object and for its whole life. Several threads may use one object.
-    Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
+    A text that has begun can be finished: any other mask that takes more than `max_mask_work` is computed by an automaton of its own, with
+    four times as much work. It is the same mask. Where that is not enough, it has only tokens up to a length for which all were decided,
+    with a `RuntimeWarning`: all that it allows is correct, and the text can continue by single bytes.
+    States are small ints, valid for the life of this object. Several threads may use one object.
+    Masks are cached in the vocabulary and shared by all constraints with equal terms.
     """
 
     max_gap_search = 1_000
     max_mask_work = 150_000
     max_slow_work = 4
     max_targets = 20_000
-
-    def _repr_svg_(self) -> str | None:
-        """Return a picture of some states, for notebooks; None where a mask takes more than its budget. `fsm.draw` has options."""
-        try:
-            return picture(self.state_graph(max_states=12, max_tokens=4))
-        except BudgetExceeded:
-            return None
 
     def __init__(
         self,
@@ -142,10 +101,10 @@ class TokenFSM:
         self._masks = vocabulary.masks
         if not vocabulary.spells_everything:
             self._spelling = Spelling(self.automaton, vocabulary.trie, self.max_gap_search)
-            # Its own, since two constraints may have found out different things.
+            # Not shared, since the searches of two constraints may have had different results.
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
-                raise self._gap(self._spelling.is_exact)
+                raise gap_error(expression, self.automaton, vocabulary, self._spelling)
         is_recursive = not expression.node.is_regular
         self._maker = MaskMaker(self.automaton, vocabulary, self._spelling, is_recursive=is_recursive)
         if _begins_entangled(expression.node):
@@ -161,7 +120,7 @@ class TokenFSM:
         return self
 
     def is_accepting(self, state: int) -> bool:
-        """True when the text so far belongs to the language, by the automaton alone (checks are the engine's work).
+        """True when the text so far belongs to the language, by the automaton alone (the engine runs checks).
 
         Raises:
             UnknownState: `state` is not a state of this object.
@@ -178,12 +137,12 @@ class TokenFSM:
         Raises:
             UnknownState: `state` is not a state of this object.
             BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than its own bounds
-                (`max_step`, `max_search`). Other states are as good as before.
+                (`max_step`, `max_search`). Other states stay valid.
 
         Warns:
             RuntimeWarning: the mask takes more than four times `max_mask_work`, and has short tokens only; see `TokenFSM`.
 
-        Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
+        Cost: a look-up when the mask is cached; else a walk of the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
         """
         try:
@@ -196,9 +155,9 @@ class TokenFSM:
         return self._make_mask(key) if mask is None else mask
 
     def is_late(self, state: int) -> bool:
-        """True where `bitmask` would take time, and surely holds a token that does not end the text.
+        """True where the mask is not cached, and certainly has a token that does not end the text.
 
-        So a model may be fed before the mask is made. Raises `UnknownState` as `bitmask` does. Cost: a look-up.
+        So a model may be fed before the mask is computed. Raises `UnknownState` as `bitmask` does. Cost: a look-up.
         """
         key = self._keys.get(state) or self._make_key(state)
         return self.vocabulary.spells_everything and not key.nullable and key not in self._masks
@@ -216,7 +175,7 @@ class TokenFSM:
             TokenNotAllowed: `state` does not allow it, or it is an EOS or special id, or no id of the vocabulary.
             UnknownState: `state` is not a state of this object.
 
-        Cost: 0.3 us where it was asked before, else a look-up per byte of the token, some more where a state is new.
+        Cost: 0.3 us where it is cached, else a look-up per byte of the token, more where a state is new.
         """
         try:
             target = self._targets.get((state, token_id))
@@ -240,7 +199,7 @@ class TokenFSM:
         Raises:
             BudgetExceeded: there are `max_states` states already.
 
-        Cost: microseconds. It is a state more for every such text, and one for each place in it that is reached.
+        Cost: microseconds, one state more for every such text, and one for each position in it that is reached.
         """
         return self.automaton.state_of(nodes.concat(nodes.literal(text), self.expression.node))
 
@@ -256,10 +215,10 @@ class TokenFSM:
         """Explain whether `token_id` is allowed; if not, which byte does not fit, what would, and the part of the source that forbids it.
 
         Args:
-            state: where the token would come.
+            state: the state before the token.
             token_id: the token.
-            text: what was written so far, from the initial state to `state`. States are shared between schemas and do not know it; with it
-                the explanation names the keywords, patterns and names to blame.
+            text: what was written so far, from the initial state to `state`, which does not determine it; with it the explanation names
+                the keywords, patterns and names to blame.
 
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.
@@ -271,23 +230,11 @@ class TokenFSM:
         token = self._token(token_id)
         written = None if text is None else as_bytes(text)
         if not token:
-            return self._explain_special(state, token_id, written)
-        for position, byte in enumerate(token):
-            moves = self.automaton.moves(state)
-            if byte not in moves:
-                expected = bytes(sorted(moves))
-                rest = render(self.automaton.nodes[state])
-                sources = () if written is None else self.expression.blame(written + token[: position + 1])
-                said = (
-                    f"token {token_id} ({token!r}) is not allowed: expected {_show(expected)} at byte {position} of it, "
-                    f"received {bytes((byte,))!r}. {_asked_by(sources)}What must follow there: {rest}. "
-                    "`allowed_token_ids` lists what may come."
-                )
-                return Explanation(token_id, token, False, position, expected, said, rest, sources)
-            state = moves[byte]
-        if not self._can_end(state):
-            return self._explain_gap(state, token_id, token)
-        return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
+            return explain_special(self.expression, self.automaton, self.vocabulary, state, token_id, written)
+        target = self.automaton.next_state(state, token)
+        if target != DEAD and not self._can_end(target):
+            return explain_gap(self.automaton, target, token_id, token)
+        return explain(self.expression, self.automaton, state, token_id, token, written)
 
     def wanted(self, state: int, text: str | bytes) -> str:
         """Return what must follow in `state`, for messages: as a pattern, shortened, and the parts of the source that require it.
@@ -303,8 +250,7 @@ class TokenFSM:
         Cost: milliseconds, see `Expression.blame`.
         """
         self.automaton.check(state)
-        sources = self._missing(state, as_bytes(text))
-        return render(self.automaton.nodes[state]) + (f", asked for by {', '.join(sources)}" if sources else "")
+        return wanted(self.expression, self.automaton, state, as_bytes(text))
 
     def state_graph(self, max_states: int, max_tokens: int) -> StateGraph:
         """Return the graph that `fsm.draw` draws; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
@@ -322,8 +268,15 @@ class TokenFSM:
 
         return explored(self.initial_state, labels, self.is_accepting, max_states)
 
+    def _repr_svg_(self) -> str | None:
+        """Return a picture of some states, for notebooks; None where a mask takes more than its budget. `fsm.draw` has options."""
+        try:
+            return picture(self.state_graph(max_states=12, max_tokens=4))
+        except BudgetExceeded:
+            return None
+
     def to_tensors(self, *, max_states: int = 10_000, max_bytes: int = 256 << 20) -> TokenTables:
-        """All states as arrays; for small languages that are followed without Python.
+        """Return all states as arrays, for decoding loops without Python; only for small languages.
 
         Args:
             max_states: most states that tokens may reach; see `BudgetExceeded`.
@@ -349,39 +302,6 @@ class TokenFSM:
     def _can_end(self, state: int) -> bool:
         """True when the tokens can spell some text from `state` on."""
         return self._spelling is None or self._spelling.can_end(state)
-
-    def _missing(self, state: int, written: bytes) -> tuple[str, ...]:
-        """The parts of the source that require more in `state`, after the text `written`."""
-        moves, blame = self.automaton.moves(state), self.expression.blame
-        # The end of the text says little where no value has begun; what might have begun one, or closed it, says more.
-        wrong = (blame(written + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)
-        return blame(written, is_whole=True) or next(filter(None, wrong), ())
-
-    def _explain_special(self, state: int, token_id: int, written: bytes | None) -> Explanation:
-        if token_id in self.vocabulary.eos_token_ids:
-            accepting = self.automaton.is_accepting(state)
-            expected = bytes(sorted(self.automaton.moves(state)))
-            rest = render(self.automaton.nodes[state])
-            sources = () if written is None or accepting else self._missing(state, written)
-            text = f"token {token_id} ends the text" + (
-                ", which is complete here; an end leads to no further state."
-                if accepting
-                else f", which still needs {_show(expected)}. {_asked_by(sources)}What must follow: {rest}."
-            )
-            return Explanation(token_id, None, accepting, None, expected, text, rest, sources)
-        known = 0 <= token_id < len(self.vocabulary)
-        what = "a special token" if known else f"no id of this vocabulary of {len(self.vocabulary)}"
-        return Explanation(
-            token_id, None, False, None, b"", f"token {token_id} is {what}, so it never belongs to a text."
-        )
-
-    def _explain_gap(self, state: int, token_id: int, token: bytes) -> Explanation:
-        rest = render(self.automaton.nodes[state])
-        said = (
-            f"token {token_id} ({token!r}) is not allowed: no tokens of this vocabulary spell a text that follows it. What must follow: "
-            f"{rest}. Use a tokenizer with these characters (byte-level or byte-fallback ones have all)."
-        )
-        return Explanation(token_id, token, False, None, bytes(sorted(self.automaton.moves(state))), said, rest)
 
     def _token(self, token_id: int) -> bytes | None:
         if not isinstance(token_id, int | np.integer):
@@ -424,28 +344,6 @@ class TokenFSM:
             )
         return bitmask.pack(is_alive)
 
-    def _gap(self, is_certain: bool) -> VocabularyGap | BudgetExceeded:
-        """Why no text can be spelled, or none was found: what is wanted, within a few tokens, and no token is."""
-        if not is_certain:
-            return BudgetExceeded(
-                f"whether tokens of this vocabulary, which lacks bytes, can spell a text was not decided within {self.max_gap_search} "
-                "states. Add tokens of one byte to the vocabulary, or raise `TokenFSM.max_gap_search`.",
-                "max_gap_search",
-                self.max_gap_search,
-            )
-        queue = [self.initial_state]
-        for state in queue:
-            _, targets = survivors(self.automaton, self.vocabulary.trie, state)
-            queue += [target for target in np.unique(targets).tolist() if target not in queue]
-            if len(queue) > _MAX_GAP_STATES:
-                break
-        wanted = {b for state in queue for b in self.automaton.moves(state)}
-        missing = bytes(b for b in sorted(wanted) if not self.vocabulary.single_bytes >> b & 1)
-        return VocabularyGap(
-            f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
-            "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
-        )
-
 
 def _check(expression: Expression, vocabulary: Vocabulary) -> None:
     if not isinstance(expression, Expression):
@@ -476,16 +374,3 @@ def _begins_entangled(node: Node) -> bool:
         stack += [part for part in new if part not in seen]
         seen.update(new)
     return False
-
-
-def _show(data: bytes) -> str:
-    """A few bytes for people."""
-    if not data:
-        return "the end of the text"
-    shown = ", ".join(repr(bytes((b,)))[1:] for b in data[:12])
-    return f"one of {shown}" + (f" and {len(data) - 12} more" if len(data) > 12 else "")
-
-
-def _asked_by(sources: tuple[str, ...]) -> str:
-    """Who is to blame, for people."""
-    return f"This is asked for by {', '.join(sources)}. " if sources else ""

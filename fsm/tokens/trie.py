@@ -1,7 +1,7 @@
 """`Trie`: a byte trie over a list of byte strings as numpy arrays, built from the sorted strings without a loop in Python over nodes.
 
 Nodes are numbered breadth first, so the children of a node are a range; the strings below a node are a range of the sorted order (prefix
-sums). Duplicates are allowed. For depth-first walks a node also has a dict of its children, made when it is met, in bounded memory. The
+sums). Duplicates are allowed. For depth-first walks a node also has a dict of its children, made at its first visit, in bounded memory. The
 arrays can be written to a file, from which `from_arrays` restores the trie.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fsm.bitmask import pack, to_ids
 
 Step = tuple[int, tuple[int, ...], int]
-"""A child, the labels of the texts that end there, and how many texts go on below it."""
+"""A child, the labels of the texts that end there, and how many texts end below it."""
 Branches = dict[int, Step]
 """The children of a node by the byte that leads to them."""
 
@@ -38,8 +38,8 @@ class Trie:
     Attributes:
         order: labels of the texts in byte order, int32.
         ends: per label, the node where its text ends; `len(trie)` where no text has that label.
-        byte, parent, first_child, num_children: per node, how it is reached and where its children lie; `parent` and
-            `ends` are of the type that numpy indexes with fastest.
+        byte, parent, first_child, num_children: per node, how it is reached and where its children are; `parent` and `ends` have the type
+            with which numpy indexes fastest.
         first_text, num_texts, num_ends: per node, its range in `order`; the first `num_ends` of it end at the node.
 
     Cost: one sort, then about 20 array operations per byte of the longest text; 0.1 s for 131,072 tokens.
@@ -86,7 +86,7 @@ class Trie:
         return trie
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What the rest can be derived from; `from_arrays` takes it."""
+        """The arrays from which `from_arrays` derives the others."""
         is_inner = self.num_children > 0
         is_first = np.zeros(len(self), bool)
         is_first[self.first_child[is_inner]] = True  # of its siblings
@@ -94,7 +94,7 @@ class Trie:
         return {"order": self.order, "byte": self.byte, "num_ends": self.num_ends, **bits}
 
     def _derive(self, num_labels: int) -> None:
-        """Find the other arrays: where children and texts lie, level by level, and where texts end."""
+        """Compute the other arrays: the positions of children and texts, level by level, and where texts end."""
         size = len(self)
         self.first_child = np.cumsum(self.num_children, dtype=np.int32) - self.num_children + 1
         self.parent = np.zeros(size, np.intp)
@@ -119,15 +119,13 @@ class Trie:
             base = self.first_text[parents] + self.num_ends[parents] - before[self.first_child[parents] - first]
             self.first_text[first:last] = base + before[:-1]
         self._find_ends(num_labels)
-        self._read_one_by_one()
+        self._make_views()
 
     def _find_ends(self, num_labels: int) -> None:
         self.ends = np.full(num_labels, len(self), np.intp)
         ending = np.flatnonzero(self.num_ends).astype(np.int32)
-        counts = self.num_ends[ending]
-        before = np.cumsum(counts, dtype=np.int32) - counts
-        places = np.repeat(self.first_text[ending] - before, counts) + np.arange(len(self.order), dtype=np.int32)
-        self.ends[self.order[places]] = np.repeat(ending, counts)
+        which, positions = _ranges(self.first_text[ending], self.num_ends[ending])
+        self.ends[self.order[positions]] = ending[which]
 
     def _build(self, lengths: NDArray[np.int32], data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         at_node = np.zeros(len(lengths), np.int32)
@@ -153,8 +151,8 @@ class Trie:
         self.num_children = np.concatenate(num_children).astype(np.int32)
         self.num_ends = np.concatenate(num_ends).astype(np.int32)
 
-    def _read_one_by_one(self) -> None:
-        """Make views that give plain ints, three times as fast as the arrays do."""
+    def _make_views(self) -> None:
+        """Make views with plain ints as items, three times as fast as arrays."""
         self._bytes = self.byte.tobytes()
         self._starts = _view(np.append(self.first_child, np.int32(len(self))))
         self._ends, self._counts = _view(self.num_ends), _view(self.num_texts)
@@ -196,28 +194,21 @@ class Trie:
 
     def children_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The children of all `nodes`, and for each the position of its parent in `nodes`."""
-        counts = self.num_children[nodes]
-        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
-        before = np.cumsum(counts, dtype=np.int32) - counts
-        found: NDArray[np.int32] = (self.first_child[nodes] - before)[which] + np.arange(len(which), dtype=np.int32)
+        which, found = _ranges(self.first_child[nodes], self.num_children[nodes])
         return found, which
 
     def labels_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The labels of the texts that end at `nodes`, and for each the position in `nodes` of the one where it ends."""
         ending = np.flatnonzero(self.num_ends[nodes])
-        nodes = nodes[ending]
-        counts = self.num_ends[nodes]
-        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
-        before = np.cumsum(counts, dtype=np.int32) - counts
-        labels: NDArray[np.int32] = self.order[(self.first_text[nodes] - before)[which] + np.arange(len(which))]
-        return labels, ending[which]
+        which, positions = _ranges(self.first_text[nodes[ending]], self.num_ends[nodes[ending]])
+        return self.order[positions], ending[which]
 
     def below(self, node: int) -> int:
         """The number of texts that end below `node`."""
         return self._counts[node] - self._ends[node]
 
     def child_range(self, first: int, last: int) -> tuple[int, int]:
-        """Where the children of the nodes first..last of one level lie; nodes of one level are neighbours."""
+        """The range of the children of the nodes first..last of one level; their numbers are consecutive."""
         return int(self.first_child[first]), int(self.first_child[last - 1]) + int(self.num_children[last - 1])
 
     @property
@@ -257,10 +248,7 @@ class Trie:
         return None if child < 0 else self._step(child)
 
     def follow(self, node: int, text: bytes) -> tuple[Sequence[int], int]:
-        """Read `text` from `node` on: the labels that end on the way, and the node after it, or -1.
-
-        The same as `step` for each byte, without what only branches need. Cost: 0.4 us per byte.
-        """
+        """Read `text` from `node` on: the labels that end on the way, and the node after it, or -1. Cost: 0.4 us per byte."""
         find, starts, ends, firsts, labels = self._bytes.find, self._starts, self._ends, self._firsts, self._labels
         found: list[int] = []
         for byte in text:
@@ -281,11 +269,15 @@ class Trie:
 
     def texts_below(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """For all texts at or below `nodes`: the position in `nodes`, and the text."""
-        counts = self.num_texts[nodes]
-        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
-        before = (np.cumsum(counts) - counts).astype(np.int32)
-        place = self.first_text[nodes][which] + np.arange(len(which), dtype=np.int32) - before[which]
-        return which, self.order[place]
+        which, positions = _ranges(self.first_text[nodes], self.num_texts[nodes])
+        return which, self.order[positions]
+
+
+def _ranges(firsts: NDArray[np.int32], counts: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The ints of several ranges, given by first and length, one range after the other: which range each is of, and the int."""
+    which = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    before = np.cumsum(counts, dtype=np.int32) - counts
+    return which, (firsts - before)[which] + np.arange(len(which), dtype=np.int32)
 
 
 def _view(array: NDArray[np.int32]) -> memoryview:
@@ -297,8 +289,8 @@ def _byte_order(
 ) -> NDArray[np.int32]:
     """The positions of `texts` in byte order, equal texts by position.
 
-    The plain form is the first line; where texts are many, seven bytes of each and how many these are make a number, the
-    numbers are sorted, and those that share one and go on are sorted again by what follows.
+    The plain form is `sorted`. Of many texts, the first seven bytes and their number make an integer each; these are sorted, and longer
+    texts with equal ones are sorted again by what follows.
     """
     if len(texts) < MIN_SORTED_BY_NUMPY:
         return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int32)
@@ -311,10 +303,10 @@ def _byte_order(
         is_new = np.ones(len(keys), bool)
         is_new[1:] = (keys[1:] != keys[:-1]) | (group[1:] != group[:-1])
         group = np.cumsum(is_new, dtype=np.int32)
-        goes_on = np.flatnonzero((keys & 0xFF) > KEY_BYTES)
-        if not len(goes_on):
+        is_longer = np.flatnonzero((keys & 0xFF) > KEY_BYTES)
+        if not len(is_longer):
             return order
-        places, group = places[goes_on], group[goes_on]
+        places, group = places[is_longer], group[is_longer]
         texts_here = order[places]
         keys = _keys(data, starts[texts_here] + depth, lengths[texts_here] - depth)
         inner = np.lexsort((keys, group))
@@ -322,7 +314,7 @@ def _byte_order(
 
 
 def _keys(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Per text, its first seven bytes and, as the last byte, their number; 8 where the text goes on."""
+    """Per text, its first seven bytes and, as the last byte, their number; 8 for a longer text."""
     keys = np.zeros(len(starts), np.uint64)
     padded = np.concatenate([data, np.zeros(KEY_BYTES, np.uint8)])
     for i in range(KEY_BYTES):

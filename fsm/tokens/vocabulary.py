@@ -194,7 +194,7 @@ class Vocabulary:
         key, loop = (term, node), self.loop(body, node)
         if loop is not None and key not in self._open_walks:
             try:
-                walk = OpenWalk(term, loop, self.trie, node)
+                walk = OpenWalk(term, loop.rounds, loop.between, self.trie, node)
             except BudgetExceeded:
                 self._open_walks.put(key, None, 2_000)
                 work.check()  # of what the thread may do itself

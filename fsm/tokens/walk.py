@@ -1,14 +1,13 @@
 """Product walks of a token trie and a lazy DFA: after which tokens the DFA is live, depth first (`walk_narrow`) or by level (`walk_wide`).
 
 Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states with few next bytes, follows the bytes that a trie node and a
-state have in common, with dicts, and skips over literals, words and cached products of prefixes; it returns None above a cost, and leaves
-subtries of wide states to its caller. `walk_wide` is breadth first: one numpy gather from the transition table per trie level.
+state have in common, with dicts, and reads literals, words and cached products of prefixes in one step; it returns None above a cost, and
+reports subtries of wide states to its caller. `walk_wide` is breadth first: one numpy gather from the transition table per trie level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +22,12 @@ from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is
 from fsm.tokens.trie import Trie
 
 Jump = tuple[int, int]
-"""A trie node and a state at which a depth-first walk stopped, to leave the texts below to a mask strategy."""
+"""A trie node and a state at which a depth-first walk stopped; a mask strategy finds the texts below."""
 End = tuple[int, int, int]
 """The index of a text that ends, the trie node there, and the number of texts below the node."""
 
 MIN_WIDE_TEXTS = 25
-"""The fewest texts below a node for which a wide state there is left to other strategies."""
+"""The fewest texts below a node for which the walk stops at a wide state."""
 MIN_BYTE_LOOP_TEXTS = 300
 """The same for a loop over one byte, which needs one state only and is fast to walk."""
 NEW_STATE_COST, NEW_TEXT_COST = 40, 8
@@ -36,16 +35,8 @@ NEW_STATE_COST, NEW_TEXT_COST = 40, 8
 MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 """A level with fewer live nodes is finished node by node, without arrays."""
 
-
 NEVER = 65_535
 """More iterations of a loop than any token has: the value for `not inside`."""
-
-
-class Rounds(Protocol):
-    """The iterations of a loop in each token and at each trie node; see `CharacterLoop`, whose attributes these are."""
-
-    rounds: NDArray[np.uint16]
-    between: NDArray[np.uint16]
 
 
 def walk_narrow(
@@ -53,11 +44,11 @@ def walk_narrow(
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None where that costs too much.
 
-    Where a wide state has many texts below, the walk splits the state into its alternatives, or stops there and reports a jump; without
+    At a wide state with many texts below, the walk splits the state into its alternatives, or stops there and reports a jump; without
     `products` not at the start.
-    Best where few bytes may come: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
-    the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a state per byte,
-    and cost 1 for each place at which one of them ends.
+    Best where few bytes are possible: about 0.5 us per trie node that both sides share, and 5 us more at its first visit. Each state at a
+    node costs 4, and 1 for each byte that is compared; literals and words are read without a state per byte, and cost 1 for each node at
+    which one of them ends.
     """
     walk = _NarrowWalk(automaton, trie, products)
     return (walk.found, walk.jumps) if walk.run(state, max_cost) else None
@@ -65,8 +56,6 @@ def walk_narrow(
 
 class _NarrowWalk:
     """A depth-first walk: the labels found so far, the jumps, and the stack of nodes, states and numbers of texts below."""
-
-    __slots__ = ("_automaton", "_products", "_stack", "_trie", "found", "jumps")
 
     def __init__(self, automaton: Automaton, trie: Trie, products: SparseProducts | None) -> None:
         self._automaton, self._trie, self._products = automaton, trie, products
@@ -81,7 +70,7 @@ class _NarrowWalk:
         stack.append((Trie.root, state, 0 if self._products is None else trie.below(Trie.root)))
         while stack:
             node, state, below = stack.pop()
-            if (node, state) in seen:  # several ways may lead there
+            if (node, state) in seen:  # several alternatives may lead there
                 continue
             seen.add((node, state))
             if cost > max_cost:
@@ -106,7 +95,7 @@ class _NarrowWalk:
         return True
 
     def _read(self, node: int, state: int, below: int, room: int) -> int | None:
-        """Read what a state begins with in one stride; return the cost, or None where it is to be walked byte by byte."""
+        """Read the leading subexpression of a state in one step; return the cost, or None where it is to be walked byte by byte."""
         automaton = self._automaton
         start = automaton.start(state)
         if start is None:
@@ -141,7 +130,7 @@ class _NarrowWalk:
         return len(ends)
 
     def _read_fields(self, node: int, fields: Node, after: int) -> int:
-        """Follow the words of optional fields, after each of which comes its own value; return how many of them end."""
+        """Follow the words of optional fields, each of which is followed by its own value; return how many of them end."""
         table, start, lo, hi, depth = fields.args
         words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
         rest, state_of = self._automaton.nodes[after], self._automaton.state_of
@@ -171,7 +160,7 @@ class _NarrowWalk:
     def _leave(self, product: SparseProduct, state: int, lo: int = 0, hi: int | None = None) -> int:
         """Add the tokens that end inside a product, and push the nodes where it may end; return the number of these nodes."""
         self.found += product.inside(hi)
-        places = product.exits(next_bytes(self._automaton, state), lo, hi)
+        places = product.exits(self._automaton.moves(state), lo, hi)
         self._stack += [(node, state, below) for node, below in places]
         return len(places)
 
@@ -187,15 +176,6 @@ def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End
     found += labels
     below = trie.below(node) if node >= 0 else 0
     return [(0, node, below)] if below else []
-
-
-def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
-    """The bytes that may come in `state`; for a literal only its first byte is computed."""
-    start = automaton.start(state)
-    if start is not None and start[0].kind is Kind.LITERAL:
-        text: bytes = start[0].args[0]
-        return text[:1]
-    return automaton.moves(state).keys()
 
 
 def _read_words(
@@ -231,22 +211,21 @@ def _read_words(
 def sweep(
     automaton: Automaton, trie: Trie, state: int, node: int = Trie.root, tail: list[tuple[int, int]] | None = None
 ) -> Iterator[tuple[int, Codes, Rows]]:
-    """Walk the trie below `node` level by level, all nodes of a level at once.
+    """Walk the trie below `node` level by level (breadth first), all nodes of a level at once.
 
     Args:
-        automaton, trie, state, node: what is walked, and from where.
-        tail: where given, the walk ends as soon as few nodes are alive, and puts them there with their states; see `finish`.
+        automaton, trie, state, node: the two sides of the product, and its start.
+        tail: if given, the walk ends as soon as few nodes are alive, and adds them to it with their states; see `finish`.
 
     Yields:
-        For each level, a first node, the codes of it and of its neighbours (0 for dead ones; the first and the last are
-        alive), and the table in which codes mean something. The root's own level is left out. The codes are overwritten
-        by the next level.
+        For each level but that of `node`, a first node, the codes of it and of those after it (0 for dead ones; the first and the last are
+        alive), and the transition table that decodes them. The codes are overwritten by the next level.
 
     Cost: about 10 ns per node between the first and the last live one of a level.
     """
     rows = automaton.rows()
     first, codes = node, np.array([rows.code(state)], np.int32)
-    # Arrays that are used again at every level: fresh memory costs more than what is done with it.
+    # Arrays that are used again at every level, since fresh memory costs more than the operations on it.
     places, above, here = np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0, np.int32)
     while True:
         if rows.is_full:
@@ -326,7 +305,7 @@ def sweep_each(
 def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]:
     """For every label of `trie`, whether the state after its text is live, starting at `state`.
 
-    Best where many bytes may come: 4 ms at the most for the 266,000 nodes of a vocabulary of 131,072 tokens.
+    Best where many bytes are possible: 4 ms at most for the 266,000 nodes of a vocabulary of 131,072 tokens.
     """
     alive = np.zeros(len(trie) + 1, bool)
     tail: list[tuple[int, int]] = []
@@ -344,13 +323,13 @@ def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_],
         BudgetExceeded: not even the texts of one byte were decided.
     """
     alive = np.zeros(len(trie) + 1, bool)
-    length = 0
+    length, is_complete = 0, False
     try:
         for first, codes, _ in sweep(automaton, trie, automaton.initial_state):
             alive[first : first + len(codes)] = codes
             length += 1
+        is_complete = True
     except BudgetExceeded:
         if not length:
             raise
-        return alive.take(trie.ends, mode="clip"), length
-    return alive.take(trie.ends, mode="clip"), None
+    return alive.take(trie.ends, mode="clip"), None if is_complete else length

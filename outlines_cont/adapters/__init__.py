@@ -4,7 +4,8 @@ Both follow a token FSM over the ids of the rows; the engine does not run. Impor
 `fsm`.
 """
 
-from outlines_cont.adapters.allowed_tokens import AllowedTokens, prefix_allowed_tokens_fn
-from outlines_cont.adapters.processor import ConstraintProcessor, logits_processor
+from outlines_cont.adapters.allowed_tokens import AllowedTokens
+from outlines_cont.adapters.opening import logits_processor, prefix_allowed_tokens_fn
+from outlines_cont.adapters.processor import ConstraintProcessor
 
 __all__ = ["AllowedTokens", "ConstraintProcessor", "logits_processor", "prefix_allowed_tokens_fn"]

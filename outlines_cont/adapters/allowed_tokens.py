@@ -1,22 +1,18 @@
-"""`prefix_allowed_tokens_fn`: a constraint as the callback of that name of `generate` of transformers: it finds the state of the token FSM
-after the ids of a row, and lists the allowed ids. Slower than `logits_processor` where many are allowed; where the prompt ends is given by
-`of(inputs)`, or inferred.
+"""`AllowedTokens`: a constraint as the callback `prefix_allowed_tokens_fn` of `generate` of transformers, which returns the list of allowed
+ids. Slower than a logits processor where many are allowed.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 import torch
 
-from outlines_cont.adapters.processor import ConstraintAdapter, RowMasks, row_masks
+from outlines_cont.adapters.processor import ConstraintAdapter
 from outlines_cont.adapters.prompts import Prompts, SeenBeams
-from outlines_cont.adapters.row_states import OVER
-from outlines_cont.adapters.token_fsm import EOSTokenIds
-from outlines_cont.unknown_option import knows_its_options
+from outlines_cont.adapters.row_masks import OVER, RowMasks
 
 
 class AllowedTokens(ConstraintAdapter):
@@ -41,9 +37,9 @@ class AllowedTokens(ConstraintAdapter):
         """
         row = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
         start = self._prompts_of(int(batch_id)).start(row[None])
-        state = self._masks.states.after(row[start:])
+        state = self._masks.state_after(row[start:])
         if state == OVER:
-            return list(self._masks.table.vocabulary.eos_token_ids)
+            return list(self._masks.eos_token_ids)
         allowed: list[int] = self._masks.token_fsm.allowed_token_ids(state).tolist()
         return allowed
 
@@ -55,20 +51,3 @@ class AllowedTokens(ConstraintAdapter):
             self._local.seen = defaultdict(lambda: SeenBeams(self._masks.is_refused))
         seen: defaultdict[int, Prompts] = self._local.seen
         return seen[batch_id]
-
-
-@knows_its_options()
-def prefix_allowed_tokens_fn(
-    constraint: Any,
-    tokenizer: Any,
-    *,
-    eos_token_ids: EOSTokenIds = None,
-    vocab_size: int | None = None,
-    checks: str = "refuse",
-) -> AllowedTokens:
-    """Return a function for `model.generate(..., prefix_allowed_tokens_fn=function)` of transformers.
-
-    It allows the same tokens as `logits_processor` does, which is faster where a state allows many: a function makes a list of them for
-    every row and step. Arguments and errors are those of `logits_processor`.
-    """
-    return AllowedTokens(row_masks(constraint, tokenizer, eos_token_ids, vocab_size, checks))

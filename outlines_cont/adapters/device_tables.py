@@ -1,8 +1,8 @@
 """`DeviceTables`: masks and next states of a small token FSM by lookups in tables on a device, for compiled loops and CUDA graphs.
 
-It uploads the arrays that `TokenFSM.to_tensors` has built (`fsm/tokens/token_tables.py` enumerates the states and the classes of tokens),
-and reads them by tensor operations without host synchronisation: a state and the class of a token index a dense transition table, and
-each state has an index into the distinct bit masks. Checks beyond the automaton are not included.
+They are the arrays that `TokenFSM.to_tensors` builds, on a device, read by tensor operations without host synchronisation: a state and the
+class of a token index a dense transition table, and each state has an index into the distinct bit masks. Checks beyond the automaton are
+not included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD_BITS = 32
 class DeviceTables:
     """A small token FSM as tensors on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
 
-    The engine of this package does not need it: its policies look at every token anyway.
+    The engine of this package does not use it: its policies read every token on the host anyway.
 
     Args:
         tables: what `fsm.TokenFSM.to_tensors` has returned.
@@ -34,7 +34,7 @@ class DeviceTables:
             raise ValueError(f"expected logits of at least {known:,} tokens, those of the tables, got {vocab_size:,}")
         words = np.zeros((len(tables.masks), -(-vocab_size // _WORD_BITS)), np.int32)
         words[:, : tables.masks.shape[1]] = tables.masks
-        # Ids beyond the tables belong to any class: no mask lets one through.
+        # Ids beyond the tables may have any class, as no mask allows them.
         token_class = np.zeros(vocab_size, np.int64)
         token_class[:known] = tables.token_class
         self.vocab_size = vocab_size

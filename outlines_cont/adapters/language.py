@@ -13,7 +13,7 @@ from fsm.schema.value_check import DISTINCT_KEYS
 from outlines_cont.errors import OptionError, shortened
 
 CHECKS = ("refuse", "ignore")
-# Of two members with one key the last counts when JSON is read, so a value conforms whether a key comes twice or not; but not their number.
+# Of two members with one key the last counts when JSON is read, so a repeated key makes a value fail only where members are counted.
 _COUNTING = {"minProperties", "maxProperties"}
 
 
@@ -30,8 +30,8 @@ def expression_of(constraint: Any, checks: str) -> Expression:
     listed = [] if checks == "ignore" else _binding_checks(expression)
     if listed:
         raise OptionError(
-            f"expected a constraint that a token automaton holds, got one with checks ({'; '.join(listed)}): where a check fails, a text "
-            "has to be written otherwise, and `model.generate` does not go back. Use `generate.json`, which does; or write the schema "
+            f"expected a constraint that a token automaton can express, got one with checks ({'; '.join(listed)}): a text that "
+            "fails a check has to be changed, and `model.generate` does not rewind. Use `generate.json`, which does; or write the schema "
             "without these keywords; or pass `checks='ignore'` and validate the result yourself.",
             "constraint",
         )
@@ -47,7 +47,9 @@ def _binding_checks(expression: Expression) -> list[str]:
 def _to_expression(constraint: Any) -> Expression:
     if isinstance(constraint, Expression):
         return constraint
-    is_tokenizer = hasattr(constraint, "vocab_size") or hasattr(constraint, "token_bytes")  # a model has the first, too
+    is_tokenizer = hasattr(constraint, "vocab_size") or hasattr(
+        constraint, "token_bytes"
+    )  # a model has the former, too
     if is_tokenizer and not isinstance(constraint, type):
         raise OptionError(
             f"expected an expression, a schema, a type, or a pattern as the constraint, got {type(constraint).__name__}. "

@@ -1,10 +1,8 @@
-"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their generated text begins: the prompts are given, or inferred
-by comparing the rows of successive steps. Where a step cannot be distinguished from a new call, as in assisted generation,
-`AmbiguousPrompt` is raised; `SeenBeams` takes the rows of one prompt one by one.
+"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their text begins, as a logits processor gets whole rows.
 
-A logits processor sees whole rows, not where the prompt ends. `SeenPrompts` takes rows for the next step of the same call if each is a row
-of the step before with one more token, and for the prompts of a new call otherwise. It never takes the length of the first prompt for that
-of another call.
+Prompts are given by the user, or inferred: rows are the next step of the same call if each is a row of the step before with one more token,
+and the prompts of a new call otherwise. Where the two cannot be distinguished, as in assisted generation, `AmbiguousPrompt` is raised.
+`SeenBeams` takes the rows of one prompt one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ IsRefused = Callable[[NDArray[np.int64]], bool]
 
 _NUM_SEEN = 1024
 _ADVICE = (
-    "Say where the text begins: `model.generate(**inputs, logits_processor=[processor.of(inputs)])`, or "
+    "Give the inputs of the call: `model.generate(**inputs, logits_processor=[processor.of(inputs)])`, or "
     "`prefix_allowed_tokens_fn=allowed.of(inputs)`."
 )
 
@@ -79,7 +77,7 @@ class GivenPrompts:
 
 
 class SeenPrompts:
-    """Finds where prompts end by comparing the rows of successive steps. See the docstring of this module.
+    """Finds where prompts end by comparing the rows of successive steps.
 
     Args:
         is_refused: whether the constraint refuses the last of the (T,) ids of a text: it neither continues it nor ends it.
@@ -90,7 +88,7 @@ class SeenPrompts:
         self._length = 0
         self._width = -1
         self._last: set[bytes] = set()
-        # The row of this call at each step, and its prompt; also of the call before where it is not sure that another one has begun.
+        # The row of this call at each step, and its prompt; also those of the call before where it is not certain that this is a new one.
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._prompt = b""
 
@@ -119,33 +117,33 @@ class SeenPrompts:
     def _begin(self, rows: Rows) -> None:
         """Take rows for prompts.
 
-        A call that writes one row may look at guesses of the next tokens and go back (assisted generation), so that a row which goes on
-        from an earlier place is a step or a new prompt. Of several rows all go on or none does; a search returns rows that have ended
-        earlier together with some that have not.
+        A call that writes one row may verify drafts of the next tokens and rewind (assisted generation), so that a row which continues an
+        earlier one of the call is a step or a new prompt. Of several rows either all are continued or none; a beam search returns rows that
+        have ended earlier together with some that have not.
         """
         width = rows.shape[1]
         is_alone = len(rows) == 1 and width > 0
         if is_alone and _digest(rows[0]) == self._prompt:
             return  # the prompt of this call once more
-        goes_back = is_alone and (_digest(rows[0, :-1]) in self._seen or _digest(rows[0]) in self._seen)
-        if goes_back and width != self._width + 1:
+        rewinds = is_alone and (_digest(rows[0, :-1]) in self._seen or _digest(rows[0]) in self._seen)
+        if rewinds and width != self._width + 1:
             raise AmbiguousPrompt(
                 f"expected the next step of the call before, or prompts that do not begin like its row, got a row of {width} tokens that "
-                f"goes on from an earlier place of it: it may be a step of assisted generation, or a new prompt. {_ADVICE}"
+                f"continues an earlier position of it: it may be a step of assisted generation, or a new prompt. {_ADVICE}"
             )
         steps = [i for i, row in enumerate(rows) if width == self._width + 1 and row[:-1].tobytes() in self._last]
         if 0 < len(steps) < len(rows):
             raise AmbiguousPrompt(
-                f"expected rows that all go on with those of the step before, or none, got {len(rows)} rows of which {len(steps)} do, such "
-                f"as row {steps[0]}. {_ADVICE}"
+                f"expected rows that all continue those of the step before, or none that does, got {len(rows)} rows of which "
+                f"{len(steps)} do, such as row {steps[0]}. {_ADVICE}"
             )
-        if not goes_back:
+        if not rewinds:
             self._seen.clear()
         self._length = width
         self._prompt = _digest(rows[0]) if is_alone else b""
 
     def _note(self, rows: Rows) -> None:
-        """Remember the row of a step, where there is but one."""
+        """Remember the row of a step, if it is the only one."""
         if len(rows) == 1:
             self._seen[_digest(rows[0])] = None
             if len(self._seen) > _NUM_SEEN:

@@ -13,8 +13,7 @@ from outlines_cont.cli.options import Draft, DType, ExtractOptions
 from outlines_cont.cli.sampler import make_sampler
 from outlines_cont.cli.threads import set_threads
 from outlines_cont.errors import ModelNotFound, NoChatTemplate
-from outlines_cont.models.bundled import tiny
-from outlines_cont.models.hugging_face import HuggingFaceModel, transformers
+from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transformers
 from outlines_cont.pipelines.extractor import Extractor
 from outlines_cont.pipelines.prompts.template import PromptTemplate
 from outlines_cont.pipelines.rows.errors import SetupError

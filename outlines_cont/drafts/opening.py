@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlines_cont.checks import check_draft
+from outlines_cont.checks import check_draft, is_model
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
 from outlines_cont.drafts.proposer import Proposed
@@ -36,4 +36,4 @@ def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
     if isinstance(draft, str):
         lookup: Lookup = model.memo.setdefault("lookup", Lookup())
         return lookup
-    return model_draft(draft, model) if hasattr(draft, "kv_store") else Proposed(draft)
+    return model_draft(draft, model) if is_model(draft) else Proposed(draft)

@@ -19,8 +19,8 @@ from outlines_cont.engine.steered_row import Want
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import LayerLayout
-from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.row import RowKV
+from outlines_cont.kv.serial import kv_layout
 from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.samplers import greedy
 from outlines_cont.state.row import StateRow, is_lacking
@@ -180,7 +180,7 @@ class EngineModel(Immutable):
 
     @property
     def kv_layout(self: LanguageModel) -> list[LayerLayout | None]:
-        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
+        """What the keys and values of one token look like, layer by layer; see `kv.serial.kv_layout`."""
         return kv_layout(self)
 
     @property

@@ -111,7 +111,7 @@ class Reuse:
             self._running = {}
             for batch in self._batches:
                 for other in batch.rows:
-                    if other.error is None and _is_fresh(other.base_kv):
+                    if other.error is None and self._is_fresh(other.base_kv):
                         key = tuple(other.token_ids[: self._cache.min_tokens])
                         self._running.setdefault(key, []).append((other, batch))
         return self._running.setdefault(beginning, [])
@@ -126,7 +126,7 @@ class Reuse:
         if id(batch) not in self._shares:
             self._shares[id(batch)] = batch.shares()
         kv = next(kv for kv, other in zip(self._shares[id(batch)], batch.rows, strict=True) if other is row)
-        kv = kv[: min(count, kv.num_fresh)] if kv is not None else None
+        kv = kv[: min(count, kv.num_fresh(self._model.kv_store.epoch))] if kv is not None else None
         if not kv or len(kv) <= held:
             return base[:held] if base is not None and held else None
         more = self._worth_holding(kv.between(held, len(kv)))
@@ -141,6 +141,5 @@ class Reuse:
             return kv
         return RowKV((kv.compact(store),))
 
-
-def _is_fresh(kv: RowKV | None) -> bool:
-    return kv is None or kv.num_fresh == len(kv)
+    def _is_fresh(self, kv: RowKV | None) -> bool:
+        return kv is None or kv.num_fresh(self._model.kv_store.epoch) == len(kv)

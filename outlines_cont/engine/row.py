@@ -50,8 +50,8 @@ class Row(SteeredRow):
 
     def plan(self) -> None:
         """Execute branches of the policies until the row has to sample, waits, or has ended; not where a decision is still open."""
-        if self.text.certain is not None:
-            self.text = self.text.shown(self.certain_until())  # what somebody may have shown since the last step
+        if self.text.final is not None:
+            self.text = self.text.with_final(self.certain_until())  # what somebody may have shown since the last step
         if not self.awaits_forward:
             self.guarded(self.decide)
 

@@ -18,9 +18,8 @@ from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
-from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import RowKV
-from outlines_cont.kv.serial import SerialBatch, open_batch
+from outlines_cont.kv.serial import AnyBatch, open_batch
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
@@ -39,7 +38,7 @@ class RunningBatch:
         self.counts = counts
         self.num_fed = 0
         self._model = model
-        self._kv: KVBatch | RecurrentBatch | SerialBatch | None = None
+        self._kv: AnyBatch | None = None
 
     @property
     def sequences(self) -> list[Row | Shadow]:
@@ -199,7 +198,7 @@ class RunningBatch:
         except KVBudgetError:  # a row that leaves takes a copy; it goes without
             return [None] * len(self.rows)
 
-    def _without_shadows(self, kv: KVBatch | RecurrentBatch | SerialBatch) -> list[RowKV | None]:
+    def _without_shadows(self, kv: AnyBatch) -> list[RowKV | None]:
         """Return the keys and values of all rows, which hold no memory of shadows where there is room to bring them elsewhere."""
         if isinstance(kv, KVBatch) and kv.num_rows > len(self.rows):
             with suppress(KVBudgetError):
@@ -209,7 +208,7 @@ class RunningBatch:
     def _all_released(self) -> list[RowKV | None]:
         return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
 
-    def _match(self, sequences: Sequence[Row | Shadow], kv: KVBatch | RecurrentBatch | SerialBatch) -> None:
+    def _match(self, sequences: Sequence[Row | Shadow], kv: AnyBatch) -> None:
         """Bring rows and their keys and values to the same lengths: rows may have gone back, keys and values been evicted."""
         for i, one in enumerate(sequences):
             one.lose(kv.lengths[i])

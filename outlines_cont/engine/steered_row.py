@@ -19,7 +19,6 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
-from outlines_cont.policies.compose import goes_back
 from outlines_cont.policies.healing import NO_HEALING, Healing
 from outlines_cont.policies.policy import Policy
 from outlines_cont.state.row import APPENDED, FORCED, HEALED, Piece, StateRow
@@ -160,7 +159,7 @@ class SteeredRow(WrittenRow):
             self._end_text(decider.policy.finish_reason)  # unless another policy does not let the text end here
             if self.has_ended:
                 self.stop = decider.policy.stop(decider.states[-1])
-        elif self._owed and not any(map(goes_back, branches)):
+        elif self._owed and not any(branch.is_rewind for branch in branches):
             # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
             return [Branch(ff_tokens=[self._owed])]
         return branches
@@ -169,7 +168,7 @@ class SteeredRow(WrittenRow):
         """Execute a branch; return whether the policies are to be called again at once."""
         if branch.is_retry and not self.policies.begin_retry(self):
             return True
-        if goes_back(branch) and self.policies.tracks:
+        if branch.is_rewind and self.policies.tracks:
             self.policies.check_progress(branch, self)
         if branch.backtrack:
             self.rewind(branch.backtrack)
@@ -179,7 +178,7 @@ class SteeredRow(WrittenRow):
             return self.want_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
         if branch.ff_tokens:
             self._append_forced(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
-        elif not goes_back(branch):
+        elif not branch.is_rewind:
             self.want = Want.WAIT
             return False
         return True

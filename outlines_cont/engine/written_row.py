@@ -21,8 +21,8 @@ from outlines_cont.engine.parts.row_tokens import RowTokens
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.certain import Certain, PieceText
 from outlines_cont.policies.healing import Healing
+from outlines_cont.policies.piece_text import PieceText, TextPosition
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.state.row import GENERATED, HEALED, WRITTEN, Piece, StateRow
 
@@ -176,11 +176,11 @@ class WrittenRow(FedSequence):
 
     def hold(self) -> None:
         """From now on rewind no text that was certain after a step, as it is streamed."""
-        self.text = self.text.shown(self.text.begin)
+        self.text = self.text.with_final(self.text.begin)
 
-    def certain_until(self) -> Certain:
+    def certain_until(self) -> TextPosition:
         """Return how far the text of the piece is certain now."""
-        return self.text.certain_until(self.token_ids, self.held_bytes)
+        return self.text.final_until(self.token_ids, self.held_bytes)
 
     @property
     def held_bytes(self) -> int:

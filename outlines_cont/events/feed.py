@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outlines_cont.engine.row import Row
-from outlines_cont.policies.certain import Certain
+from outlines_cont.policies.piece_text import TextPosition
 from outlines_cont.streams.text_decoder import TextDecoder
 
 
@@ -98,7 +98,7 @@ class EarlyFeed:
 
     def _push(self, row: Row, index: int) -> str:
         decoder = self._shown[-1][0] if self._shown else self._first
-        begin = max(Certain(index), self._start, key=lambda place: (place.token, place.offset))
-        decoder, text = decoder.push(row.text.between(row.token_ids, begin, Certain(index + 1)))
+        begin = max(TextPosition(index), self._start, key=lambda place: (place.token, place.offset))
+        decoder, text = decoder.push(row.text.between(row.token_ids, begin, TextPosition(index + 1)))
         self._shown.append((decoder, text))
         return text

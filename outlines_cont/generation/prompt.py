@@ -76,7 +76,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     }
     if texts and len(texts) == len(entries):
         check_some_run([row.error for row in texts.values()])
-    healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
+    healing = {b: _healing(model, row) if heal else NO_HEALING for b, row in texts.items()}
     # A recurrent cache cannot be cropped, so it is useless beyond the tokens that are kept.
     is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
     if is_fed_first:
@@ -96,10 +96,14 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     reused = sum(row.cached for row in given if row.error is None)
     seeds = drawn if rng is not None else _continued_seeds(items, drawn)
     given_back = [
-        [(healing[b] if b in healing else healing_of(model, row)) if heal else NO_HEALING for row in group]
+        [(healing[b] if b in healing else _healing(model, row)) if heal else NO_HEALING for row in group]
         for b, group in enumerate(rows)
     ]
     return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, given_back)
+
+
+def _healing(model: LanguageModel, row: StateRow) -> Healing:
+    return NO_HEALING if row.error is not None else healing_of(model, row.token_ids)
 
 
 @dataclass(frozen=True, slots=True)

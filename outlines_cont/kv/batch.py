@@ -9,6 +9,7 @@ Row r has a token in column c of the tails where `mask[r, c]`; other columns are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,13 +19,24 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.attention import additive_mask
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.fed import Fed
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments, sharing_on
 
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
 _SPARE_COLUMNS = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fed:
+    """(R, K, V) logits of the tokens that were fed, float32 or float64: those after token j of row r's chunk are `logits[r, places[r][j]]`.
+
+    `places` has only the positions that were requested; `num_forwards` is the number of forwards.
+    """
+
+    logits: torch.Tensor
+    places: list[dict[int, int]]
+    num_forwards: int = 1
 
 
 class KVBatch:
@@ -299,7 +311,7 @@ def _gather(store: BufferStore, rows: Sequence[Sequence[KVPart]]) -> Tail:
     """Return a new buffer with a copy of every row's parts, flush right, and the columns of each row's tokens in it."""
     lengths = [sum(map(len, parts)) for parts in rows]
     width = max(lengths)
-    buffer = Buffer(store, len(rows))
+    buffer = Buffer(store.reserve, len(rows), store.epoch)
     present = [part for parts in rows for part in parts]
     if present:
         buffer.epoch = min(part.buffer.epoch for part in present)

@@ -6,25 +6,21 @@ buffer may be evicted, after which its tokens are fed again; its epoch marks key
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import torch
 
-if TYPE_CHECKING:
-    from outlines_cont.interfaces import BufferStore
-
 Layer = tuple[torch.Tensor, torch.Tensor]
 
-# Spare columns of a new buffer, and what a full one grows by: an eighth, so that appending is linear and little is idle.
+# Spare columns of a new buffer, and the divisor of the length that a full one grows by: appending is linear, little is idle.
 _SPARE = 16
 _GROWTH = 8
 _lock = threading.Lock()
 
 FOREIGN = -1
-"""The epoch of keys and values that came from elsewhere than a forward of the model: a file, a user's cache, moved tokens."""
+"""The epoch of keys and values that no forward of the model has computed: from a file, a user's cache, or moved tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +44,36 @@ class Buffer:
     Columns below `used` are never written again. Only the batch that has claimed the buffer appends. The tensors are replaced when the
     capacity grows, so read them by `layer` each time.
 
-    Attributes:
+    Args:
+        reserve: `KVStore.reserve`, which is called before memory is allocated.
         num_rows: R.
+        epoch: that of the store when the keys and values are computed, or `FOREIGN`; of a copy, the earliest of its sources.
+
+    Attributes:
+        num_rows, epoch: as given.
         used: columns that were ever written.
         nbytes: bytes of all tensors, spare columns included.
         users: the batches that read it now; while there is one it is not evicted.
-        epoch: that of the store when it was made, or `FOREIGN`; of a copy, the earliest of its sources.
         is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
+        is_live: whether it was not evicted.
     """
 
-    def __init__(self, store: BufferStore, num_rows: int, *, epoch: int | None = None) -> None:
+    def __init__(self, reserve: Callable[[Buffer, int], None], num_rows: int, epoch: int) -> None:
         self.num_rows = num_rows
-        self.epoch = store.epoch if epoch is None else epoch
+        self.epoch = epoch
         self.is_spare = False
+        self.is_live = True
         self.used = 0
         self.nbytes = 0
         self.users: WeakSet[object] = WeakSet()
-        self._store = store
+        self._make_room = reserve
         self._layers: list[Layer | None] = []
         self._owner: WeakSet[object] = WeakSet()
-        self._is_evicted = False
-        store.add(self)
 
     @classmethod
-    def full(cls, store: BufferStore, layers: Sequence[Layer | None]) -> Buffer:
+    def full(cls, reserve: Callable[[Buffer, int], None], epoch: int, layers: Sequence[Layer | None]) -> Buffer:
         """Return a buffer of one row that takes (H, T, D) keys and values per layer without a copy, which is never appended to."""
-        buffer = cls(store, 1)
+        buffer = cls(reserve, 1, epoch)
         buffer._layers = [(layer[0][None], layer[1][None]) if layer is not None else None for layer in layers]
         buffer.used = next(layer[0].shape[1] for layer in layers if layer is not None)
         buffer.nbytes = sum(tensor.nbytes for layer in layers if layer is not None for tensor in layer)
@@ -81,18 +81,8 @@ class Buffer:
         return buffer
 
     @property
-    def is_live(self) -> bool:
-        """Whether the keys and values were not evicted."""
-        return not self._is_evicted
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether they were not evicted, and were computed by the model with its present weights."""
-        return not self._is_evicted and self.epoch == self._store.epoch
-
-    @property
     def device(self) -> torch.device | None:
-        """Where the first layer lies; None where nothing was written."""
+        """The device of the first layer; None where nothing was written."""
         return next((layer[0].device for layer in self._layers if layer), None)
 
     @property
@@ -112,7 +102,7 @@ class Buffer:
     def claim(self, owner: object, stop: int) -> bool:
         """Claim the columns from `stop` on for `owner`; return False where something was written there, or another batch has the claim."""
         with _lock:
-            if self._is_evicted or self.used != stop or len(self._owner):
+            if not self.is_live or self.used != stop or len(self._owner):
                 return False
             self._owner.add(owner)
             return True
@@ -140,16 +130,14 @@ class Buffer:
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
         """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""
-        for index in range(like.num_layers):
-            layer = like.layer(index)
+        for index, layer in enumerate(like._layers):
             if layer is not None:
-                pair = (layer[0][:1, :, :0], layer[1][:1, :, :0])
-                self._reserve(index, *pair, 0, num_columns)
+                self._reserve(index, *layer, 0, num_columns)
         self.used = num_columns
 
     def evict(self) -> None:
         """Free the tensors; rows with keys and values here feed those tokens again."""
-        self._is_evicted = True
+        self.is_live = False
         self._layers, self.nbytes = [], 0
 
     def _reserve(self, index: int, keys: torch.Tensor, values: torch.Tensor, kept: int, stop: int) -> Layer:
@@ -159,7 +147,7 @@ class Buffer:
         if layer is not None and layer[0].shape[2] >= stop:
             return layer
         capacity = stop + max(_SPARE, (stop if layer is not None else 0) // _GROWTH)
-        self._store.reserve(self, self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values)))
+        self._make_room(self, self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values)))
         grown = (_grown(keys, self.num_rows, capacity), _grown(values, self.num_rows, capacity))
         if layer is not None:
             for old, new in zip(layer, grown, strict=True):

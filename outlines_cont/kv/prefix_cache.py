@@ -133,7 +133,7 @@ class PrefixCache:
         least = self.min_tokens if least is None else least
         if len(token_ids) >= least:
             with self._changing():
-                self._tree.add(token_ids[: kv.num_fresh], kv, least)
+                self._tree.add(token_ids[: kv.num_fresh(self._store.epoch)], kv, least)
 
     def note(self, num_tokens: int) -> None:
         """Count a hit: a row that reused `num_tokens` tokens of others."""

@@ -20,7 +20,7 @@ from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 
 @dataclass(frozen=True, eq=False)
 class KVPart:
-    """Some tokens of one sequence: token i of the part lies in row `row`, column `columns[i]` of `buffer`.
+    """Some tokens of one sequence: token i of the part is in row `row`, column `columns[i]` of `buffer`.
 
     `columns` is int64, 1-D, strictly ascending, not empty.
     """
@@ -56,7 +56,7 @@ class RowKV:
     def __len__(self) -> int:
         """Return how many tokens are cached: those before the first part that was evicted."""
         length = 0
-        for part in self.parts:
+        for part in self.parts:  # a loop, as it is read for every row and step
             if not part.buffer.is_live:
                 break
             length += len(part)
@@ -89,14 +89,14 @@ class RowKV:
         """The bytes of the tokens alone, without spare columns, over parts that were not evicted."""
         return sum(len(part) * part.buffer.token_bytes for part in self.parts)
 
-    @property
-    def num_fresh(self) -> int:
-        """How many of the first tokens were fed to the model with the weights that it has now; see `Buffer.epoch`."""
-        return sum(map(len, takewhile(lambda part: part.buffer.is_fresh, self.parts)))
+    def num_fresh(self, epoch: int) -> int:
+        """Return how many of the first tokens were fed to the model in an epoch of its weights, that of the store for the present one."""
+        return sum(map(len, takewhile(lambda part: part.buffer.is_live and part.buffer.epoch == epoch, self.parts)))
 
     def compact(self, store: BufferStore) -> KVPart:
         """Return a copy in a buffer of its own that has no spare columns, which is never appended to."""
-        buffer = Buffer.full(store, self.layers())
+        buffer = Buffer.full(store.reserve, store.epoch, self.layers())
+        store.touch(buffer)
         return KVPart(buffer, 0, np.arange(buffer.used))
 
     @property
@@ -117,7 +117,7 @@ class RowKV:
         return [_joined(parts, index) for index in range(parts[0].buffer.num_layers)]
 
     def to(self, device: torch.device, store: BufferStore) -> RowKV:
-        """Return the share on another device, copied; itself where it is there already or nothing is cached."""
+        """Return the same on another device, copied; itself where it is there already or nothing is cached."""
         if all(buffer.device == device for buffer in self.buffers):
             return self
         moved = [(pair[0].to(device), pair[1].to(device)) if pair else None for pair in self.layers()]
@@ -125,8 +125,8 @@ class RowKV:
 
     @classmethod
     def of_layers(cls, store: BufferStore, layers: Sequence[Layer | None]) -> RowKV:
-        """Return the share of (H, T, D) keys and values per layer, T > 0; they are copied."""
-        buffer = Buffer(store, 1, epoch=FOREIGN)
+        """Return (H, T, D) keys and values per layer, T > 0, as those of a row; they are copied."""
+        buffer = Buffer(store.reserve, 1, FOREIGN)
         for index, layer in enumerate(layers):
             if layer is not None:
                 buffer.write(index, 0, layer[0][None], layer[1][None])

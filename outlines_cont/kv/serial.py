@@ -1,18 +1,113 @@
-"""`open_batch`: chooses the batch that fits a model: `KVBatch`, `RecurrentBatch`, or a `SerialBatch`, in which each row is fed in a
-forward of its own. The last is for several rows of a model that does not support left-padded batches, recurrent models among them.
+"""`open_batch`: returns the batch that fits a model: a `KVBatch`; a `RecurrentBatch` for one row of a recurrent or hybrid model; or, for
+several rows of a model that does not support left-padded batches, a `SerialBatch`, in which each row has a forward of its own.
+
+The state of a recurrent model cannot be cropped: it is kept whole, as snapshots (two at most per row), and copied to continue. A rewind
+restores the last snapshot that is early enough, and the tokens after it are fed again. Also here: `kv_layout`, the shapes and dtype of
+the keys and values in each layer of a model, read from the cache after one forward of one token, once per model.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from transformers import DynamicCache
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import KVBatch
-from outlines_cont.kv.fed import Fed
-from outlines_cont.kv.recurrent import RecurrentBatch
+from outlines_cont.kv.batch import Fed, KVBatch
+from outlines_cont.kv.buffer import LayerLayout
 from outlines_cont.kv.row import RowKV
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The whole cache of one row after `length` tokens. It is never fed itself, only copies of it."""
+
+    cache: DynamicCache
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors in the cache."""
+        return sum(_tensor_bytes(value) for layer in self.cache.layers for value in vars(layer).values())
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentKV(RowKV):
+    """The snapshots of one sequence, two at most: where its last run began (or was rewound to), and after its last token."""
+
+    snapshots: tuple[Snapshot, ...] = ()
+
+    def __len__(self) -> int:
+        return self.snapshots[-1].length if self.snapshots else 0
+
+    def __getitem__(self, key: slice) -> RecurrentKV:
+        """Return the snapshots of at most `key.stop` tokens; the last may have fewer, since a snapshot cannot be cropped."""
+        return RecurrentKV((), _up_to(self.snapshots, range(len(self))[key].stop))
+
+    @property
+    def storage(self) -> dict[int, int]:
+        """The bytes of each snapshot, by identity."""
+        return {id(snapshot): snapshot.nbytes for snapshot in self.snapshots}
+
+    def to(self, device: torch.device, store: object) -> RecurrentKV:
+        """Return the same; snapshots are not moved."""
+        return self
+
+
+class RecurrentBatch:
+    """The cache of one recurrent row, fed alone, with the interface of `KVBatch`."""
+
+    def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None]) -> None:
+        """Take the snapshots of one row, None for none. Cost: a copy of its last snapshot."""
+        (share,) = shares
+        self._model = model
+        self._snapshots = share.snapshots if isinstance(share, RecurrentKV) else ()
+        self._length = 0
+        self._restore()
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many tokens are in the cache, in a list."""
+        return [self._length]
+
+    def feed(self, chunks: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> Fed:
+        """Feed one chunk. See `KVBatch.feed`."""
+        (chunk,), (columns,) = chunks, wanted
+        device = self._model.device
+        stop = self._length + len(chunk)
+        logits = self._model.forward(
+            torch.tensor([list(chunk)], device=device),
+            torch.ones((1, stop), dtype=torch.int64, device=device),
+            torch.arange(self._length, stop, device=device)[None],
+            self._cache,
+            # A forward has some logits, even where none are wanted yet.
+            sorted(columns) or [len(chunk) - 1],
+        )
+        self._length = stop
+        return Fed(logits, [{column: place for place, column in enumerate(sorted(columns))}])
+
+    def rewind(self, row: int, length: int) -> None:
+        """Restore the last snapshot of at most `length` tokens; the caller feeds those after `lengths` again."""
+        self._snapshots = _up_to(self._snapshots, length)
+        self._restore()
+
+    def release(self, row: int) -> RowKV | None:
+        """Return the snapshots of the row; the batch cannot be used afterwards."""
+        last = Snapshot(self._cache, self._length)
+        before = _up_to(self._snapshots[-1:], self._length - 1)
+        return RecurrentKV((), (*before, last)) if self._length else None
+
+    def release_all(self) -> list[RowKV | None]:
+        """Return the same in a list."""
+        return [self.release(0)]
+
+    def _restore(self) -> None:
+        last = self._snapshots[-1] if self._snapshots else None
+        self._cache = copy.deepcopy(last.cache) if last is not None else self._model.new_cache()
+        self._length = last.length if last is not None else 0
 
 
 class SerialBatch:
@@ -49,9 +144,45 @@ class SerialBatch:
         return [share for batch in self._batches for share in batch.release_all()]
 
 
-def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> KVBatch | RecurrentBatch | SerialBatch:
+AnyBatch = KVBatch | RecurrentBatch | SerialBatch
+
+
+def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> AnyBatch:
     """Return a batch of the kind that fits the model; None is a row without anything cached."""
     kind = RecurrentBatch if model.is_recurrent else KVBatch
     if len(shares) > 1 and not model.can_stack:
         return SerialBatch([kind(model, [share]) for share in shares])
     return kind(model, shares)
+
+
+def kv_layout(model: LanguageModel) -> list[LayerLayout | None]:
+    """Return the layout of every layer, None for one that keeps nothing of its own; no layers for a recurrent model.
+
+    Cost: the first time one forward of one token, which no meter counts.
+    """
+    if model.is_recurrent:
+        return []
+    known: list[LayerLayout | None] | None = model.memo.get("kv_layout")
+    if known is None:
+        with model.kv_store.lock, torch.inference_mode():
+            batch = open_batch(model, [None])
+            batch.feed([[0]], [[]])
+            (row,) = batch.release_all()
+        layers = row.layers() if row is not None else []
+        known = model.memo["kv_layout"] = [_layout(*layer) if layer is not None else None for layer in layers]
+    return known
+
+
+def _layout(keys: torch.Tensor, values: torch.Tensor) -> LayerLayout:
+    return LayerLayout((keys.shape[0], keys.shape[2]), (values.shape[0], values.shape[2]), keys.dtype)
+
+
+def _up_to(snapshots: Sequence[Snapshot], length: int) -> tuple[Snapshot, ...]:
+    return tuple(snapshot for snapshot in snapshots if snapshot.length <= length)
+
+
+def _tensor_bytes(value: object) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return sum(_tensor_bytes(item) for item in values)

@@ -6,13 +6,10 @@ the lock of the model, and the epoch of its weights.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from outlines_cont.errors import KVBudgetError
-
-if TYPE_CHECKING:
-    from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.buffer import Buffer
 
 
 class KVStore:
@@ -23,7 +20,7 @@ class KVStore:
 
     Attributes:
         budget_bytes: the most bytes of all buffers together, None for no limit.
-        lock: held while the model feeds tokens; take it to feed any elsewhere, or to read rows that run.
+        lock: held while the model feeds tokens; acquire it to feed tokens elsewhere, or to read rows that run.
         epoch: a number that grows when the weights have changed, so that earlier keys and values are out of date.
     """
 
@@ -45,12 +42,8 @@ class KVStore:
         """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
         return max((buffer.token_bytes for buffer in list(self._last_use)), default=0)
 
-    def add(self, buffer: Buffer) -> None:
-        """Register a new buffer."""
-        self.touch(buffer)
-
     def touch(self, buffer: Buffer) -> None:
-        """Note that `buffer` is used now."""
+        """Record that `buffer` is used now; one that is new is registered."""
         with self._lock:
             self._clock += 1
             self._last_use[buffer] = self._clock
@@ -66,8 +59,10 @@ class KVStore:
     def reserve(self, buffer: Buffer, nbytes: int) -> None:
         """Make room for `nbytes` more in `buffer`, by evicting buffers that no batch reads: those of the prefix cache first, by LRU.
 
-        Raises `KVBudgetError` where what is being read and `nbytes` are more than the budget.
+        A new buffer is registered. Raises `KVBudgetError` where what is being read and `nbytes` are more than the budget.
         """
+        if buffer not in self._last_use:
+            self.touch(buffer)
         if self.budget_bytes is None:
             return
         with self._lock:

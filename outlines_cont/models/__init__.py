@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlines_cont.meter import Meter
-    from outlines_cont.models.bundled import tiny
     from outlines_cont.models.callable_model import CallableModel, from_callable
-    from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, transformers
+    from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, tiny, transformers
 
 __all__ = ["CallableModel", "HuggingFaceModel", "Meter", "from_callable", "from_transformers", "tiny", "transformers"]
 
@@ -22,7 +21,6 @@ _HOMES = {
     "CallableModel": "models.callable_model",
     "Meter": "meter",
     "from_callable": "models.callable_model",
-    "tiny": "models.bundled",
 }
 
 

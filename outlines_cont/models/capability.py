@@ -1,23 +1,26 @@
 """`Capabilities`: which operations on the KV cache leave the logits of a model unchanged: cropping, left-padded batches, masked gaps,
-shared prefixes, reuse of prefixes. Decided by the config, or by comparing the logits of a few short forwards within a tolerance
-(`probe`). Encoder-decoders are refused, and recurrent models whose copied cache does not continue exactly.
+shared prefixes, reuse of prefixes. Decided by the config, or by comparing the logits of a few short forwards of random ids within a
+tolerance (`probe`). Encoder-decoders are refused, and recurrent models whose copied cache does not continue exactly.
 
-Layers that drop old tokens (sliding windows) get a cache that keeps all.
+Layers that drop old tokens (sliding windows) get a cache that keeps all. Errors are in units of the standard deviation of the logits.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from outlines_cont.errors import UnsupportedModel
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.serial import RecurrentBatch
+from outlines_cont.kv.share import Sharing
+from outlines_cont.kv.store import KVStore
 
 # Config attributes that make a mask count columns instead of positions, and families that hide such a window.
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
@@ -28,7 +31,8 @@ _HALF_TOLERANCE = 0.6
 # Kinds of rotary embedding whose angles change when a text grows longer.
 _LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope", "su"}
 
-Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, DynamicCache, list[int]], torch.Tensor]
+_KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
+_ADVICE = "Use a decoder-only model whose layers are attention with keys and values."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,69 +86,68 @@ def is_recurrent(model: PreTrainedModel) -> bool:
     return not known or bool(getattr(model, "_is_stateful", False))
 
 
-def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callable[[], DynamicCache]) -> None:
-    """Raise `UnsupportedModel` unless feeding chunks on top of a copied cache gives the logits of one forward of all tokens.
+def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
+    """Raise `UnsupportedModel` unless feeding chunks after a copied cache gives the logits of one forward of all tokens.
 
-    Cost: 4 forwards of at most 13 random ids.
+    `model` runs the network. Cost: 5 forwards of at most 13 ids.
     """
-    num_ids = int(model.config.get_text_config(decoder=True).vocab_size)
-    ids = torch.randint(num_ids, (1, 13), generator=torch.Generator().manual_seed(0)).to(model.device)
+    (ids,) = _random_ids(int(network.config.get_text_config(decoder=True).vocab_size), 13)
+    name = type(network).__name__
 
-    def feed(cache: DynamicCache, start: int, stop: int) -> torch.Tensor:
-        positions = torch.arange(start, stop, device=ids.device)[None]
-        mask = torch.ones((1, stop), dtype=torch.int64, device=ids.device)
-        return forward(ids[:, start:stop], mask, positions, cache, [stop - start - 1])[0, 0]
+    def last_logits(batch: RecurrentBatch, start: int, stop: int) -> torch.Tensor:
+        return batch.feed([ids[start:stop]], [[stop - start - 1]]).logits[0, 0]
 
     try:
-        whole = feed(new_cache(), 0, 13)
-        cache = new_cache()
-        feed(cache, 0, 6)
-        copied = copy.deepcopy(cache)
-        feed(cache, 6, 9)
-        feed(copied, 6, 12)
-        error = float((feed(copied, 12, 13) - whole).abs().max() / whole.std().clamp_min(1e-30))
-    except Exception as failure:
-        # Whatever a model does that is not ready for a cache in chunks.
-        raise UnsupportedModel(
-            f"{type(model).__name__} cannot go on from its cache ({failure}). {_ADVICE}"
-        ) from failure
+        whole = last_logits(RecurrentBatch(model, [None]), 0, 13)
+        begun = RecurrentBatch(model, [None])
+        last_logits(begun, 0, 6)
+        shares = begun.release_all()
+        batch, other = RecurrentBatch(model, shares), RecurrentBatch(model, shares)
+        last_logits(other, 6, 9)
+        last_logits(batch, 6, 12)
+        error = _error(last_logits(batch, 12, 13), whole)
+    except Exception as failure:  # whatever a model raises that does not support a cache in chunks
+        raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}") from failure
     if not error < tolerance(model.dtype):
         raise UnsupportedModel(
-            f"expected {type(model).__name__} to have the same logits in chunks as at once, got an error of {error:.2g} "
+            f"expected {name} to have the same logits in chunks as in one forward, got an error of {error:.2g} "
             f"times their spread: its cache is not exact in this version of transformers. {_ADVICE}"
         )
 
 
-_ADVICE = "Use a decoder-only model whose layers are attention with keys and values."
-_KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
+def probe(network: PreTrainedModel, model: LanguageModel) -> Capabilities:
+    """Return what `network` supports, by its config and by a few forwards of at most 13 random ids; `model` runs it.
 
-
-def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], float]) -> Capabilities:
-    """Return what `model` supports, by its config and by a few forwards of at most 13 random ids. `forward` runs it.
-
-    `branch_error` measures the error of attending to a shared prefix in place. Cost: 12 forwards, 20 to 100 ms with a tiny model.
+    Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
-    if is_recurrent(model):
+    if is_recurrent(network):
         no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")
         return Capabilities(no, no, no, no, no)
     crop = Finding(True, "keys and values of every layer")
-    config: Any = model.config.get_text_config(decoder=True)
+    config: Any = network.config.get_text_config(decoder=True)
     reuse = _reuse(config)
     if getattr(config, "attention_chunk_size", None):
         no = Finding(False, "attention in chunks of columns")
         return Capabilities(crop, no, no, no, reuse)
     bound = tolerance(model.dtype)
-    stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
+    stacked, skipped = _ragged_errors(model, config.vocab_size)
     stack = _measured(stacked, bound)
     if _has_window(config):
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
         return Capabilities(crop, stack, no, no, reuse)
-    attention = model.config._attn_implementation
+    attention = network.config._attn_implementation
     branch = Finding(False, f"attention {attention!r}; 'sdpa' is needed")
     if attention == "sdpa":
-        branch = _measured(branch_error(), bound)
+        branch = _measured(_branch_error(model, model.vocab_size), bound)
     return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse)
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return _HALF_TOLERANCE  # a GPU multiplies with as few bits as those of half precision
+    return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 
 def _reuse(config: Any) -> Finding:
@@ -165,13 +168,6 @@ def _measured(error: float, bound: float) -> Finding:
     return Finding(error < bound, f"measured: error {error:.1e} of the spread of the logits")
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return _HALF_TOLERANCE  # a GPU multiplies with as few bits as those of half precision
-    return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
-
-
 def _has_window(config: Any) -> bool:
     # A probe shorter than the window cannot see it, so windows are ruled out by the config.
     sliding = any(type(layer) is DynamicSlidingWindowLayer for layer in DynamicCache(config=config).layers)
@@ -179,33 +175,66 @@ def _has_window(config: Any) -> bool:
     return sliding or hidden or config.model_type in ("gpt_neo", "mpt", "bloom")
 
 
-def _probe_errors(vocab_size: int, device: torch.device, forward: Forward) -> tuple[float, float]:
-    """Return the relative errors of a left-padded pair of rows, and of the same after a ragged chunk."""
-    generator = torch.Generator().manual_seed(0)
-    long = torch.randint(vocab_size, (1, 13), generator=generator).to(device)
-    short = torch.randint(vocab_size, (1, 7), generator=generator).to(device)
+class _Probed:
+    """A stand-in for a model that is being probed, with every capability switched on, so that a `KVBatch` uses them."""
 
-    def alone(ids: torch.Tensor, columns: list[int]) -> torch.Tensor:
-        positions = torch.arange(ids.shape[1], device=device)[None]
-        return forward(ids, torch.ones_like(ids), positions, DynamicCache(), columns)[0]
+    can_skip = True
+    can_branch = True
 
+    def __init__(self, model: LanguageModel) -> None:
+        self.device = model.device
+        self.dtype = model.dtype
+        self.forward = model.forward
+        self.kv_store = KVStore()
+
+
+def _batch(model: LanguageModel, num_rows: int) -> KVBatch:
+    return KVBatch(cast(LanguageModel, _Probed(model)), [None] * num_rows, sharing=Sharing(1, 1))
+
+
+def _whole(model: LanguageModel, ids: list[int], wanted: list[int]) -> torch.Tensor:
+    """Return (len(wanted), V) logits of one row that is fed in one forward."""
+    return _batch(model, 1).feed([ids], [wanted]).logits[0]
+
+
+def _ragged_errors(model: LanguageModel, num_ids: int) -> tuple[float, float]:
+    """Return the errors of a left-padded pair of rows, and of the same after a ragged chunk."""
+    long, short = _random_ids(num_ids, 13, 7)
+    wanted = torch.stack([_whole(model, long, [8, 11, 12]), _whole(model, short, [4, 5, 6])])
     # Columns:  9 tokens | 3 tokens | 1 token       of the long row
     #       4 pads, 5 tokens | 2 pads, 1 token | 1 token   of the short row
-    wanted = torch.stack([alone(long, [8, 11, 12]), alone(short, [4, 5, 6])])
-    ids = torch.zeros((2, 13), dtype=torch.long, device=device)
-    mask = torch.zeros_like(ids)
-    positions = torch.zeros_like(ids)
-    for row, (tokens, columns) in enumerate(((long, [*range(13)]), (short, [4, 5, 6, 7, 8, 11, 12]))):
-        ids[row, columns] = tokens[0]
-        mask[row, columns] = 1
-        positions[row, columns] = torch.arange(len(columns), device=device)
-    cache = DynamicCache()
-    got = []
-    for start, stop in ((0, 9), (9, 12), (12, 13)):
-        part = slice(start, stop)
-        columns = [stop - start - 1]
-        got.append(forward(ids[:, part], mask[:, :stop], positions[:, part], cache, columns)[:, 0])
-    errors = (torch.stack(got, dim=1) - wanted).abs().amax(dim=(0, 2)) / wanted.std().clamp_min(1e-30)
-    # A comparison with NaN is false, so a model that breaks on padding counts as one that does not support it.
-    stacked, *skipped = errors.nan_to_num(nan=float("inf")).tolist()
-    return float(stacked), float(max(skipped))
+    batch, got = _batch(model, 2), []
+    for chunks in ([long[:9], short[:5]], [long[9:12], short[5:6]], [long[12:], short[6:]]):
+        got.append(batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks]).logits[:, 0])
+    stacked, *skipped = (_error(line, wanted[:, index], wanted) for index, line in enumerate(got))
+    return stacked, max(skipped)
+
+
+def _branch_error(model: LanguageModel, num_ids: int) -> float:
+    """Return the largest error of two rows that read a shared prefix in place.
+
+    It is infinite where the model does not attend to what its cache returns, or raises an error. Cost: 7 forwards of at most 13 ids.
+    """
+    common, *tails = _random_ids(num_ids, 9, 4, 4)
+    plain = torch.stack([_whole(model, common + tail, [10, 12]) for tail in tails])
+    batch = _batch(model, 1)
+    batch.feed([common], [[8]])
+    batch.keep([0, 0])
+    try:
+        first = batch.feed([tail[:2] for tail in tails], [[1], [1]]).logits[:, 0]
+        batch.feed([tail[2:3] for tail in tails], [[0], [0]])
+        last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
+    except Exception:  # whatever a model does with a mask or keys that it does not expect: it cannot branch
+        return math.inf
+    return _error(torch.stack([first, last], dim=1), plain)
+
+
+def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(num_ids, (length,), generator=generator).tolist() for length in lengths]
+
+
+def _error(found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None) -> float:
+    """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity."""
+    spread = (wanted if like is None else like).std().clamp_min(1e-30)
+    return float(((found - wanted).abs().max() / spread).nan_to_num(nan=math.inf))

@@ -1,6 +1,6 @@
 """`HuggingFaceModel`: a causal language model of transformers with the interface of the engine (`LanguageModel`); `transformers` loads
-one by hub id or path, `from_transformers` wraps a loaded one. What its KV cache supports is probed when first needed; encoder-decoders
-are refused. Pickled, a loaded model is the call that opened it, a wrapped one cannot be pickled.
+one by hub id or path, `tiny` the small one that is bundled, `from_transformers` wraps a loaded one. What its KV cache supports is probed
+when first needed; encoder-decoders are refused. A loaded model is pickled as the call that opened it, a wrapped one cannot be pickled.
 
 Only the files of the given id are fetched, by transformers, and no code of a repository is run unless the caller passes
 `trust_remote_code=True`. Weights and tokenizer of the caller are never changed; the model is put in evaluation mode, and its attention
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -21,26 +20,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from outlines_cont.checks import check, is_int
 from outlines_cont.engine.prefill import EngineModel
-from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
+from outlines_cont.errors import NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
-from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
-from outlines_cont.models.loading import load_network
+from outlines_cont.models.loading import load, load_bundled
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
-# Values of each weight that the fingerprint of a model looks at.
+# How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
 
 
@@ -87,7 +85,7 @@ class HuggingFaceModel(EngineModel):
         self._takes_columns = "logits_to_keep" in parameters
         self._takes_positions = "position_ids" in parameters
         if self.is_recurrent:
-            check_recurrent(model, self.forward, self.new_cache)
+            check_recurrent(model, self)
 
     @property
     def prefix_cache(self) -> PrefixCache:
@@ -170,7 +168,7 @@ class HuggingFaceModel(EngineModel):
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type)
         if key not in _CAPABILITIES:
-            _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
+            _CAPABILITIES[key] = probe(self.hugging_face, self)
         return _CAPABILITIES[key]
 
     def new_cache(self) -> DynamicCache:
@@ -244,24 +242,7 @@ def transformers(
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
-    _check_source(id_or_path)
-    check_device(device)
-    shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
-    try:
-        model: Any = load_network(id_or_path, "auto" if dtype is None else dtype, kwargs)
-    except OSError as error:
-        if Path(id_or_path).is_dir():
-            raise
-        raise ModelNotFound(_not_found(str(id_or_path), error), "id_or_path") from error
-    if device is not None:
-        model = model.to(device)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(id_or_path, **{k: kwargs[k] for k in shared if k in kwargs})
-    except (OSError, ValueError, KeyError) as error:
-        raise MissingTokenizer(
-            f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
-            "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
-        ) from error
+    model, tokenizer = load(id_or_path, device, "auto" if dtype is None else dtype, kwargs)
     budgets = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes}
     wrapped = from_transformers(model, tokenizer, **budgets)
     # Another process may have another working directory.
@@ -272,47 +253,28 @@ def transformers(
     return wrapped
 
 
-def _check_source(id_or_path: Any) -> None:
-    expected = "a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model"
-    check("id_or_path", id_or_path, isinstance(id_or_path, str | PathLike) and bool(str(id_or_path)), expected)
-    path = Path(id_or_path)
-    is_path = isinstance(id_or_path, PathLike) or str(id_or_path).startswith((".", "/", "~")) or path.is_absolute()
-    if is_path and not (path / "config.json").is_file():
-        what = "holds no config.json" if path.is_dir() else "does not exist"
-        raise OptionError(
-            f"expected the folder of a model as `id_or_path`, but {str(id_or_path)!r} {what}. "
-            "Give the folder that `save_pretrained` wrote, or a hub id.",
-            "id_or_path",
-        )
+@knows_its_options()
+def tiny(
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    prefix_cache_bytes: int | None = None,
+) -> HuggingFaceModel:
+    """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
 
+    Args:
+        device: where to put the weights; None is the CPU.
+        dtype: the float type of the weights.
+        prefix_cache_bytes: see `models.from_transformers`.
 
-def _not_found(name: str, error: OSError) -> str:
-    hub = "the hub and its cache were searched"
-    if any(os.environ.get(switch, "") not in ("", "0") for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
-        hub = "offline mode is on, so only the cache of the hub was searched"
-    return (
-        f"expected the folder of a model, or the id of one on the hub, as `id_or_path`, got {name!r}. Tried: the folder "
-        f"{str(Path(name).absolute())!r}, which does not exist; then the id: {hub}. Check the spelling (ids have the form "
-        f"'owner/name'), or give the folder that `save_pretrained` wrote. transformers says: {str(error).splitlines()[0]}"
-    )
-
-
-def check_device(device: object) -> None:
-    """Raise `OptionError` for the name of no device, and for a CUDA device that this machine does not have."""
-    if isinstance(device, str):
-        try:
-            torch.device(device)
-        except RuntimeError as error:
-            raise OptionError(
-                f"expected the name of a device as `device`, such as 'cpu', 'cuda', 'cuda:0' or 'mps', got {device!r}.",
-                "device",
-            ) from error
-    if device is not None and str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise OptionError(
-            f"expected a device of this machine as `device`, got {str(device)!r}, but this PyTorch sees no CUDA device. "
-            "Leave `device` out for the CPU, or install the CUDA build of PyTorch and its driver.",
-            "device",
-        )
+    Raises:
+        OptionError: there is no such device, or `prefix_cache_bytes` is not a number of bytes.
+    """
+    model, tokenizer = load_bundled(device, dtype)
+    wrapped = from_transformers(model, tokenizer, prefix_cache_bytes=prefix_cache_bytes)
+    options = {"device": device, "dtype": dtype, "prefix_cache_bytes": prefix_cache_bytes}
+    wrapped.opening = Opening.of(wrapped, tiny, options)
+    return wrapped
 
 
 @knows_its_options()
@@ -345,18 +307,14 @@ def from_transformers(
         )
     holds = kv_budget_bytes is None or (not isinstance(kv_budget_bytes, bool) and kv_budget_bytes > 0)
     check("kv_budget_bytes", kv_budget_bytes, holds, "a number of bytes")
-    check_prefix_cache_bytes(prefix_cache_bytes)
-    model.train(False)
-    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)
-
-
-def check_prefix_cache_bytes(value: object) -> None:
-    """Raise `OptionError` for anything but a number of bytes."""
-    if value is not None and not is_int(value, 0):
+    if prefix_cache_bytes is not None and not is_int(prefix_cache_bytes, 0):
         raise OptionError(
-            f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {value!r}. 0 turns the reuse of prefixes off.",
+            f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {prefix_cache_bytes!r}. "
+            "0 turns the reuse of prefixes off.",
             "prefix_cache_bytes",
         )
+    model.train(False)
+    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)
 
 
 def _vocab_size(model: PreTrainedModel) -> int:

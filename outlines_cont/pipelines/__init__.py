@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont.pipelines.extractor import Extractor
-    from outlines_cont.pipelines.pipeline import run
+    from outlines_cont.pipelines.extractor import Extractor, run
     from outlines_cont.pipelines.reports.calibration import Answer, Calibration
     from outlines_cont.pipelines.reports.report import Report
     from outlines_cont.pipelines.reports.report_page import write_page
@@ -36,8 +35,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "extractor": "Extractor",
-    "pipeline": "run",
+    "extractor": "Extractor run",
     "reports.calibration": "Answer Calibration",
     "reports.report": "Report",
     "reports.report_page": "write_page",

@@ -2,8 +2,8 @@
 worker are read ahead of the first unfinished row. A block that has lost two workers is suspect: it runs alone on a worker, and each further
 crash bisects it, until a single row fails with `WorkerDied`. Too many crashes in succession abort the run with `WorkersFailed`.
 
-Workers are behind the protocol `WorkerPool`. A block whose worker has crashed goes to the head of the queue, with the other blocks of that
-worker. Before any block has been finished, `num_workers + 1` crashes in succession are tolerated; later as many as a bisection takes.
+The blocks of a crashed worker go to the head of the queue. Before any block has been finished, `num_workers + 1` crashes in succession are
+tolerated; later as many as a bisection needs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any, Protocol
 from outlines_cont.pipelines.rows.errors import WorkersFailed
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
-# Blocks that a worker has at once: one that runs, and the next, so that it never waits for rows.
+# Blocks that a worker has: one that runs, and the next, so that it never waits for rows.
 _AT_ONCE = 2
-# Look-ahead: the most blocks per worker that are read and not yielded yet, that is, running or waiting for an earlier one.
+# Look-ahead: the most blocks per worker that are running or wait for an earlier one.
 _AHEAD = 8
-# Crashes of its worker after which a block is suspect: it runs alone from then on, and the next crash bisects it.
+# Crashes of its worker after which a block is suspect.
 _MOST_DEATHS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive rows that a worker is given together.
+    """Consecutive rows that a worker runs together.
 
     Attributes:
         start: the number of the first row.
         rows: the rows.
-        deaths: how many workers have crashed while they had it.
+        deaths: the number of workers that have crashed with it.
     """
 
     start: int
@@ -41,7 +41,7 @@ class Block:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be the cause of the crashes, so that it runs alone on a worker."""
+        """Whether it may cause the crashes, so that it runs alone on a worker."""
         return self.deaths >= _MOST_DEATHS
 
 
@@ -51,9 +51,9 @@ class BlockReport:
 
     Attributes:
         worker: the worker.
-        start: the block, by the number of its first row.
+        start: the number of the first row of the block.
         outcomes: those of its rows; None if the worker crashed.
-        why: the error message of the crash; empty if there was none.
+        why: the error message of the crash.
     """
 
     worker: Any
@@ -63,13 +63,13 @@ class BlockReport:
 
 
 class WorkerPool(Protocol):
-    """The operations on worker processes, on one machine or on many, that a `BlockRunner` uses."""
+    """The operations on worker processes that a `BlockRunner` uses."""
 
     def start_worker(self) -> Any:
-        """Start a worker, and return a handle of it at once; it may need a while until it is ready."""
+        """Start a worker, and return a handle of it without waiting until it is ready."""
 
     def give(self, worker: Any, block: Block) -> None:
-        """Give a block to a worker, and return at once."""
+        """Give a block to a worker, and return without waiting for its outcomes."""
 
     def wait(self) -> BlockReport:
         """Wait until a worker has finished a block or has crashed, and report it."""
@@ -86,7 +86,7 @@ class _Worker:
     blocks: dict[int, Block] = field(default_factory=dict)
 
     def has_room_for(self, block: Block) -> bool:
-        """Whether it may be given another block."""
+        """Whether it may have another block."""
         if block.is_suspect or any(other.is_suspect for other in self.blocks.values()):
             return not self.blocks
         return len(self.blocks) < _AT_ONCE
@@ -95,28 +95,24 @@ class _Worker:
 class BlockRunner:
     """Runs rows on workers, in blocks, and restarts workers that crash.
 
-    Memory: the rows and outcomes of at most `8 * num_workers` blocks of the size `block_size`.
-
-    Args:
-        pool: the workers.
-        num_workers: how many.
-        block_size: rows of a block.
+    Memory: the rows and outcomes of at most `8 * num_workers` blocks of `block_size` rows.
     """
 
     def __init__(self, pool: WorkerPool, num_workers: int, block_size: int) -> None:
         self._pool = pool
         self._num_workers = num_workers
         self._block_size = block_size
+        self._max_ahead = _AHEAD * num_workers * block_size  # in rows
         self._workers: list[_Worker] = []
         self._again: deque[Block] = deque()
         self._ended: dict[int, Sequence[Outcome]] = {}
         self._next = 0  # the first row whose outcome was not yielded
         self._taken = 0
-        self._dead_in_a_row = 0
+        self._num_crashes = 0  # in succession
         self._has_worked = False
 
     def outcomes(self, rows: Iterable[Any]) -> Iterator[Outcome]:
-        """Yield the outcome of each row, in their order. Rows are taken as there is room for them.
+        """Yield the outcome of each row, in their order. Rows are taken when there is room for them.
 
         Raises:
             WorkersFailed: too many workers have crashed in succession, without a finished block in between.
@@ -153,16 +149,6 @@ class BlockRunner:
             worker.blocks[block.start] = block
             self._pool.give(worker.handle, block)
 
-    @property
-    def _max_ahead(self) -> int:
-        return _AHEAD * self._num_workers * self._block_size
-
-    @property
-    def _max_deaths(self) -> int:
-        """The most crashes in succession: enough to bisect a block down to a row, once some block has been finished."""
-        found = 2 * _MOST_DEATHS * self._num_workers + 2 * self._block_size.bit_length()
-        return found if self._has_worked else self._num_workers + 1
-
     def _block(self, source: Iterator[Any]) -> Block | None:
         if self._taken - self._next >= self._max_ahead:
             return None
@@ -174,7 +160,7 @@ class BlockRunner:
         return block
 
     def _free(self, block: Block) -> _Worker | None:
-        """Return the least busy worker with room for the block; a new one while there are too few."""
+        """Return the least busy worker with room for the block, if need be a new one; None if there is none."""
         free = [worker for worker in self._workers if worker.has_room_for(block)]
         idle = min(free, key=lambda worker: len(worker.blocks), default=None)
         if len(self._workers) < self._num_workers and (idle is None or idle.blocks):
@@ -185,30 +171,32 @@ class BlockRunner:
     def _receive(self, report: BlockReport) -> None:
         worker = next((worker for worker in self._workers if worker.handle is report.worker), None)
         if worker is None or report.start not in worker.blocks:
-            return  # from a worker that was stopped before
+            return  # of a worker that was stopped before
         if report.outcomes is None:
             self._requeue_blocks(worker, report.why)
             return
         block = worker.blocks.pop(report.start)
         assert len(report.outcomes) == len(block.rows)
         self._ended[block.start] = report.outcomes
-        self._dead_in_a_row, self._has_worked = 0, True
+        self._num_crashes, self._has_worked = 0, True
 
     def _requeue_blocks(self, worker: _Worker, why: str) -> None:
         """Queue the blocks of a crashed worker again."""
         self._workers.remove(worker)
         self._pool.stop_worker(worker.handle)
-        self._dead_in_a_row += 1
+        self._num_crashes += 1
         was_alone = len(worker.blocks) == 1
         for block in sorted(worker.blocks.values(), key=lambda block: block.start, reverse=True):
             self._again.extendleft(reversed(self._bisected(block, why, was_alone)))
-        if self._dead_in_a_row > self._max_deaths:
+        # Once a block has been finished: enough crashes to bisect another one down to a row.
+        enough = 2 * _MOST_DEATHS * self._num_workers + 2 * self._block_size.bit_length()
+        if self._num_crashes > (enough if self._has_worked else self._num_workers + 1):
             raise WorkersFailed(
-                f"expected workers that work, but {self._dead_in_a_row} of them have died one after the other, the last of them so: {why}"
+                f"expected workers that work, but {self._num_crashes} of them have died one after the other, the last of them so: {why}"
             )
 
     def _bisected(self, block: Block, why: str, was_alone: bool) -> list[Block]:
-        """Return the blocks, halves or whole, to be tried again after the crash of their worker."""
+        """Return the block, or its halves, to run again after the crash of its worker."""
         again = replace(block, deaths=block.deaths + 1)
         if not block.is_suspect or not was_alone:
             return [again]
@@ -217,5 +205,5 @@ class BlockRunner:
             return [replace(again, rows=block.rows[:half]), Block(block.start + half, block.rows[half:], again.deaths)]
         message = f"{again.deaths} workers have died while they had this row, the last of them alone with it: {why}"
         self._ended[block.start] = [Outcome(failure=Failure("WorkerDied", message))]
-        self._dead_in_a_row = 0
+        self._num_crashes = 0
         return []

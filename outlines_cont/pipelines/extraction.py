@@ -1,6 +1,6 @@
 """`Extraction`: writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
 settings: a later run compares them, truncates an incomplete last line and continues after it; other rows or settings raise `SetupError`.
-CSV and Parquet tables are made of the lines at the end.
+CSV and Parquet tables are made from the lines at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from outlines_cont.pipelines.tables.output import (
 )
 from outlines_cont.pipelines.tables.shape import Shape
 from outlines_cont.pipelines.tables.table_output import lines_path, table_output
+from outlines_cont.progress import Progress
 
 
 class Outcomes(Protocol):
@@ -38,19 +39,19 @@ class Outcomes(Protocol):
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: ShowValue | None = None
     ) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each row, in their order. Rows are taken as there is room for them."""
+        """Yield the outcome of each row, in their order. Rows are taken when there is room for them."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """How far an extraction has come.
+    """The progress of an extraction.
 
     Attributes:
         total: rows of the input, None for a stream.
-        skipped: rows that the output held already.
+        skipped: rows that an earlier run has written.
         rows: rows written by this run.
         failed: rows with an error, earlier ones included.
-        first_failure: the first of this run, as one line; None where there is none.
+        first_failure: the first of this run, as one line, or None.
         loading_seconds: how long it took to load the model.
         tokens: those of the records of this run.
         reused_tokens: tokens that this run did not have to feed, because rows before had fed the same.
@@ -66,11 +67,16 @@ class Tally:
     reused_tokens: int = 0
 
     def count(self, line: int, failure: Failure | None) -> None:
-        """Count a row that was written, and note the first that has failed."""
+        """Count a row that was written."""
         self.rows += 1
         if failure is not None:
             self.failed += 1
             self.first_failure = self.first_failure or f"line {line}: {failure}"
+
+    def progress(self, seconds: float, *, is_over: bool = False) -> Progress:
+        """Return the progress after some seconds, earlier rows included."""
+        done = self.skipped + self.rows
+        return Progress(self.total or done, done, self.failed, self.tokens, seconds, is_over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +84,14 @@ class LineOptions:
     """The contents of a line of output.
 
     Attributes:
-        text_field: the field of a row that holds the message.
-        needs_text: whether a row without a message has no prompt.
+        text_field: the field of a row with the message.
+        needs_text: whether the prompt of a row needs the message.
         keep_text: whether the message is written to the output, too.
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
-        calibration: turns the agreement of samples into a confidence; None for no confidence.
+        calibration: converts the agreement of samples to a confidence; None for no confidence.
         shape: that of the records, for the types of a table; None infers types from the values.
         settings: a digest of everything but the row that a record depends on.
-        gold: the field of a row that holds the right record, or None; a table must have it.
+        gold: the field of a row with the right record, or None; a table must have it.
     """
 
     text_field: str = "text"
@@ -101,15 +107,14 @@ class LineOptions:
 class Extraction:
     """Runs the rows of an input and writes their outcomes to an output.
 
-    The output holds whole lines at every moment, in the order of the input; each has a digest of its row and of `settings`, by which a
-    later run knows it again.
+    The output has only whole lines at every moment, in the order of the input.
 
     Args:
         source: the input.
-        output: a file, or a stream of bytes. A table (.csv, .parquet) is made of a file of lines when all rows are there.
+        output: a file, or a stream of bytes. A table (.csv, .parquet) is made from a file of lines after the last row.
         options: the contents of a line.
         resume: continue an existing output.
-        at_end: called with the file of lines when it holds all rows; None for nothing.
+        at_end: called with the file of lines after the last row.
 
     Raises:
         SetupError: the input is a table without a column that is needed, or the output was not made from this input with these settings.
@@ -122,56 +127,49 @@ class Extraction:
         options: LineOptions,
         *,
         resume: bool = False,
-        at_end: Callable[[Path], None] | None = None,
+        at_end: Callable[[Path], None],
     ) -> None:
         self._at_end = at_end
         self._output = output
         self._options = options
-        self._path = output if isinstance(output, Path) else None
-        self._lines = None if self._path is None else lines_path(self._path)
-        has_output = self._lines is not None and self._lines.exists()
+        self._lines = lines_path(output) if isinstance(output, Path) else None
         self.tally = Tally(source.count())
+        columns = source.columns()
         if options.needs_text:
-            _check_column(source.columns(), options.text_field, "Name the column of the message with --text-field.")
+            _check_column(columns, options.text_field, "Name the column of the message with --text-field.")
         if options.gold is not None:
-            _check_column(
-                source.columns(), options.gold, "Name the column of the right records with --gold, or `gold=`."
-            )
+            _check_column(columns, options.gold, "Name the column of the right records with --gold, or `gold=`.")
         self._rows = iter(source)
         self._keep: int | None = None
-        if self._lines is not None and has_output:
+        if self._lines is not None and self._lines.exists():
             done = match_done(self._lines, self._rows, options.settings) if resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
 
     def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Iterator[Tally]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
 
-        Whatever stops it, the output holds whole lines. Nothing is loaded where no row is left.
+        If it is interrupted, the output has only whole lines. Nothing is loaded if no row is left.
         """
         first = next(self._rows, None)
-        if first is None:
-            with self._opened():
-                self._finish()
-            return
         started = monotonic()
-        runner = load()
+        runner = None if first is None else load()
         self.tally.loading_seconds = monotonic() - started
         with self._opened() as write:
-            for row, outcome in self._ended(chain([first], self._rows), runner, show):
-                write(self._line(row, outcome))
-                self._count(row, outcome)
-                yield self.tally
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._at_end is not None and self._lines is not None:
-            self._at_end(self._lines)
+            if first is not None and runner is not None:
+                for row, outcome in self._ended(chain([first], self._rows), runner, show):
+                    write(self._line(row, outcome))
+                    self.tally.count(row.line, outcome.failure)
+                    self.tally.tokens += outcome.usage.tokens
+                    self.tally.reused_tokens += outcome.reused_tokens
+                    yield self.tally
+            if self._lines is not None:
+                self._at_end(self._lines)
 
     def _ended(
         self, rows: Iterator[InputRow], runner: Outcomes, show: ShowValue | None
     ) -> Iterator[tuple[InputRow, Outcome]]:
         """Yield the rows with their outcomes."""
-        waiting: deque[InputRow] = deque()  # rows without an outcome so far
+        waiting: deque[InputRow] = deque()  # rows without an outcome
         num_ended = 0
 
         def fields() -> Iterator[Mapping[str, Any] | Exception]:
@@ -192,17 +190,11 @@ class Extraction:
         assert next(chain(waiting, rows), None) is None, "a row without an outcome"
 
     def _opened(self) -> AbstractContextManager[WriteLine]:
-        if self._path is None:
-            assert not isinstance(self._output, Path)
+        if not isinstance(self._output, Path):
             return stream_output(self._output)
-        if self._lines != self._path:
-            return table_output(self._path, self._keep, self._options.shape)
-        return file_output(self._path, self._keep)
-
-    def _count(self, row: InputRow, outcome: Outcome) -> None:
-        self.tally.count(row.line, outcome.failure)
-        self.tally.tokens += outcome.usage.tokens
-        self.tally.reused_tokens += outcome.reused_tokens
+        if self._lines != self._output:
+            return table_output(self._output, self._keep, self._options.shape)
+        return file_output(self._output, self._keep)
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
         options = self._options
@@ -218,17 +210,7 @@ class Extraction:
 
 
 def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:
-    """Check an output before anything runs.
-
-    Args:
-        path: the output.
-        source: the input; None for a stream.
-        resume: whether an existing output is resumed.
-        overwrite: whether it is replaced.
-
-    Raises:
-        SetupError: it cannot be written, or exists.
-    """
+    """Raise `SetupError` if `path` cannot be the output for `source` (None for a stream), or exists, before anything runs."""
     if resume and overwrite:
         raise SetupError(
             "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
@@ -248,31 +230,21 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
 
 
 def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any]:
-    """Return the details of a record as JSON; log-probabilities to three decimals."""
-    usage = outcome.usage
+    """Return the details of a record as JSON, rounded to three decimals."""
     found: dict[str, Any] = {
-        "prompt_tokens": usage.prompt_tokens,
-        "tokens": usage.tokens,
-        "forced_tokens": usage.forced_tokens,
+        name: getattr(outcome.usage, name) for name in ("prompt_tokens", "tokens", "forced_tokens")
     }
     if outcome.weight is not None:
-        found |= {"weight": round(outcome.weight, 3)}
-        found |= {"logprobs": {path: round(logprob, 3) for path, logprob in outcome.logprobs.items()}}
+        found["weight"] = round(outcome.weight, 3)
+        found["logprobs"] = {path: round(logprob, 3) for path, logprob in outcome.logprobs.items()}
     if outcome.agreement:
         found["agreement"] = {path: round(share, 3) for path, share in outcome.agreement.items()}
-        if calibration is not None:
-            found["confidence"] = {
-                path: round(calibration.confidence(path, share), 3) for path, share in outcome.agreement.items()
-            }
+    if outcome.agreement and calibration is not None:
+        shares = outcome.agreement.items()
+        found["confidence"] = {path: round(calibration.confidence(path, share), 3) for path, share in shares}
     return found
 
 
 def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
-    """Refuse a table without a column that is needed; lines are not checked before they are read.
-
-    Raises:
-        SetupError: it has none.
-    """
-    if columns is None or name in columns:
-        return
-    raise SetupError(f"expected a table with the column {name!r}, got one with {listed(columns)}. {advice}")
+    if columns is not None and name not in columns:
+        raise SetupError(f"expected a table with the column {name!r}, got one with {listed(columns)}. {advice}")

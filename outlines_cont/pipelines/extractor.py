@@ -1,15 +1,18 @@
 """`Extractor`: turns rows into JSON records by constrained generation with one model, at most `batch_size` rows at once (continuous
 batching), and yields outcomes in input order through a bounded reorder buffer of 16 batches. A row that fails has its error as outcome; its
-random numbers depend on `seed` and its prompt, not on other rows.
+random numbers depend on `seed` and its prompt, not on other rows. `run` does so from file to file, in this process or on Ray actors, with
+resume, an HTML report and progress callbacks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from itertools import islice
+from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 import fsm
@@ -21,21 +24,28 @@ from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
+from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.flow import Flow, Recipe
 from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.reports.calibration import Calibration
+from outlines_cont.pipelines.reports.report_page import write_reports
 from outlines_cont.pipelines.rows.errors import RowError
 from outlines_cont.pipelines.rows.outcome import Outcome, ShowValue
+from outlines_cont.pipelines.rows.reading import RowSource
+from outlines_cont.pipelines.rows.row import InputFormat, digest_of
 from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.tables.columns import RecordColumns
 from outlines_cont.pipelines.tables.containers import extracted
 from outlines_cont.pipelines.tables.shape import shape_of
+from outlines_cont.progress import OnProgress
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]
-# Look-ahead in batches: the most rows, ended or not, from the first unfinished one on; then no other begins before it has ended.
+# Look-ahead in batches: the most rows from the first unfinished one on; others start only after it has ended.
 _AHEAD = 16
 
 
@@ -43,20 +53,20 @@ class Extractor:
     """A model with a schema and a prompt template, which turns rows into records.
 
     Args:
-        model: the model that writes.
-        schema: what a record is: a JSON Schema, a pydantic model or another type, or a `RecordSchema`.
+        model: the model.
+        schema: the schema of records: a JSON Schema, a pydantic model or another type, or a `RecordSchema`.
         prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
             of a row to a prompt.
         chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
-        text_field: the field of a row that holds the message; a row that is a text has it alone.
+        text_field: the field of a row with the message; a row that is a text has only this field.
         max_tokens: the most tokens of a record.
-        sampler: how tokens are drawn; greedy by default.
+        sampler: the sampling strategy; greedy by default.
         seed: of the random numbers; each row has its own, by its prompt.
-        samples: how many more records are sampled for each row; `agreement` is the share of them with the same value, for each value.
+        samples: how many more records are sampled for each row; `agreement` is the share of them with an equal value, for each value.
         batch_size: the most rows that run at once, samples included.
         draft: the draft for speculative decoding; see `PieceOptions`.
         is_scored: whether to compute the log-probabilities of records (`weight`) and of their values.
-        **options: given to `fsm.json_schema`, such as `whitespace`.
+        **options: passed to `fsm.json_schema`, such as `whitespace`.
 
     It can be pickled where its model can be.
 
@@ -89,21 +99,18 @@ class Extractor:
         _check_arguments(model, options)
         check_int("samples", samples, 0)
         check_int("batch_size", batch_size, 1)
-        drawn = sampler if sampler is not None else samplers.greedy()
-        if isinstance(drawn, BeamSearch | BestOf) or drawn.num_samples not in (None, 1):
-            raise OptionError(
-                f"expected a sampler that draws one record for each row, got {sampler!r}. For several write `samples=...`.",
-                "sampler",
-            )
+        sampler = _checked_sampler(sampler)
         self.model = model
         self.schema = schema if isinstance(schema, RecordSchema) else RecordSchema.of(schema)
         self.text_field = text_field
-        self._shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
+        shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
+        self.columns = RecordColumns(shape, has_agreement=bool(samples))
+        """The columns of the records."""
         make_prompt, self._source, self.needs_text = self._prompt_of(prompt, chat)
-        voter = drawn if getattr(drawn, "needs_random", False) else samplers.multinomial()
+        voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
-            generator=make(sampler=drawn),
+            generator=make(sampler=sampler),
             voter=make(sampler=voter) if samples else None,
             schema=self.schema,
             prompt=make_prompt,
@@ -115,11 +122,11 @@ class Extractor:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments; elsewhere it is made again."""
-        return _unpickled, (self._arguments,)
+        """Pickle the arguments, from which it is made again."""
+        return partial(Extractor, **self._arguments), ()
 
     def __call__(self, data: Any) -> Any:
-        """Return the records of rows, as these came: a list of dicts for a list, columns for columns, a frame for a frame.
+        """Return the records of rows in a container of their kind: a list of dicts for a list, columns for columns, a frame for a frame.
 
         There is a column for each member of the records, typed by the schema, and `error`, `weight`, `usage`; see `RecordColumns`. A row
         that fails has nulls and its error. `dataset.map(extractor, batched=True)` adds them to a dataset, and so does `extractor(dataset)`,
@@ -136,15 +143,10 @@ class Extractor:
         return extracted(data, self.text_field, self.columns, self.outcomes)
 
     @property
-    def columns(self) -> RecordColumns:
-        """The columns of the records."""
-        return RecordColumns(self._shape, has_agreement=bool(self._recipe.samples))
-
-    @property
     def digest(self) -> str:
         """Hexadecimal digits of everything but the row that a record depends on: model, schema, prompt and options.
 
-        A function that makes prompts counts by its name.
+        A function that makes prompts is represented by its name.
         """
         left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
         options = {name: value for name, value in self._arguments.items() if name not in left_out}
@@ -156,11 +158,11 @@ class Extractor:
     ) -> Generator[Outcome, None, None]:
         """Yield the outcome of each row, in their order, while others are running.
 
-        Rows are taken when there is room for them, so there may be any number of them: a few hundred are held at once.
+        Rows are taken when there is room for them, so their number is unbounded: at most 16 batches are in memory.
 
         Args:
             rows: texts, or the fields of rows; an exception in place of a row that could not be read is its outcome.
-            show: takes the values while they are written, by the number of the row; None shows nothing.
+            show: takes values while they are written, with the number of the row; None shows nothing.
         """
         source = enumerate(rows)
         ended: dict[int, Outcome] = {}
@@ -183,31 +185,23 @@ class Extractor:
         """Return the prompt of a row.
 
         Raises:
-            RowError: it has none.
+            RowError: the row is neither a text nor a dict, or lacks a field.
         """
-        return self._recipe.prompt(self._checked(row))
+        fields = self._fields(row)
+        if isinstance(fields, Exception):
+            raise fields
+        return self._recipe.prompt(fields)
 
     def flow(self, show: ShowValue | None = None) -> Flow:
-        """Return a flow, into which the caller puts rows; it must be closed."""
+        """Return a flow to run rows through, to be used in a `with` block."""
         return Flow(self._recipe, show)
 
     def _fields(self, row: Row | Exception) -> Mapping[str, Any] | Exception:
-        try:
-            return row if isinstance(row, Exception) else self._checked(row)
-        except RowError as error:
-            return error
-
-    def _checked(self, row: Row) -> Mapping[str, Any]:
-        """Return the fields of a row.
-
-        Raises:
-            RowError: it is not a row.
-        """
         if isinstance(row, str):
             return {self.text_field: row}
-        if not isinstance(row, Mapping):
-            raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
-        return row
+        if isinstance(row, Mapping | Exception):
+            return row
+        return RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
 
     def _prompt_of(
         self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None
@@ -217,22 +211,23 @@ class Extractor:
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
-        if chat is not None:  # all that is written in a message is letters, so nothing is marked
-            source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
-            return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
-        return (
-            lambda fields: self._given(row_prompt.text(fields, self._marked)),
-            template.source,
-            row_prompt.needs_text,
-        )
+        if chat is None:
+            return (
+                lambda fields: self._encoded(row_prompt.text(fields, self._marked)),
+                template.source,
+                row_prompt.needs_text,
+            )
+        # A message has no special tokens, so its values need no marks.
+        source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
+        return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""
+        """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""
         names = control_names_of(self.model.tokenizer)
         return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
 
-    def _given(self, prompt: str) -> Item:
-        """Return a prompt in which the special tokens of the template are such, and those of its row letters."""
+    def _encoded(self, prompt: str) -> Item:
+        """Return a prompt in which special tokens of the template are control tokens, and those of values letters."""
         if MARKS[0] not in prompt:
             return Tokens.of(prompt, special=True)
         token_ids = control_names_of(self.model.tokenizer).encode_marked(prompt, MARKS[0], self.model.tokenizer)
@@ -240,12 +235,113 @@ class Extractor:
         return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
 
 
-def _unpickled(arguments: dict[str, Any]) -> Extractor:
-    return Extractor(**arguments)
+def run(
+    source: str | Path,
+    extractor: Extractor | Callable[[], Extractor],
+    destination: str | Path,
+    *,
+    workers: int = 1,
+    ray_address: str | None = None,
+    cpus_per_worker: int | None = None,
+    gpus_per_worker: float = 0.0,
+    block_size: int = 64,
+    input_format: str = "auto",
+    text_field: str = "text",
+    keep_text: bool = False,
+    details: bool = False,
+    calibration: Calibration | None = None,
+    settings: str = "",
+    resume: bool = False,
+    overwrite: bool = False,
+    report: str | Path | None = None,
+    gold: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> Tally:
+    """Read rows, and write a record, or an error, for each of them, in their order.
+
+    Args:
+        source: a .jsonl, .txt, .csv or .parquet file.
+        extractor: an extractor, or a function that makes one; it is called in the process of each worker, so that no model is loaded here.
+        destination: a .jsonl, .csv or .parquet file. It has only whole lines at every moment; a table is written after the last row.
+        workers: processes with a model each, on Ray; 1 is this process, unless `ray_address` is given.
+        ray_address: of a cluster of Ray, such as `auto`.
+        cpus_per_worker: cores and threads of a worker; None divides those of this machine, and is 1 on a cluster.
+        gpus_per_worker: those of a worker.
+        block_size: rows that are sent to a worker together.
+        input_format: the format of the source, if it does not follow from its name.
+        text_field: the field with the message, if `extractor` is a function.
+        keep_text: whether the message is written to the output, too.
+        details: whether log-probabilities, tokens and agreement are written; a report and samples need them.
+        calibration: converts the agreement of samples to a confidence, which is written, too.
+        settings: a text that changes with anything else that a record depends on: a resumed run must have the same. Required to resume if
+            `extractor` is a function.
+        resume: continue an existing output.
+        overwrite: replace it.
+        report: an HTML page to write after the last row.
+        gold: the field of a row with the right record, for the report.
+        on_progress: called with a `Progress` after each row, such as `ProgressBar("rows")`.
+
+    Returns:
+        The number of rows, of failures, and so on.
+
+    Raises:
+        SetupError: an argument cannot be used; nothing ran, and the output is unchanged.
+        WorkersFailed: too many workers crash in succession; what was written can be resumed.
+    """
+    made = extractor if isinstance(extractor, Extractor) else None
+    make: Callable[[], Extractor] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
+    if resume and made is None and not settings:
+        raise OptionError(
+            "expected `settings` with a function that makes extractors and `resume`, got none: a text that changes with what decides a "
+            "record, such as a version.",
+            "settings",
+        )
+    if gold is not None and report is None:
+        raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
+    path, output = Path(source), Path(destination)
+    check_destination(output, path, resume=resume, overwrite=overwrite)
+    has_details = details or report is not None or calibration is not None
+    digest = repr([made.digest if made is not None else "", settings, keep_text, has_details])
+    lines = LineOptions(
+        text_field=made.text_field if made is not None else text_field,
+        needs_text=made is not None and made.needs_text,
+        keep_text=keep_text,
+        details=has_details,
+        calibration=calibration,
+        shape=made.columns.shape if made is not None else None,
+        settings=digest_of(digest.encode()),
+        gold=gold,
+    )
+    rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
+    write = partial(
+        write_reports,
+        title=f"{path.name} → {output.name}",
+        text_field=lines.text_field,
+        gold=gold,
+        page=None if report is None else Path(report),
+        curves=None,
+    )
+    extraction = Extraction(rows, output, lines, resume=resume, at_end=write)
+    load: Callable[[], Outcomes] = make
+    if workers > 1 or ray_address is not None:
+        load = partial(
+            RayWorkers,
+            make,
+            WorkerOptions(
+                workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
+            ),
+        )
+    started = monotonic()
+    for tally in extraction.run(load):
+        if on_progress is not None:
+            on_progress(tally.progress(monotonic() - started))
+    if on_progress is not None:
+        on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
+    return extraction.tally
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
-    """Reject what is no model, and options that nothing takes."""
+    """Raise for a value that is not a model, and for unknown options."""
     if not hasattr(model, "eos_token_ids"):
         raise OptionError(
             f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. The schema comes second: "
@@ -257,3 +353,14 @@ def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
         raise unknown_option("`Extractor`", unknown, known)
+
+
+def _checked_sampler(sampler: Sampler | None) -> Sampler:
+    if sampler is None:
+        return samplers.greedy()
+    if isinstance(sampler, BeamSearch | BestOf) or sampler.num_samples not in (None, 1):
+        raise OptionError(
+            f"expected a sampler that draws one record for each row, got {sampler!r}. For several write `samples=...`.",
+            "sampler",
+        )
+    return sampler

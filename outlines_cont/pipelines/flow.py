@@ -1,6 +1,6 @@
-"""`Flow`: runs rows by continuous batching: renders their prompts, puts each record and its samples into a `Window`, and joins them to one
-outcome, in order of completion. The agreement of a value is the share of samples with an equal one (self-consistency); a record that is
-cut, invalid or not JSON is the failure of its row alone.
+"""`Flow`: runs rows by continuous batching: renders their prompts, adds a record and its samples for each to a `Window`, and joins them to
+one outcome, in order of completion. The agreement of a value is the share of samples with an equal one (self-consistency); a record that is
+cut, invalid or not JSON fails its row alone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Recipe:
     """How a row becomes a record.
 
     Attributes:
-        generator: writes a record after a prompt.
-        voter: writes the samples that are compared with it; None where there are none.
-        schema: what a record is.
+        generator: generates a record after a prompt.
+        voter: generates the samples that are compared with it; None without samples.
+        schema: the schema of records.
         prompt: makes the prompt of a row.
         options: those of every call, such as `max_tokens`.
         seed: of the random numbers.
@@ -54,14 +54,14 @@ class Recipe:
 
 @dataclass(slots=True)
 class _Pending:
-    """The results so far of a row in flight: its record and its samples."""
+    """The results so far of a row in flight: its record, and its samples by number."""
 
     record: Ended | None = None
     votes: dict[int, Ended] = field(default_factory=dict)
 
 
 class Flow:
-    """Rows in flight: put some in while there is room, take steps, and take out the outcomes, in the order in which the rows end.
+    """The rows in flight: `put` some while there is `room`, and call `step`, which returns outcomes in the order in which rows end.
 
     Args:
         recipe: how a row becomes a record.
@@ -74,48 +74,44 @@ class Flow:
         self._options = Options.of(recipe.options)
         self._window = Window(recipe.generator.model, recipe.width, self._options, scores_end=recipe.is_scored)
         self._pending: dict[Hashable, _Pending] = {}
-        self._ready: list[tuple[Hashable, Outcome]] = []
-        self._told = 0
-        # Prompts are read in groups: one forward for several of them.
-        self._least = max(recipe.width // 4, 1)
+        self._ready: list[tuple[Any, Outcome]] = []
+        self._num_reused = 0
+        # Several prompts are started together, so that one forward prefills them.
+        self._group = max(recipe.width // 4, 1)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         """Cancel the rows in flight."""
-        self.close()
-
-    def close(self) -> None:
-        """Cancel the rows in flight."""
         self._window.close()
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row is in flight, and none is ready to be taken out."""
+        """Whether no row is in flight, and `step` has returned all outcomes."""
         return not (self._pending or self._ready)
 
     @property
     def room(self) -> int:
-        """How many rows should be put in now; 0 while it is better to wait for more room."""
+        """How many rows to put now; 0 while it is better to wait for more room."""
         free = self._window.num_free
-        if free < self._least and self._pending:
+        if free < self._group and self._pending:
             return 0
         return max(free // (1 + self._recipe.samples), 0 if self._pending else 1)
 
     def put(self, rows: Iterable[tuple[Hashable, Fields | Exception]]) -> None:
-        """Put rows in, each with a key; an exception instead of a row is its outcome."""
+        """Start rows, each with a key; an exception instead of a row is its outcome."""
         entries: list[WindowEntry] = []
         for key, row in rows:
             try:
                 entries += self._entries(key, row)
                 self._pending[key] = _Pending()
-            except Exception as error:  # what makes the prompt may be code of the user
+            except Exception as error:  # the prompt may be made by code of the user
                 self._ready.append((key, Outcome.of_error(error)))
         self._window.add(entries)
 
-    def step(self) -> list[tuple[Hashable, Outcome]]:
-        """Take a step, and return the rows that have come to their end with their keys."""
+    def step(self) -> list[tuple[Any, Outcome]]:
+        """Take a step of the engine, and return the outcomes of the rows that have ended, with their keys."""
         ready, self._ready = self._ready, []
         if self._window.is_empty:
             return ready
@@ -129,31 +125,28 @@ class Flow:
             if row.record is not None and len(row.votes) == self._recipe.samples:
                 del self._pending[key]
                 ready.append((key, self._outcome(row.record, [*row.votes.values()])))
-        return self._with_reuse(ready)
-
-    def _with_reuse(self, ready: list[tuple[Any, Outcome]]) -> list[tuple[Any, Outcome]]:
-        """Add the number of reused tokens since the last call to the first outcome."""
-        now = self._window.meter.reused_tokens
-        if ready and now > self._told:
+        num_reused = self._window.meter.reused_tokens
+        if ready and num_reused > self._num_reused:
             (key, outcome), *others = ready
-            ready = [(key, replace(outcome, reused_tokens=now - self._told)), *others]
-            self._told = now
+            ready = [(key, replace(outcome, reused_tokens=num_reused - self._num_reused)), *others]
+            self._num_reused = num_reused
         return ready
 
     def _entries(self, key: Hashable, row: Fields | Exception) -> list[WindowEntry]:
         if isinstance(row, Exception):
             raise row
-        recipe = self._recipe
-        given = recipe.prompt(row)
-        text = given.text if isinstance(given, Tokens) else str(given)
-        show = None if self._show is None else _shown(self._show)
-        entries = [
-            WindowEntry((key, None), recipe.generator, given, _seed(recipe.generator, f"{recipe.seed} {text}"), show)
-        ]
+        recipe, show = self._recipe, self._show
+        prompt = recipe.prompt(row)
+        text = prompt.text if isinstance(prompt, Tokens) else str(prompt)
+        show_row: ShowValue | None = (
+            None if show is None else lambda key, value, is_whole: show(key[0], value, is_whole)
+        )
+        seed = _seed(recipe.generator, f"{recipe.seed} {text}")
+        entries = [WindowEntry((key, None), recipe.generator, prompt, seed, show_row)]
         if recipe.voter is not None:
             for sample in range(recipe.samples):
                 seed = _seed(recipe.voter, f"{recipe.seed} {sample} {text}")
-                entries.append(WindowEntry((key, sample), recipe.voter, given, seed))
+                entries.append(WindowEntry((key, sample), recipe.voter, prompt, seed))
         return entries
 
     def _outcome(self, ended: Ended, votes: Sequence[Ended]) -> Outcome:
@@ -165,7 +158,7 @@ class Flow:
             record = self._recipe.schema.dump(value)
             json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except Exception as refused:
-            # A serializer of the user's class may raise anything, or return what is not JSON; only this row is lost.
+            # A serializer of the user's class may raise anything, or return a value that is not JSON.
             return Outcome(failure=Failure.of(refused), usage=usage)
         assert ended.row is not None
         row, is_scored = ended.row, self._recipe.is_scored
@@ -179,7 +172,7 @@ class Flow:
         )
 
     def _value(self, ended: Ended) -> tuple[Any, Exception | None]:
-        """Return the value of a row, or what it failed with."""
+        """Return the value of a row, or its error."""
         row, error = ended.row, ended.error
         if row is None or row.error is not None:
             return None, error if row is None else row.error
@@ -194,7 +187,7 @@ class Flow:
         return row.value, None
 
     def _dumped(self, vote: Ended) -> Any:
-        """Return a sample as JSON; for one that has failed a value that is equal to no other."""
+        """Return a sample as JSON; if it has failed, an object that is equal to no other."""
         value, error = self._value(vote)
         try:
             return object() if error is not None else self._recipe.schema.dump(value)
@@ -202,29 +195,22 @@ class Flow:
             return object()
 
 
-def _shown(show: ShowValue) -> ShowValue:
-    return lambda key, value, is_whole: show(key[0], value, is_whole)
-
-
 def _usage(ended: Ended, votes: Sequence[Ended]) -> Usage:
     sample_tokens = sum(_length(vote.row) for vote in votes if vote.row is not None)
     row = ended.row
     if row is None:
         return Usage(sample_tokens=sample_tokens, steps=ended.steps)
-    start = _start(row)
-    return Usage(start, _length(row), row.kinds[start:].count(FORCED), sample_tokens, ended.steps)
+    num_tokens = _length(row)
+    num_prompt = len(row.token_ids) - num_tokens
+    return Usage(num_prompt, num_tokens, row.kinds[num_prompt:].count(FORCED), sample_tokens, ended.steps)
 
 
 def _length(row: StateRow) -> int:
-    return len(row.token_ids) - _start(row)
-
-
-def _start(row: StateRow) -> int:
-    return len(row.token_ids) if row.piece is None else row.piece.start
+    return 0 if row.piece is None else len(row.token_ids) - row.piece.start
 
 
 def _seed(generator: PieceMaker, text: str) -> int | None:
-    """Return the seed of a row, a digest of its prompt: the record does not depend on the other rows or their order."""
+    """Return a digest of the prompt as seed, so that a record does not depend on the other rows or their order."""
     if not getattr(generator.sampler, "needs_random", False):
         return None
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7])

@@ -1,25 +1,41 @@
-"""`RayWorkers`: runs rows on actors of Ray with one model each, on this machine or on a cluster; order, retries and limits are those of
-`BlockRunner`. A cluster on this machine is started and shut down, unless Ray runs already; an actor that cannot load its model raises
-`SetupError`.
+"""`RayWorkers`: runs rows on actors of Ray (`RowWorker`), each with a model, on this machine or on a cluster; order, retries and limits are
+those of `BlockRunner`. A cluster on this machine is started and shut down, unless Ray runs already; an actor that cannot load its model
+raises `SetupError`.
 
-Plain actors with a bounded window of blocks, and no dataset of Ray Data: there what a job has done is known only at its end; see
+Plain actors with a bounded number of blocks are used, not Ray Data, which reports the results of a job only at its end; see
 docs/pipelines.md. No other module imports ray.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
 
+from fsm import FSMError
 from outlines_cont.defaults import num_cores
+from outlines_cont.errors import OutlinesContError
 from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
+if TYPE_CHECKING:  # it imports torch
+    from outlines_cont.pipelines.flow import Flow
+
 _OBJECT_STORE_BYTES = 256 * 2**20
 _NO_RAY = "running several workers needs Ray: `pip install 'outlines-cont[ray]'`"
+
+
+class OpensFlow(Protocol):
+    """The method of an `Extractor` that a worker uses."""
+
+    def flow(self) -> Flow:
+        """Return a new flow of rows through the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +43,11 @@ class WorkerOptions:
     """The number of workers and their resources.
 
     Attributes:
-        workers: how many, each with a model of its own.
-        address: of a cluster of Ray, such as `auto` or `ray://host:10001`; None begins Ray on this machine, and ends it.
-        cpus: those of a worker, which are its threads, too; None shares out those of this machine, and is 1 on a cluster.
+        workers: their number; each has a model of its own.
+        address: of a cluster of Ray, such as `auto` or `ray://host:10001`; None starts Ray on this machine, and shuts it down.
+        cpus: cores and threads of a worker; None divides those of this machine among the workers, and is 1 on a cluster.
         gpus: those of a worker.
-        block_size: rows that a worker is given at once.
+        block_size: rows of a block.
     """
 
     workers: int
@@ -42,11 +58,7 @@ class WorkerOptions:
 
 
 def check_ray() -> Any:
-    """Return the package.
-
-    Raises:
-        SetupError: it is not installed.
-    """
+    """Return the package, or raise `SetupError` if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics; it is read when ray is imported
     try:
         import ray
@@ -55,12 +67,100 @@ def check_ray() -> Any:
     return ray
 
 
+@dataclass(slots=True, eq=False)
+class _RunningBlock:
+    """The rows of a block, and their outcomes so far."""
+
+    rows: Sequence[Any]
+    answer: Future[list[Outcome]]
+    ended: dict[int, Outcome] = field(default_factory=dict)
+
+    def note(self, at: int, outcome: Outcome) -> None:
+        """Store the outcome of a row; the last one resolves the future."""
+        self.ended[at] = replace(outcome, value=None)  # values of the user's types may not be picklable
+        if len(self.ended) == len(self.rows):
+            self.answer.set_result([self.ended[number] for number in range(len(self.rows))])
+
+
+class RowWorker:
+    """The actor of a worker: one thread runs all its rows through a single `Flow`, so that the batch stays full across blocks.
+
+    Ray calls `run` in several threads, each with a block, which wait for a future of its outcomes; an exception in the thread of the flow
+    is the result of all open and later blocks.
+    """
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[_RunningBlock] = SimpleQueue()
+        self._open: list[_RunningBlock] = []
+        self._rows: deque[tuple[_RunningBlock, int]] = deque()
+        self._broken: BaseException | None = None
+
+    def load(self, make: Callable[[], OpensFlow]) -> Failure | None:
+        """Make the extractor, and start the thread of its flow; return a failure if it cannot be made."""
+        try:
+            extractor = make()
+        except (OutlinesContError, FSMError) as error:
+            return Failure.of(error)
+        threading.Thread(target=self._drive, args=(extractor,), daemon=True).start()
+        return None
+
+    def run(self, rows: Sequence[Any]) -> list[Outcome]:
+        """Return the outcome of each row; a `Failure` instead of a row is its outcome."""
+        block = _RunningBlock(rows, Future())
+        if not rows:
+            return []
+        if self._broken is not None:
+            raise self._broken
+        self._given.put(block)
+        return block.answer.result()
+
+    def _drive(self, extractor: OpensFlow) -> None:
+        try:
+            with extractor.flow() as flow:
+                while True:
+                    self._take(flow)
+                    flow.put(self._next(flow))
+                    for (block, at), outcome in flow.step():
+                        block.note(at, outcome)
+                    self._open = [block for block in self._open if not block.answer.done()]
+        except BaseException as error:
+            self._broken = error
+            while not self._given.empty():
+                self._open.append(self._given.get())
+            for block in self._open:
+                block.answer.set_exception(error)
+
+    def _take(self, flow: Flow) -> None:
+        """Take the blocks from the queue; wait for one if the worker is idle."""
+        is_idle = flow.is_empty and not self._rows
+        try:
+            while True:
+                block = self._given.get(block=is_idle)
+                is_idle = False
+                self._open.append(block)
+                self._rows.extend((block, at) for at in range(len(block.rows)))
+        except Empty:
+            return
+
+    def _next(self, flow: Flow) -> Iterator[tuple[tuple[_RunningBlock, int], Any]]:
+        """Yield the next rows while the flow has room; rows that could not be read are outcomes already."""
+        room = flow.room
+        while self._rows and room > 0:
+            block, at = self._rows.popleft()
+            row = block.rows[at]
+            if isinstance(row, Failure):
+                block.note(at, Outcome(failure=row))
+                continue
+            room -= 1
+            yield (block, at), row
+
+
 class RayWorkers:
     """Turns rows into outcomes, as an `Extractor` does, on actors of Ray.
 
     Args:
         make: makes the extractor of a worker, in its process.
-        options: what workers there are.
+        options: the workers and their resources.
 
     Raises:
         SetupError: Ray is not installed.
@@ -74,13 +174,13 @@ class RayWorkers:
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
     ) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each row, in their order. Rows are taken as there is room for them.
+        """Yield the outcome of each row, in their order. Rows are taken when there is room for them.
 
         Raises:
-            SetupError: a worker cannot be made, or the cluster does not exist.
+            SetupError: a worker cannot load its model, or the cluster does not exist.
             WorkersFailed: too many workers crash in succession.
         """
-        is_ours = self._begin()
+        is_ours = self._connect()
         try:
             pool = RayWorkerPool(self._ray, self._make, self._cpus, self._options.gpus)
             given = (Failure.of(row) if isinstance(row, Exception) else dict(row) for row in rows)
@@ -101,17 +201,17 @@ class RayWorkers:
         """Whether Ray is started on this machine, not on a running cluster."""
         return self._options.address in (None, "local")
 
-    def _begin(self) -> bool:
-        """Connect to Ray, or begin it; return whether it is ours to end."""
+    def _connect(self) -> bool:
+        """Connect to Ray, or start it; return whether to shut it down afterwards."""
         if self._ray.is_initialized():
             return False
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self._is_here:
             options |= {
                 "num_cpus": max(self._options.workers * self._cpus, num_cores()),
-                "include_dashboard": False,  # it answers to anybody who reaches its port
+                "include_dashboard": False,  # its port has no authentication
                 "object_store_memory": _OBJECT_STORE_BYTES,
-                # With the niceness of Ray, 15, workers stand still as soon as anything else runs on the machine.
+                # With Ray's default niceness, 15, workers would get no processor time while anything else runs.
                 "_system_config": {"worker_niceness": 0},
             }
         try:
@@ -125,20 +225,9 @@ class RayWorkers:
 
 
 class RayWorkerPool:
-    """The `WorkerPool` of actors of Ray.
-
-    Args:
-        ray: the package, connected.
-        make: makes the extractor of a worker, in its process.
-        cpus: those of a worker.
-        gpus: those of a worker.
-    """
+    """The `WorkerPool` of actors of Ray; `ray` is the package, connected to a cluster."""
 
     def __init__(self, ray: Any, make: Callable[[], Any], cpus: int, gpus: float) -> None:
-        from outlines_cont.pipelines.worker import (
-            RowWorker,  # it imports torch, of which checks of options have no need
-        )
-
         self._ray = ray
         self._make = ray.put(make)
         # A thread for each block that a worker may have, and one to load.
@@ -147,48 +236,40 @@ class RayWorkerPool:
         self._running: dict[Any, tuple[Any, int]] = {}
 
     def start_worker(self) -> Any:
-        """Begin an actor, and have it load its model."""
+        """Start an actor that loads its model."""
         worker = self._actor.remote()
         self._loading[worker.load.remote(self._make)] = worker
         return worker
 
     def give(self, worker: Any, block: Block) -> None:
-        """Send a block to an actor; one that still loads runs it afterwards."""
+        """Send a block to an actor, which runs it after it has loaded its model."""
         self._running[worker.run.remote(block.rows)] = worker, block.start
 
     def wait(self) -> BlockReport:
-        """Wait for an actor.
-
-        Raises:
-            SetupError: one cannot load its model.
-        """
+        """Wait until an actor has finished a block or crashed; raise `SetupError` if it cannot load its model."""
         while True:
             (ready,), _ = self._ray.wait([*self._loading, *self._running], num_returns=1)
             if ready in self._loading:
-                self._loaded(ready)
+                self._check_loaded(ready)
                 continue
             worker, start = self._running.pop(ready)
             try:
                 return BlockReport(worker, start, self._ray.get(ready))
             except self._ray.exceptions.RayError as error:
-                return BlockReport(worker, start, None, _first_line(error))
+                first = next((line for line in str(error).splitlines() if line.strip()), "")
+                return BlockReport(worker, start, None, f"{type(error).__name__}: {first}"[:300])
 
     def stop_worker(self, worker: Any) -> None:
-        """End an actor at once."""
+        """Kill an actor."""
         self._loading = {ref: other for ref, other in self._loading.items() if other is not worker}
         self._running = {ref: place for ref, place in self._running.items() if place[0] is not worker}
         self._ray.kill(worker)
 
-    def _loaded(self, ready: Any) -> None:
+    def _check_loaded(self, ready: Any) -> None:
         self._loading.pop(ready)
         try:
             failure = self._ray.get(ready)
         except self._ray.exceptions.RayError:
-            return  # it has crashed, which its blocks will report
+            return  # it has crashed, so its blocks fail, too
         if failure is not None:
             raise SetupError(f"a worker cannot begin: {failure.message}")
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

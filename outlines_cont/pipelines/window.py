@@ -1,6 +1,6 @@
-"""`Window`: keeps at most `width` prompts in flight on the engine (continuous batching); one that ends makes room at once. After an error
-of a whole step, such as lack of memory, half of the prompts are cancelled, to be restarted later, and the width is halved; a prompt that is
-alone when it happens ends with the error.
+"""`Window`: keeps at most `width` prompts in flight on the engine (continuous batching); another can start as soon as one ends. After an
+error of a whole step, such as lack of memory, half of the prompts are cancelled, to be restarted later, and the width is halved; a prompt
+that runs alone ends with the error.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ class WindowEntry:
     Attributes:
         key: identifies it when it ends.
         generator: the generator that continues it, with one sample.
-        given: the prompt.
-        seed: of its random numbers; None where none are drawn.
+        prompt: the prompt.
+        seed: of its random numbers; None for a sampler that draws none.
         show: takes the value while it is written; None shows nothing.
     """
 
     key: Any
     generator: PieceMaker
-    given: Any
+    prompt: Any
     seed: int | None = None
     show: ShowValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A prompt that has come to its end.
+    """A prompt whose generated span has ended.
 
     Attributes:
         key: that of its entry.
-        row: its row, with value and error; None where no row could be made.
-        error: why not, else None.
-        steps: how many steps were taken while it ran.
+        row: its row, with value and error; None if it could not run.
+        error: why it could not run, else None.
+        steps: the number of steps from its start to its end.
     """
 
     key: Any
@@ -66,39 +66,31 @@ class Ended:
 
 
 class _Call:
-    """A prompt that the engine continues.
-
-    Args:
-        entry: the prompt.
-        run: its call of the generator.
-        step: the number of the step at which it is given to the engine.
-    """
+    """A prompt that runs since step `step`."""
 
     def __init__(self, entry: WindowEntry, run: Run, step: int) -> None:
         self.entry = entry
         self.run = run
-        self._begun = step
+        self._first_step = step
         self._events = None if entry.show is None else RunEvents(run.call, StreamOptions.of(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
-        """Show what was written since the last call; return the prompt with its row if that has ended."""
+        """Show the new part of the value; return the row if it has ended."""
         entry = self.entry
         if entry.show is not None and self._events is not None:
             for event in self._events.pull():
                 entry.show(entry.key, event.value, event.finish_reason not in ("", "length", "error"))
-        return next((Ended(entry.key, one.row, steps=step - self._begun) for one in self.run.take_ended()), None)
+        return next((Ended(entry.key, one.row, steps=step - self._first_step) for one in self.run.take_ended()), None)
 
 
 class Window:
-    """At most `width` prompts on the engine at once: put some in while there is room, take steps, and take out those that have ended.
-
-    Memory: what the rows in flight take.
+    """The prompts in flight: `add` some while `num_free` is positive, and call `step`, which returns those that have ended.
 
     Args:
         model: the model.
         width: the most rows in flight, 1 or more.
         options: those of every call, such as `max_tokens`.
-        scores_end: whether the log-probabilities of forced tokens at the very end are fed for.
+        scores_end: whether forced tokens at the end of a row are fed to compute their log-probabilities.
     """
 
     def __init__(self, model: LanguageModel, width: int, options: Options, *, scores_end: bool = True) -> None:
@@ -107,7 +99,7 @@ class Window:
         self._options = options
         self._scores_end = scores_end
         self._calls: list[_Call] = []
-        # Those that were taken out again, because there was no memory for them.
+        # Cancelled for lack of memory, to be restarted.
         self._waiting: deque[WindowEntry] = deque()
         self._ended: list[Ended] = []
         self._steps = 0
@@ -125,26 +117,25 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no prompt is in flight, and every end was reported."""
+        """Whether no prompt is in flight, and `step` has returned all that have ended."""
         return not (self._calls or self._waiting or self._ended)
 
     @property
     def num_free(self) -> int:
-        """How many prompts may be put in now."""
+        """How many prompts may be added now."""
         return 0 if self._waiting else self._width - len(self._calls)
 
     def add(self, entries: Iterable[WindowEntry]) -> None:
-        """Put prompts in. What cannot run is reported by the next `step`."""
+        """Start prompts. The next `step` returns those that cannot run."""
         for entry in entries:
             seeds = None if entry.seed is None else [entry.seed]
             try:
-                run = Run(entry.generator, [entry.given], self._options, rng=seeds, score_last=self._scores_end)
+                run = Run(entry.generator, [entry.prompt], self._options, rng=seeds, score_last=self._scores_end)
             except _OF_ROWS as error:
                 self._ended.append(Ended(entry.key, error=error))
                 continue
-            self._calls.append(
-                _Call(entry, run, self._steps)
-            )  # first of all: an interrupt may come before anything else
+            # Before `submit`: after an interrupt `close` cancels it.
+            self._calls.append(_Call(entry, run, self._steps))
             run.submit()
 
     def step(self) -> list[Ended]:
@@ -157,7 +148,7 @@ class Window:
             try:
                 self._model.engine.advance(job)
             except _OF_ROWS as error:
-                self._take_out(error)
+                self._narrow(error)
         self._take_ended()
         ended, self._ended = self._ended, []
         return ended
@@ -167,8 +158,8 @@ class Window:
         self._calls = [call for call, ended in found if ended is None]
         self._ended += [ended for _, ended in found if ended is not None]
 
-    def _take_out(self, error: Exception) -> None:
-        """After an error of a whole step: run half as many rows from now on; a prompt that is alone with it fails."""
+    def _narrow(self, error: Exception) -> None:
+        """After an error of a whole step cancel half of the prompts and halve the width; a single prompt ends with the error."""
         self._take_ended()
         kept, out = self._calls[: len(self._calls) // 2], self._calls[len(self._calls) // 2 :]
         for call in out:

@@ -1,10 +1,10 @@
 """`ban`: a policy that keeps phrases and patterns out of the generated text, or makes them rarer, by backtracking (as the *antislop*
 sampler does). Where `TextScan` finds one, the row rewinds to the token that it begins in, excludes that token, and samples another from
-the kept logits. Where the retries are spent, or nothing else can be written, the row fails, or that match passes.
+the kept logits. Where the retries are spent, or nothing else can be generated, the row fails, or that match is accepted.
 
-So the phrase is left out as a whole, and what comes before it stays; only where no other token is left there, later tokens of the phrase
-are drawn otherwise, and then what comes before it. A phrase with a factor of f keeps f times its probability: a pseudorandom number, a
-hash of the position, decides once for each position whether it is refused.
+Only where no other first token is left, later tokens of the phrase are drawn otherwise, and then the tokens before it. A phrase with a
+factor of f keeps f times its probability: a pseudorandom number, a hash of the position, decides once for each position whether it is
+refused.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ from outlines_cont.unknown_option import knows_its_options
 Banned: TypeAlias = str | re.Pattern[str] | Expression
 
 MAX_RETRIES = 1000
-"""How often a piece may go back because of one ban."""
-
 MAX_RETRIES_PER_PLACE = 100
-"""How many tokens are refused at one position before the row rewinds further."""
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
@@ -42,24 +39,22 @@ _SHOWN_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class BanRule:
-    """One banned phrase or pattern."""
+    """One banned phrase or pattern: how it was written, and the part of its probability that it keeps."""
 
-    shown: str  # how it was written
-    factor: float  # the part of its probability that it keeps; 0 for none
+    shown: str
+    factor: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Ban(ScanPolicy):
     """Keeps phrases and patterns out of one generated span (piece) of a row. Make one with `ban`.
 
     Attributes:
         rules: what is banned: the phrases, then the patterns.
-        reader: how texts are compared.
+        reader: converts texts to the symbols that are compared.
         trie: the phrases.
         search: the patterns; None without any.
-        include_prompt: whether what begins before the piece counts.
-        on_exhausted: what happens where the text cannot be written otherwise.
-        alternatives: how many continuations are compared where something was refused.
+        include_prompt, max_retries, max_retries_per_place, on_exhausted, alternatives: see `ban`.
         scan: the search over the tokens of a model; None before `for_model`.
     """
 
@@ -68,8 +63,8 @@ class Ban(ScanPolicy):
     trie: PhraseTrie[str]
     search: PatternSearch | None
     include_prompt: bool
-    retries: int | None
-    retries_per_place: int | None
+    max_retries: int | None = MAX_RETRIES
+    max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE
     on_exhausted: Literal["error", "allow"]
     alternatives: int
     scan: TextScan | None = None
@@ -79,16 +74,6 @@ class Ban(ScanPolicy):
         if any(rule.factor for rule in self.rules):
             return f"ban({{{', '.join(f'{rule.shown!r}: {rule.factor}' for rule in self.rules[:3])}{more}}})"
         return f"ban([{', '.join(repr(rule.shown) for rule in self.rules[:3])}{more}])"
-
-    @property
-    def max_retries(self) -> int | None:
-        """How often a piece may go back because of the ban; None for no limit."""
-        return self.retries
-
-    @property
-    def max_retries_per_place(self) -> int | None:
-        """How many tokens are refused at one position before the row rewinds further; None for no limit."""
-        return self.retries_per_place
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
         """Return the ban over the tokens of a model."""
@@ -100,37 +85,34 @@ class Ban(ScanPolicy):
         return self.known_scan.initial(row, include_prompt=self.include_prompt)
 
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
-        """Go back where something banned has been written; else leave the row free."""
+        """Rewind where a match ends that is refused; else allow all tokens."""
         match = self._refused(state.matches, row) if state.matches else None
         return _FREE if match is None else [self._back(state, match, row)]
 
     def at_end(self, state: ScanState, row: RowView) -> Branch | None:
-        """Go back where something banned is written because the text ends here, such as a whole word."""
+        """Rewind where something is banned because the text ends here, such as a whole word."""
         match = self._refused(self.known_scan.at_end(state), row)
         return None if match is None else self._back(state, match, row)
 
     def rewound(self, before: ScanState, after: ScanState, row: RowView) -> ScanState:
-        """Return the state at the position rewound to, with what was refused there, for errors."""
+        """Return the state at the position rewound to, with the rule that was refused, for errors."""
         matches = before.matches or self.known_scan.at_end(before)
         return replace(after, refused=matches[0].rule) if matches else after
 
     def give_up(self, state: ScanState, row: RowView, reason: str) -> ScanState:
-        """Fail, or let the next match pass.
-
-        Raises:
-            BanImpossible: unless `on_exhausted` is `allow`.
-        """
+        """Accept the next match if `on_exhausted` is `allow`, else raise `BanImpossible`."""
         if self.on_exhausted == "allow":
             return replace(state, matches=(), num_passed=state.num_passed + (not state.matches))
         rule = state.matches[0].rule if state.matches else state.refused
         what = "what is banned" if rule is None else repr(self.rules[rule].shown)
+        tail = self.known_scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])[-_SHOWN_BYTES:]
         raise BanImpossible(
-            f"expected a text without {what} after {self._tail(row)!r}, but {reason}. Loosen the constraint or ban less, raise "
-            "`max_retries`, or let it pass with `on_exhausted='allow'`."
+            f"expected a text without {what} after {tail.decode(errors='replace')!r}, but {reason}. Loosen the constraint or ban less, "
+            "raise `max_retries`, or accept it with `on_exhausted='allow'`."
         )
 
     def _refused(self, matches: Sequence[Match], row: RowView) -> Match | None:
-        """Return the first match that is refused; what is decided of a place is the same whenever it is asked."""
+        """Return the first match that is refused. The decision on a position is the same at every call."""
         for match in matches:
             factor = self.rules[match.rule].factor
             if not factor or row.uniform(row.piece_start, *match.key) >= factor:
@@ -140,15 +122,15 @@ class Ban(ScanPolicy):
     def _back(self, state: ScanState, match: Match, row: RowView) -> Branch:
         """Return the branch that rewinds to the first token of a match, and draws another one there.
 
-        It is avoided, as something else might follow it: where no other token is left there it is drawn again, and then the next
-        token of the match is drawn otherwise. The last one is excluded; where that leaves nothing, the loop goes back. So everything
-        is tried before the row fails. Where no token of the match was drawn, the first one is excluded, so that the loop goes back
-        to the one that was drawn before it.
+        That token is avoided, as something else might follow it: where no other token is left it is drawn again, and then the next
+        token of the match is drawn otherwise. The last one is excluded; where that leaves no token, the engine rewinds further. So all
+        texts are tried before the row fails. Where no token of the match was drawn, the first one is excluded, so that the engine
+        rewinds to the last token before it that was drawn.
         """
         end = len(row.token_ids)
         first = max(row.piece_start + match.token, row.first_open)
         if first >= end:
-            self.give_up(state, row, "its text was shown already")
+            self.give_up(state, row, "its text was streamed already")
             return _FREE[0]
         drawn = [i for i in range(first, end) if row.was_drawn(i)] or [first]
         index = next((i for i in drawn[:-1] if row.token_ids[i] not in row.excluded(i)), drawn[-1])
@@ -156,10 +138,6 @@ class Ban(ScanPolicy):
         if index == drawn[-1]:
             return Branch(backtrack=end - index, exclude=refused)
         return Branch(backtrack=end - index, avoid=refused)
-
-    def _tail(self, row: RowView) -> str:
-        data = self.known_scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])
-        return data[-_SHOWN_BYTES:].decode(errors="replace")
 
 
 @knows_its_options()
@@ -178,29 +156,32 @@ def ban(
     """Return a policy that keeps phrases out of a text, whatever tokens spell them.
 
     Args:
-        phrases: what is banned: texts, patterns that `re.compile` has made, or expressions of `fsm`, one or several; or a mapping
-            from these to factors from 0 to 1. A phrase keeps that part of its probability: 0 bans it, 1 changes nothing.
+        phrases: texts, patterns of `re.compile`, or expressions of `fsm`, one or several; or a mapping from these to factors from 0
+            to 1. A phrase keeps that part of its probability: 0 bans it, 1 changes nothing.
         ignore_case: phrases are found in any case, as `str.casefold` compares texts. Patterns have flags of their own.
-        whole_word: phrases are found where no letter, digit or underscore is before or behind them, as far as they begin or
-            end with one. Patterns write `\\b`.
-        include_prompt: a phrase is found, too, where it begins in the text before the piece. Only the piece is written otherwise.
-        horizon: the most characters of a match of a pattern; needed where a pattern has no bound of its own.
-        max_retries: how often a piece may go back; None for no limit.
-        max_retries_per_place: how many tokens are tried at one position before the text before it is written otherwise; None for no
-            limit.
-        on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be written or the retries are spent;
-            `allow` lets that one match pass.
-        alternatives: for a row that takes the most probable token: from a position where something was refused this many continuations
-            are written to the end of a word, and the most probable one is kept. 1 takes the next token as it comes; 4 make the output
-            more probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws.
+        whole_word: phrases are found where no letter, digit or underscore is before or after them, as far as they begin or
+            end with one. Patterns use `\\b`.
+        include_prompt: a phrase is found, too, if it begins in the text before the piece. Only the piece is changed.
+        horizon: the most characters of a match of a pattern; needed for a pattern whose matches have no maximum length.
+        max_retries: how often a piece may be rewound; None for no limit.
+        max_retries_per_place: how many tokens are refused at one position before the row rewinds further; None for no limit.
+        on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be generated or the retries are spent;
+            `allow` accepts that one match.
+        alternatives: for a row that takes the most probable token: at a position where something was refused this many continuations
+            are generated to the end of a word, and the most probable one is kept. 1 takes the next most probable token; 4 make the
+            output more probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws.
 
     Raises:
-        OptionError: a phrase is empty or no text, a factor is not from 0 to 1, a pattern cannot be looked for.
+        OptionError: a phrase is empty or not a text, a factor is not from 0 to 1, a pattern cannot be searched for.
 
     Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and position
         where one may have begun.
     """
-    _check_options(horizon, max_retries, max_retries_per_place, alternatives, on_exhausted)
+    check_int("alternatives", alternatives, 1)
+    check_int("horizon", horizon, 1, is_optional=True)
+    check_int("max_retries", max_retries, 0, is_optional=True)
+    check_int("max_retries_per_place", max_retries_per_place, 1, is_optional=True)
+    check("on_exhausted", on_exhausted, on_exhausted in ("error", "allow"), "'error' or 'allow'")
     for name, flag in (("ignore_case", ignore_case), ("whole_word", whole_word), ("include_prompt", include_prompt)):
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
@@ -210,7 +191,7 @@ def ban(
         if isinstance(banned, str):
             symbols = reader.phrase(banned)
             known = texts.get(symbols)
-            if known is None or factor < known.factor:  # of phrases that are the same the strictest counts
+            if known is None or factor < known.factor:  # of equal phrases the smallest factor counts
                 texts[symbols] = BanRule(banned, factor)
     patterns = [
         (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
@@ -221,15 +202,15 @@ def ban(
         trie=PhraseTrie(texts),
         search=PatternSearch(tuple(pattern for pattern, _ in patterns)) if patterns else None,
         include_prompt=include_prompt,
-        retries=max_retries,
-        retries_per_place=max_retries_per_place,
+        max_retries=max_retries,
+        max_retries_per_place=max_retries_per_place,
         on_exhausted=on_exhausted,
         alternatives=alternatives,
     )
 
 
 def _factors(phrases: object) -> list[tuple[Banned, float]]:
-    """Return what is banned with its factor, as it was given."""
+    """Return the phrases and patterns with their factors, checked."""
     if isinstance(phrases, Mapping):
         items = [*phrases.items()]
     elif isinstance(phrases, str | bytes | re.Pattern | Expression) or not isinstance(phrases, Iterable):
@@ -253,20 +234,10 @@ def _check_banned(banned: object) -> None:
     if not isinstance(banned, str) or not banned:
         raise OptionError(
             f"expected phrases that are texts of one character or more, patterns or expressions, got {banned!r}. "
-            "Leave it out, or write what is to be banned as a str.",
+            "Omit it, or write what is to be banned as a str.",
             "phrases",
         )
     if any("\ud800" <= character <= "\udfff" for character in banned):
         raise OptionError(
             f"expected phrases that can be written in UTF-8, got {banned!r} with a lone surrogate", "phrases"
         )
-
-
-def _check_options(
-    horizon: object, max_retries: object, per_place: object, alternatives: object, on_exhausted: object
-) -> None:
-    check_int("alternatives", alternatives, 1)
-    limits = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
-    for name, value, least in limits:
-        check_int(name, value, least, is_optional=True)
-    check("on_exhausted", on_exhausted, on_exhausted in ("error", "allow"), "'error' or 'allow'")

@@ -1,7 +1,7 @@
-"""`Branch`: the instruction of a policy for the next step of one sequence, as in AICI: rewind by some tokens, then sample under a mask,
-or append given tokens; it may also exclude tokens at the position rewound to. `TokenSet`: an immutable set of token ids as a packed
-bitmask, finite or the complement of a finite set; `LazyTokenSet`: one whose bitmask is computed when first read, if possible during a
-forward.
+"""`Branch`: the instruction of a policy for the next step of one sequence, as in AICI: rewind by some tokens (`backtrack`), then sample
+under a mask, or append given tokens (`ff_tokens`, fast-forward); it may also exclude tokens at the position rewound to. `TokenSet`: an
+immutable set of token ids as a packed bitmask, finite or the complement of a finite set; `LazyTokenSet`: one whose bitmask is computed
+when first read, if possible during a forward.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from reprlib import repr as short_repr
 from typing import ClassVar, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_cont.errors import shortened
-
 _WORD_BITS = 32
 _KEPT_IDS = 2_048
-"""Sets of up to this many ids cache them as an array once they were requested: 16 KB each."""
+"""Sets of up to this many ids cache them as an array: 16 KB each."""
 _LIMIT = 2**24
-"""Ids are smaller than that: they are told apart in float32, and a set of them takes 2 MB at most."""
+"""Ids are smaller than that: float32 represents them exactly, and a set of them takes 2 MB at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,18 +44,16 @@ class TokenSet:
 
         Raises:
             ValueError: an id is out of that range.
-            TypeError: what is given holds something else than ints.
+            TypeError: an item is not an int.
         """
         items = [*token_ids] if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
         if not _are_ids(items):
-            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {shortened(repr(token_ids))}")
-        odd = next((int(i) for i in items if not 0 <= i < _LIMIT), None)
-        if odd is not None:
-            raise ValueError(
-                f"a token id is 0 or larger, got {odd}" if odd < 0 else f"a token id is below {_LIMIT}, got {odd}"
-            )
+            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {short_repr(token_ids)}")
         if not items:
             return cls.none
+        odd = next((int(i) for i in items if not 0 <= i < _LIMIT), None)
+        if odd is not None:
+            raise ValueError(f"a token id is {'0 or larger' if odd < 0 else f'below {_LIMIT}'}, got {odd}")
         ids = np.array(items, dtype=np.int64)
         bits = np.zeros((int(ids.max()) // _WORD_BITS + 1) * _WORD_BITS, dtype=np.uint8)
         bits[ids] = 1
@@ -80,7 +77,7 @@ class TokenSet:
 
     @property
     def is_made(self) -> bool:
-        """Whether its words are there, so that to look at them costs nothing; they always are but for a `LazyTokenSet`."""
+        """Whether its words are computed; False only for a `LazyTokenSet` that was not read yet."""
         return True
 
     def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
@@ -88,21 +85,21 @@ class TokenSet:
         return self._resized(-(-vocab_size // _WORD_BITS))
 
     def first_beyond(self, vocab_size: int) -> int | None:
-        """Return the smallest id of a finite set that no token below `vocab_size` has; None where there is none.
+        """Return the smallest id of a finite set that is `vocab_size` or larger, None if there is none.
 
-        Bits that fill up the last word of a vocabulary mean nothing where all of them are set, two or more.
+        The padding bits of the last word of a vocabulary do not count where all of them are set, two or more.
         """
         if self.rest or len(self.words) * _WORD_BITS <= vocab_size:
             return None
         last, bit = divmod(vocab_size, _WORD_BITS)
-        filling = int(self.words[last]) % 2**_WORD_BITS >> bit
-        is_junk = 0 < bit < _WORD_BITS - 1 and filling == 2 ** (_WORD_BITS - bit) - 1
-        if len(self.words) == last + 1 and (is_junk or not filling):
+        padding = int(self.words[last]) % 2**_WORD_BITS >> bit
+        is_filled = 0 < bit < _WORD_BITS - 1 and padding == 2 ** (_WORD_BITS - bit) - 1
+        if len(self.words) == last + 1 and (is_filled or not padding):
             return None
-        start = (last + 1) * _WORD_BITS if is_junk else vocab_size
+        start = _WORD_BITS if is_filled else bit
         bits = np.unpackbits(self.words[last:].view(np.uint8), bitorder="little")
-        found = np.flatnonzero(bits[start - last * _WORD_BITS :])
-        return start + int(found[0]) if len(found) else None
+        found = np.flatnonzero(bits[start:])
+        return last * _WORD_BITS + start + int(found[0]) if len(found) else None
 
     def count(self, vocab_size: int) -> int:
         """Return how many ids below `vocab_size` are in the set."""
@@ -110,19 +107,19 @@ class TokenSet:
         return int(np.count_nonzero(bits[:vocab_size]))
 
     def few_ids(self, vocab_size: int, most: int) -> NDArray[np.int64] | None:
-        """Return the ids below `vocab_size`, int64, ascending; None where they lie in more than `most` words.
+        """Return the ids below `vocab_size`, int64, ascending; None if more than `most` words have any.
 
-        Cost: 15 us the first time. A text has the same mask for many of its tokens, so that up to 2,048 ids are kept.
+        Cost: 15 us the first time. Many tokens of a text have the same mask, so up to 2,048 ids are cached.
         """
         if self._few is not None and self._few[:2] == (vocab_size, most):
             return self._few[2]
         words = self.bitmask(vocab_size)
-        places = (words != 0).nonzero()[0]
-        if len(places) > most:
+        used = (words != 0).nonzero()[0]
+        if len(used) > most:
             return None
-        bits = np.unpackbits(words[places].view(np.uint8), bitorder="little").reshape(-1, _WORD_BITS)
+        bits = np.unpackbits(words[used].view(np.uint8), bitorder="little").reshape(-1, _WORD_BITS)
         which, bit = np.nonzero(bits)
-        ids: NDArray[np.int64] = places[which] * _WORD_BITS + bit
+        ids: NDArray[np.int64] = used[which] * _WORD_BITS + bit
         ids = ids[ids < vocab_size]
         if len(ids) <= _KEPT_IDS:
             object.__setattr__(self, "_few", (vocab_size, most, ids))
@@ -172,7 +169,7 @@ class TokenSet:
         return f"TokenSet.of([{listing}])"
 
     def _aligned(self, other: TokenSet) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the words of both, as many of each."""
+        """Return the words of both sets, extended to the same number."""
         size = max(len(self.words), len(other.words))
         return self._resized(size), other._resized(size)
 
@@ -184,9 +181,9 @@ class TokenSet:
 
 
 class LazyTokenSet(TokenSet):
-    """A finite set whose words are computed when they are first read: during a forward, where that can be arranged.
+    """A finite set whose words are computed when they are first read, if possible during a forward.
 
-    A policy that returns one promises that it contains a token that does not end the text, so that a row may be fed before it is known.
+    A policy may return only one that contains a token that does not end the text, because the row is fed before the mask is computed.
     """
 
     __slots__ = ("_make", "_words")
@@ -194,13 +191,13 @@ class LazyTokenSet(TokenSet):
     _words: NDArray[np.int32] | None
 
     def __init__(self, make: Callable[[], NDArray[np.int32]]) -> None:
-        """Hold what `make` returns: words as those of `TokenSet.of_bitmask`. Its errors are those of the first look."""
+        """Take the function that computes the words (as those of `TokenSet.of_bitmask`); it is called when they are first read."""
         for name, value in (("_make", make), ("_words", None), ("rest", False), ("_few", None)):
             object.__setattr__(self, name, value)
 
     @property
     def words(self) -> NDArray[np.int32]:
-        """The words; made now, if they are not yet."""
+        """The words, computed at the first access."""
         words = self._words
         if words is None:
             words = self._make()
@@ -209,7 +206,7 @@ class LazyTokenSet(TokenSet):
 
     @property
     def is_made(self) -> bool:
-        """Whether the words are there."""
+        """Whether the words are computed."""
         return self._words is not None
 
 
@@ -234,12 +231,7 @@ def _kind(value: object) -> str:
 
 
 def check_mask(mask: object, vocab_size: int, name: str) -> None:
-    """Raise for a value that is not a set of tokens of a vocabulary.
-
-    Raises:
-        TypeError: it is not a `TokenSet`.
-        ValueError: it has an id that the vocabulary does not have.
-    """
+    """Raise `TypeError` for a mask that is not a `TokenSet`, and `ValueError` for one with an id that the vocabulary does not have."""
     if not isinstance(mask, TokenSet):
         raise TypeError(
             f"expected a `TokenSet` as `{name}`, got {_kind(mask)}. Write `TokenSet.of([17, 4])` for ids, "
@@ -257,22 +249,21 @@ def check_mask(mask: object, vocab_size: int, name: str) -> None:
 class Branch:
     """An instruction for one sequence: rewind, then sample under a mask, or append given tokens.
 
-    First `backtrack` tokens are removed from the present end. Then, with a mask, sample one token under it; if a
-    sequence in `ff_tokens` begins with that token append the whole of it, else keep the token. Without a mask, append the
-    one sequence of `ff_tokens` without sampling. A branch with nothing in it waits one step; no branch at all stops.
+    First the last `backtrack` tokens are removed. With a mask, one token is sampled under it; if a sequence in `ff_tokens` begins with
+    that token, the whole sequence is appended. Without a mask, the one sequence of `ff_tokens` is appended without sampling. An empty
+    branch waits one step; an empty list of branches stops.
 
-    Text that is spelled anew (`backtrack` with `ff_tokens` and without a mask) counts as re-encoded: its log-probabilities
-    are 0, as those of a prompt.
+    Text that is re-encoded (`backtrack` with `ff_tokens`, without a mask) has log-probabilities of 0, as a prompt has.
 
     Attributes:
         backtrack: tokens to remove from the end, 0 or more.
         sample_mask: the tokens that may be sampled; `TokenSet.all` is free sampling, None samples nothing.
-        ff_tokens: sequences of token ids to append at once, none of them empty; at most one without a mask.
-        temperature: what the logits of this one sample are divided by, instead of the sampler's; 0 takes the most probable
-            token, None leaves it to the sampler.
-        exclude: tokens that are not drawn at the position rewound to as long as the text before it stays: whatever follows them is
-            refused. The loop remembers them, and counts a retry. Where no other token is left, it goes back further by itself;
-            where it cannot, `Policy.give_up` is asked.
+        ff_tokens: sequences of token ids to append without sampling, none of them empty; at most one without a mask.
+        temperature: what the logits of this sample are divided by instead of the sampler's temperature; 0 takes the most probable
+            token, None is the sampler's.
+        exclude: tokens that are not drawn at the position rewound to as long as the text before it stays the same. The engine
+            stores them, and counts a retry. Where no other token is left, it rewinds further; where it cannot, it calls
+            `Policy.give_up`.
         avoid: the same, but where no other token is left they are drawn nevertheless.
     """
 
@@ -289,17 +280,22 @@ class Branch:
             raise ValueError(f"`backtrack` is a number of tokens, 0 or more, got {self.backtrack!r}")
         if self.sample_mask is None and len(self.ff_tokens) > 1:
             raise ValueError(
-                f"without a mask nothing chooses between sequences: expected at most one in `ff_tokens`, got {len(self.ff_tokens)}"
+                f"without a mask: expected at most one in `ff_tokens`, got {len(self.ff_tokens)} sequences"
             )
         if not all(self.ff_tokens):
-            raise ValueError("a sequence in `ff_tokens` is empty; leave it out")
+            raise ValueError("a sequence in `ff_tokens` is empty; omit it")
         if self.temperature is not None and not 0 <= self.temperature < 1e30:
             raise ValueError(f"`temperature` is a number, 0 or more, got {self.temperature!r}")
 
     @property
     def is_retry(self) -> bool:
-        """Whether something that was written is refused, so that it is drawn otherwise."""
+        """Whether tokens that were written are refused, so that others are drawn there."""
         return self.exclude is not None or self.avoid is not None
+
+    @property
+    def is_rewind(self) -> bool:
+        """Whether tokens are removed, or refused at the present end."""
+        return bool(self.backtrack) or self.is_retry
 
     def _check_types(self) -> None:
         if not hasattr(self.backtrack, "__index__"):
@@ -308,15 +304,15 @@ class Branch:
             tokens = getattr(self, name)
             if tokens is not None and not isinstance(tokens, TokenSet):
                 raise TypeError(
-                    f"expected a `TokenSet` or None as `{name}`, got {shortened(repr(tokens))}. Write `TokenSet.of([1, 2])` for a "
+                    f"expected a `TokenSet` or None as `{name}`, got {short_repr(tokens)}. Write `TokenSet.of([1, 2])` for a "
                     "set of ids, `TokenSet.all` for every token."
                 )
         if self.temperature is not None and not isinstance(self.temperature, Real):
             raise TypeError(
-                f"expected a number, 0 or more, or None as `temperature`, got {shortened(repr(self.temperature))}"
+                f"expected a number, 0 or more, or None as `temperature`, got {short_repr(self.temperature)}"
             )
         if not isinstance(self.ff_tokens, list | tuple) or not all(map(_are_ids, self.ff_tokens)):
             raise TypeError(
-                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {shortened(repr(self.ff_tokens))}. "
+                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {short_repr(self.ff_tokens)}. "
                 "Encode text with the tokenizer of the model: `ff_tokens=[model.tokenizer.encode_inside(text, ())]`."
             )

@@ -1,11 +1,10 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
-append the forced tokens of the first policy that forces some (cut where another's mask refuses them), wait, else sample under the
-intersection of the masks. One policy may fork; two at once are an `UnsupportedBranch`. `Track`: one policy with a stack of its states,
-one per token, so that a rewind drops the last; it also takes over the states behind guessed tokens.
+append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. `Track`: one policy
+with a stack of its states, one per token, so that a rewind drops the last; it also takes over the states after guessed tokens.
 
-A policy may return several branches to fork the row; then each of these is merged with the branches of the other policies. Two policies
-that fork at once, that set different temperatures, or of which one forces what the other's mask refuses, are an `UnsupportedBranch`. Forced
-tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind, fork or stop.
+A policy may return several branches to fork the row; then each of these is merged with the branches of the other policies. Forced tokens
+are cut before the first that the mask of another policy refuses, or at which another policy would rewind, fork or stop. Two policies that
+fork at the same step, that set different temperatures, or of which one forces a token that the other refuses, are an `UnsupportedBranch`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ class Track:
     def __init__(self, policy: Policy[Any], row: RowView) -> None:
         self.policy = policy
         self.states: list[Any] = [policy.initial(row)]
-        self.retries = 0  # how often it has refused something; going back does not change that
-        self._ahead: list[tuple[int, Any]] = []  # guessed tokens and the states behind them, the next one last
+        self.retries = 0  # how often it has refused tokens; a rewind does not change that
+        self._ahead: list[tuple[int, Any]] = []  # guessed tokens and the states after them, the next one last
 
     def fork(self) -> Track:
-        """Return the same for a fork of the row."""
+        """Return a copy for a fork of the row."""
         return self.at(self.states, self.retries)
 
     def at(self, states: list[Any], retries: int) -> Track:
-        """Return the same policy with other states, which are copied, and another number of retries."""
+        """Return a track of the same policy with a copy of `states`, and `retries`."""
         other = Track.__new__(Track)
         other.policy, other.states, other.retries, other._ahead = self.policy, [*states], retries, []
         return other
@@ -46,12 +45,12 @@ class Track:
         if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
             raise TypeError(
                 f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
-                "`[Branch(...)]` to go on, `[]` to end the piece."
+                "`[Branch(...)]` to continue, `[]` to end the piece."
             )
         return branches if isinstance(branches, list) else [*branches]
 
     def append(self, token_id: int) -> None:
-        """Push the state after one more token: the one of a right guess, else a new one."""
+        """Push the state after one more token: that of the guess if it was this token, else a new one."""
         guessed, state = self._ahead.pop() if self._ahead else (-1, None)
         if guessed != token_id:
             self._ahead = []
@@ -59,11 +58,11 @@ class Track:
         self.states.append(state)
 
     def expect(self, token_ids: Sequence[int], ahead: Track) -> None:
-        """Take speculated states from a copy of this track: those after `token_ids`, to be used if these tokens come next."""
+        """Take the states after the guessed `token_ids` from a copy of this track, to be used if these tokens follow."""
         self._ahead = [*zip(token_ids, ahead.states[1:], strict=False)][::-1]
 
     def rewind(self, count: int, row: RowView | None) -> None:
-        """Drop the states of the last `count` tokens; where this policy has requested it, `row` is the row as it was before."""
+        """Drop the states of the last `count` tokens; `row` is the row before the rewind, if this policy has requested it."""
         before, self._ahead = self.states[-1], []
         self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
         if row is not None:
@@ -71,11 +70,11 @@ class Track:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the policy may refuse nothing more."""
+        """Whether the policy has no retries left."""
         return self.policy.max_retries is not None and self.retries >= self.policy.max_retries
 
     def give_up(self, row: RowView, reason: str) -> None:
-        """Have the policy raise its error, or accept what is written so far."""
+        """Let the policy raise its error, or accept the text so far."""
         state = self.policy.give_up(self.states[-1], row, reason)
         self.states, self._ahead = [*self.states[:-1], state], []
 
@@ -84,83 +83,75 @@ def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
     """Return the branches that the row takes, several to fork and none to stop, and the track of the policy that decided it.
 
     Raises:
-        UnsupportedBranch: two policies fork at once, or what they return excludes each other; see the top of this module.
+        UnsupportedBranch: two policies contradict each other; see the top of this module.
 
     Cost: one call of `branches` per policy; with forced tokens one more of every other policy for each of these.
     """
     if len(tracks) == 1:
         return tracks[0].branches(row), tracks[0]
-    wanted = [(track.branches(row), track) for track in tracks]
-    going_back = [(branches[0], track) for branches, track in wanted if len(branches) == 1 and goes_back(branches[0])]
-    if going_back:
-        branch, track = max(going_back, key=lambda pair: pair[0].backtrack)
+    returned = [(track.branches(row), track) for track in tracks]
+    single = [(branches[0], track) for branches, track in returned if len(branches) == 1]
+    rewinds = [pair for pair in single if pair[0].is_rewind]
+    if rewinds:
+        branch, track = max(rewinds, key=lambda pair: pair[0].backtrack)
         return [branch], track
-    for branches, track in wanted:
+    for branches, track in returned:
         if not branches:
             return [], track
-    forking = [(branches, track) for branches, track in wanted if len(branches) > 1]
-    single = [(branches[0], track) for branches, track in wanted if len(branches) == 1]
+    forking = [(branches, track) for branches, track in returned if len(branches) > 1]
     if not forking:
-        branch, decider = _composed(single, tracks, row)
-        return [branch], decider
+        branch, track = _merged(single, tracks, row)
+        return [branch], track
     if len(forking) > 1:
-        raise UnsupportedBranch("two policies of one row want to fork it at once. Give the row one that forks.")
-    branches, leader = forking[0]
-    return [_composed([(branch, leader), *single], tracks, row)[0] for branch in branches], leader
+        raise UnsupportedBranch("two policies of one row fork it in the same step. Give the row one policy that forks.")
+    branches, track = forking[0]
+    return [_merged([(branch, track), *single], tracks, row)[0] for branch in branches], track
 
 
-def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowView) -> tuple[Branch, Track]:
-    """Return the one branch that follows from one branch of each policy, and the track that decided it."""
-    for branch, track in wanted:
-        if goes_back(branch):  # one of several branches of a policy that forks
+def _merged(pairs: list[tuple[Branch, Track]], tracks: list[Track], row: RowView) -> tuple[Branch, Track]:
+    """Merge one branch of each policy; return the result and the track that decided it."""
+    for branch, track in pairs:
+        if branch.is_rewind:  # one of several branches of a policy that forks
             return branch, track
-    for branch, track in wanted:
+    for branch, track in pairs:
         if branch.sample_mask is None and branch.ff_tokens:
-            return _agreed(branch, track, tracks, row), track
-    for branch, track in wanted:
+            return _forced(branch, track, tracks, row), track
+    for branch, track in pairs:
         if branch.sample_mask is None:
             return branch, track
-    return _intersected(wanted), wanted[0][1]
+    return _intersected([branch for branch, _ in pairs]), pairs[0][1]
 
 
-def goes_back(branch: Branch) -> bool:
-    """Return whether a branch rewinds, or refuses tokens at the present end."""
-    return bool(branch.backtrack) or branch.is_retry
-
-
-def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
+def _intersected(branches: list[Branch]) -> Branch:
     mask = TokenSet.all
-    sequences: list[list[int]] = []
-    temperatures = {branch.temperature for branch, _ in wanted} - {None}
-    if len(temperatures) > 1:
-        raise UnsupportedBranch("two policies of one row want different temperatures for the same sample")
-    for branch, _ in wanted:
+    for branch in branches:
         if branch.sample_mask is not None:
             mask = mask & branch.sample_mask
-        if branch.ff_tokens:
-            if sequences:
-                raise UnsupportedBranch("two policies of one row want to append sequences after the same sample")
-            sequences = branch.ff_tokens
-    return Branch(sample_mask=mask, ff_tokens=sequences, temperature=next(iter(temperatures), None))
+    temperatures = {branch.temperature for branch in branches} - {None}
+    if len(temperatures) > 1:
+        raise UnsupportedBranch("two policies of one row set different temperatures for the same sample")
+    sequences = [branch.ff_tokens for branch in branches if branch.ff_tokens]
+    if len(sequences) > 1:
+        raise UnsupportedBranch("two policies of one row append sequences after the same sample")
+    return Branch(
+        sample_mask=mask, ff_tokens=sequences[0] if sequences else [], temperature=next(iter(temperatures), None)
+    )
 
 
-def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
-    """Return the forced tokens up to the first that the mask of another policy refuses, or where one rewinds, forks or stops.
+def _forced(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
+    """Return the forced tokens of `leader` as far as the other policies allow them; `UnsupportedBranch` if that is not one.
 
-    That another policy would wait, or force other tokens, is not looked at.
-
-    Raises:
-        UnsupportedBranch: the mask of another policy refuses the first of them.
+    That another policy would wait, or force other tokens, is not considered.
     """
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
     written, token_ids = list(row.token_ids), list[int]()
     ahead = row_ahead(written, row)
     for token_id in branch.ff_tokens[0]:
         for policy, state in states:
-            wanted = policy.branches(state, ahead)
-            if len(wanted) != 1 or goes_back(wanted[0]):
+            branches = policy.branches(state, ahead)
+            if len(branches) != 1 or branches[0].is_rewind:
                 return Branch(ff_tokens=[token_ids]) if token_ids else Branch()
-            allowed = wanted[0].sample_mask
+            allowed = branches[0].sample_mask
             if allowed is not None and token_id not in allowed:
                 if token_ids:
                     return Branch(ff_tokens=[token_ids])
@@ -178,8 +169,8 @@ def row_ahead(token_ids: list[int], row: RowView) -> RowView:
     """Return a view of a row with other tokens.
 
     Args:
-        token_ids: all ids, those of the row and those that are not written yet; the caller appends to them.
-        row: the row itself, from which all that is known of written tokens is read.
+        token_ids: all ids, those of the row and those that are not appended yet; the caller may append to the list.
+        row: the row itself, which has everything else.
     """
     return cast(RowView, _RowAhead(token_ids, row))
 

@@ -1,9 +1,10 @@
 """`Constraint`: constrained decoding by a token FSM: the mask of its state at each step (computed during the forward where it is not
 cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized and
-appended without sampling, up to the first token where some allowed token reaches beyond them. `force=False` samples these, too.
+appended without sampling. `force=False` samples these, too.
 
-The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, as far as they are whole characters. Where an allowed
-token reaches beyond them, sampling decides, as the tokenizer might have joined them with what follows.
+The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete. They are
+appended up to the first token where some allowed token reaches beyond them: that one is sampled, as the tokenizer might have joined it
+with what follows.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ _CONTEXT = 8
 class Constraint(Policy[int]):
     """Keeps one generated span (piece) of a row inside the language of a token FSM, whose state is the state of the policy."""
 
+    finish_reason = "constraint"
+
     def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True) -> None:
         """Follow `token_fsm`; with `force`, append text without a choice in one chunk instead of sampling it."""
         self.token_fsm = token_fsm
         self.force = force
         self._tokenizer = tokenizer
         self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
-        # By state, and where text is encoded by the last tokens before it, which decide how.
+        # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
         self._longest = lru_cache(_MEMO_SIZE)(self._longest_allowed)
@@ -44,7 +47,7 @@ class Constraint(Policy[int]):
 
     @classmethod
     def of_model(cls, model: LanguageModel, expression: Expression, *, force: bool = True) -> Constraint:
-        """Return the constraint to `expression` over the vocabulary of `model`; equal ones are made once.
+        """Return the constraint to `expression` over the vocabulary of `model`; the last 256 of a model are cached.
 
         Raises:
             EmptyLanguage: no text satisfies `expression`.
@@ -62,20 +65,15 @@ class Constraint(Policy[int]):
         return constraint
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+        """Return the same object, which is immutable."""
         return self
 
-    @property
-    def finish_reason(self) -> str:
-        """`constraint`: nothing may follow."""
-        return "constraint"
-
     def initial(self, row: RowView) -> int:
-        """Return the initial state of the FSM: the language begins where the text of the piece begins, behind what is healed."""
+        """Return the initial state of the FSM, or one that first reads the healed bytes, which are not part of the language."""
         return self._before(row.healed)
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
-        """Return whether a whole text is of the language; the tokens begin with the bytes `healed`, which are no part of it."""
+        """Return whether a whole text is in the language; the tokens begin with the bytes `healed`, which are no part of it."""
         state = self._before(healed)
         try:
             for token_id in token_ids:
@@ -103,7 +101,7 @@ class Constraint(Policy[int]):
         return [Branch(ff_tokens=[token_ids])] if token_ids else []
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
-        """Return the tokens that follow `before` without a choice, by the law at the top of this module."""
+        """Return the tokens that follow `before` without a choice, by the rule at the top of this module."""
         text = _whole_characters(self.token_fsm.forced_text(state))
         if not text:
             return []
@@ -118,7 +116,7 @@ class Constraint(Policy[int]):
         return kept
 
     def hint(self, state: int, row: RowView) -> int | None:
-        """Return the first token of the tokenizer's encoding of the forced text, also where a longer token is allowed; None without any."""
+        """Return the first token of the tokenizer's encoding of the forced text, also where a longer token is allowed."""
         return self._hints(state, tuple(row.token_ids[-_CONTEXT:]))
 
     def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
@@ -131,7 +129,7 @@ class Constraint(Policy[int]):
         return self.token_fsm.wanted(state, written[len(row.healed) :])
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return what a token adds to the text."""
+        """Return the bytes of a token; a special token has none."""
         return self._tokenizer.token_bytes[token_id] or b""
 
     def _before(self, healed: bytes) -> int:
@@ -149,7 +147,7 @@ def _constraint_of(memo: dict[object, Any], tokenizer: Tokenizer, expression: Ex
 
 
 def _whole_characters(data: bytes) -> str:
-    """Return the text of `data` without a character that only begins in it, and up to what is no text at all."""
+    """Return the text of `data` up to the first byte that is not valid UTF-8, such as in a last character that is not complete."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

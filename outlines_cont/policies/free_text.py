@@ -1,5 +1,5 @@
-"""`FreeText`: unconstrained generation: the mask of all tokens that have bytes, and of those that end a text; other special tokens and
-ids beyond the tokenizer are excluded. The healed end of a prompt must be respelled first.
+"""`FreeText`: unconstrained generation: the mask of all tokens that have bytes and those that end a text; other special tokens and ids
+without a token are excluded. The healed end of a prompt must be respelled first.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ _MEMO_SIZE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeText(Policy[bytes]):
-    """Samples any token of `token_ids`: not the special ones, and no id beyond the tokenizer.
-
-    The state is what is left to respell of the bytes that token healing removed (`RowView.healed`); mostly nothing.
+    """Samples any token of `token_ids`. Its state is what is left to respell of the bytes that token healing removed, mostly nothing.
 
     Attributes:
         token_ids: the tokens.
-        spelling: from bytes that are left to spell to the tokens that may come.
+        spelling: returns the tokens that may follow where some bytes are left to spell.
         model: whose tokens they are.
     """
 
@@ -40,35 +38,33 @@ class FreeText(Policy[bytes]):
         spelled = (token_id for token_id, data in enumerate(model.tokenizer.token_bytes) if data)
         ids = TokenSet.of(token_id for token_id in spelled if token_id < model.vocab_size)
         ids = ids | TokenSet.of(model.eos_token_ids)
-        # As wide as the logits, so that nothing is stretched at every step.
-        spelling = lru_cache(_MEMO_SIZE)(partial(_spelling, model))
-        return cls(TokenSet.of_bitmask(ids.bitmask(model.vocab_size)), spelling, model)
+        return cls(_widened(ids, model), lru_cache(_MEMO_SIZE)(partial(_spelling, model)), model)
 
     def initial(self, row: RowView) -> bytes:
-        """Return what is to be spelled before the text begins."""
+        """Return the bytes to respell before the text begins."""
         return row.healed
 
     def branches(self, state: bytes, row: RowView) -> list[Branch]:
-        """Return one branch that samples any token with text, of those that spell what is left to spell."""
+        """Return one branch that samples any token with text, or one that spells what is left to spell."""
         return [Branch(sample_mask=self.spelling(state) if state else self.token_ids)]
 
     def advance(self, state: bytes, token_id: int) -> bytes:
-        """Return what is left to spell.
-
-        Raises:
-            DeadEnd: the token spells something else; another policy has put it there.
-        """
+        """Return what is left to spell; `DeadEnd` where another policy has appended a token that spells something else."""
         if not state:
             return state
         data = self.model.tokenizer.token_bytes[token_id] or b""
         if not data.startswith(state) and not state.startswith(data):
             raise DeadEnd(
-                f"expected a token that goes on with {state!r}, the end of the given text that is healed, got {token_id} ({data!r}) "
-                "from another policy. Leave out `heal`, or let the policy wait until `row.healed` is spelled."
+                f"expected a token that continues with {state!r}, the end of the given text that is healed, got {token_id} ({data!r}) "
+                "from another policy. Omit `heal`, or let the policy wait until `row.healed` is spelled."
             )
         return state[len(data) :]
 
 
 def _spelling(model: LanguageModel, text: bytes) -> TokenSet:
-    ids = TokenSet.of(token_starts(model).spelling(text).tolist())
-    return TokenSet.of_bitmask(ids.bitmask(model.vocab_size))
+    return _widened(TokenSet.of(token_starts(model).spelling(text).tolist()), model)
+
+
+def _widened(token_ids: TokenSet, model: LanguageModel) -> TokenSet:
+    """Return the set with as many words as the logits need, so that it is not extended at every step."""
+    return TokenSet.of_bitmask(token_ids.bitmask(model.vocab_size))

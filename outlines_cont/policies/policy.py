@@ -34,7 +34,7 @@ class Policy(ABC, Generic[S]):
 
     @property
     def max_retries(self) -> int | None:
-        """How often this policy may refuse what a piece has written (`Branch.exclude`, `avoid`); None for no limit."""
+        """How often this policy may refuse tokens of a piece (`Branch.exclude`, `avoid`); None for no limit."""
         return None
 
     @property
@@ -43,7 +43,7 @@ class Policy(ABC, Generic[S]):
         return None
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
-        """Return the policy as it steers rows of a model; itself, unless it needs something of the model, such as its tokens."""
+        """Return the policy for rows of a model; itself, unless it depends on the model, such as on its tokens."""
         return self
 
     @abstractmethod
@@ -52,52 +52,52 @@ class Policy(ABC, Generic[S]):
 
     @abstractmethod
     def branches(self, state: S, row: RowView) -> list[Branch]:
-        """Return what may happen next: one branch, or none to stop. The list is not changed by anyone."""
+        """Return the next branch; several to fork, none to stop. The list is not changed by the caller."""
 
     @abstractmethod
     def advance(self, state: S, token_id: int) -> S:
         """Return the state after one more token, never an end-of-sequence token."""
 
     def rewound(self, before: S, after: S, row: RowView) -> S:
-        """Return the state to continue with when this policy's own branch has rewound.
+        """Return the state after a branch of this policy has rewound the row.
 
         Args:
-            before: the state that requested it.
-            after: the state as it was at the position rewound to.
-            row: the row as it was before.
+            before: the state whose branch it was.
+            after: the state at the position rewound to.
+            row: the row before the rewind.
         """
         return after
 
     def stop(self, state: S) -> str | int | None:
-        """Return which stop text has ended the piece, where this policy did; see `SequenceState.stops`."""
+        """Return the stop text that has ended the piece, where this policy did; see `SequenceState.stops`."""
         return None
 
     def at_end(self, state: S, row: RowView) -> Branch | None:
-        """Return a branch that rewinds where the text must not end here; None to let it end. Called when its end was drawn."""
+        """Return a branch that rewinds where the text must not end here, None if it may end. Called when an end of text was drawn."""
         return None
 
     def give_up(self, state: S, row: RowView, reason: str) -> S:
-        """Called where what this policy refuses cannot be written otherwise: raise the row's error, or let it pass.
+        """Raise the error of the row where no other text can be generated in place of what this policy refuses, or accept that text.
 
         Args:
             state: the present state.
             row: the row.
-            reason: what has come to its end, for the error, such as `50 retries are spent`.
+            reason: why, for the error, such as `50 retries are spent`.
 
         Returns:
-            The state to continue with, which no longer refuses what is written so far.
+            The state to continue with, which no longer refuses the text so far.
 
         Raises:
-            RetriesSpent: unless a policy does otherwise.
+            RetriesSpent: in policies that do not override this method.
         """
-        raise RetriesSpent(f"expected a text that {self!r} lets pass, but {reason}. Last: {self.wish(state, row)}")
+        raise RetriesSpent(f"expected a text that {self!r} accepts, but {reason}. Last: {self.wish(state, row)}")
 
     def wish(self, state: S, row: RowView) -> str:
-        """Return what must follow, for errors; empty where nothing in particular does."""
+        """Return what must follow, for errors; empty where nothing in particular must."""
         return ""
 
     def hint(self, state: S, row: RowView) -> int | None:
-        """Return a token that will probably come next, for drafts; None where none does. Called only where a token is drawn."""
+        """Return a token that is likely to follow, for drafts, or None. Called only where a token is sampled."""
         return None
 
     def held_bytes(self, state: S) -> int:

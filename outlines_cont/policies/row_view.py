@@ -1,5 +1,5 @@
-"""`RowView`: the protocol of a row as policies read it: its tokens, how each came about and with which probability, and kept logits. Read
-only; imports nothing at run time.
+"""`RowView`: the protocol of a row as policies read it: its tokens, their origin and probability, and kept logits. Read only; imports
+nothing at run time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class RowView(Protocol):
 
     @property
     def token_ids(self) -> Sequence[int]:
-        """All ids of the row so far, prompt included. Not to be changed, nor kept."""
+        """All ids of the row so far, prompt included. Do not change it, nor keep it after the call."""
 
     @property
     def piece_start(self) -> int:
@@ -24,38 +24,37 @@ class RowView(Protocol):
 
     @property
     def healed(self) -> bytes:
-        """The bytes at the beginning of the piece that stood in the row before it, and are spelled anew: not a part of its text."""
+        """The bytes at the beginning of the piece that were removed from the prompt and are respelled; not a part of its text."""
 
     @property
     def first_open(self) -> int:
-        """Index of the first token that may yet be rewound: that of the piece, or the first whose text was not shown yet."""
+        """Index of the first token that may be rewound: that of the piece, or the first whose text was not streamed yet."""
 
     def was_drawn(self, index: int) -> bool:
-        """Return whether the token at `index` was drawn, so that another might have been; no forced and no given one is."""
+        """Return whether the token at `index` was sampled; forced and given tokens were not."""
 
     def was_given(self, index: int) -> bool:
-        """Return whether the token at `index` of the piece was put there by a policy as given text, or spelled anew."""
+        """Return whether the token at `index` of the piece was appended by a policy as given text, or re-encoded."""
 
     def sampling_logprob(self, index: int) -> float:
-        """Return the log-probability with which the token at `index` was drawn, masked and tempered; 0 where it was not drawn."""
+        """Return the log-probability with which the token at `index` was drawn, under mask and temperature; 0 if it was not drawn."""
 
     @property
     def is_random(self) -> bool:
-        """Whether tokens are drawn at random, so that another try may go otherwise by itself."""
+        """Whether tokens are drawn at random, so that a second draw may give another token."""
 
     @property
     def retries(self) -> int:
-        """How often the piece has gone back so far."""
+        """How often the piece was rewound so far because a policy refused it."""
 
     def excluded(self, index: int) -> frozenset[int]:
-        """Return the ids that are not drawn as token `index`, as what followed them was refused."""
+        """Return the ids that are not drawn as token `index`, because what followed them was refused."""
 
     def logits_before(self, index: int) -> torch.Tensor | None:
-        """Return (V,) logits before the token at `index`, as the model returned them; None where they are not kept. Not to be changed."""
+        """Return (V,) logits before the token at `index`, as the model returned them; None if they are not kept. Do not change them."""
 
     def uniform(self, *key: int) -> float:
-        """Return a random number in [0, 1) for a decision; the same for the same `key`, whatever is drawn or refused.
+        """Return a random number in [0, 1) that depends on `key` and the random stream of the row only, and does not advance the stream.
 
-        It depends on the row's stream of random numbers, but takes none from it. Put into `key` the position that it is about, and what
-        distinguishes the text before it from others, so that one decision is made for each position.
+        Let `key` contain the position that is decided on and a digest of the text before it: then each position has one decision.
         """

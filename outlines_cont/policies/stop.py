@@ -11,6 +11,7 @@ from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.piece_text import tail_tokens
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
@@ -20,9 +21,13 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """How much of a stop text has been seen in `num_bytes` of text, and at which one the piece has been cut already.
+    """The state of the search after some tokens.
 
-    `num_healed` bytes are to come that belong to the healed prompt, before the text.
+    Attributes:
+        matcher: the state of the automaton.
+        num_bytes: the length of the text.
+        cut_at: the stop text at which the piece was cut; None before that.
+        num_healed: how many of the next bytes respell the prompt, and are not searched.
     """
 
     matcher: StopText
@@ -32,15 +37,14 @@ class StopState:
 
     @property
     def match(self) -> StopMatch | None:
-        """The stop text that was found, also after the cut; offsets count bytes of the text. None while there is none."""
+        """The stop text that was found, also after the cut; offsets count bytes of the text."""
         return self.cut_at or self.matcher.match
 
 
 class StopAt(Policy[StopState]):
-    """Stops at the first of some texts; the bytes of the last token before the cut are encoded anew.
+    """Stops at the first of some texts to be complete, see `StopText`; it is `match` of the state."""
 
-    Which one was found is `match` of the state: the one that is complete first, see `StopText`.
-    """
+    horizon: int = 0
 
     def __init__(
         self,
@@ -50,39 +54,37 @@ class StopAt(Policy[StopState]):
         keep: bool = False,
         stop_in_prompt: bool = False,
     ) -> None:
-        """Look for any of `stop_texts`, and cut before the first, or after it to `keep` it.
+        """Search for `stop_texts`, and cut the text before the first, or after it with `keep`.
 
-        With `stop_in_prompt` one counts also if it begins in what comes before the piece; then nothing of the piece is left
-        but, with `keep`, the rest of it. What comes before the piece is never cut.
+        With `stop_in_prompt` one counts also if it begins before the piece; then the piece is empty, or with `keep` the rest of the stop
+        text. The text before the piece is never cut.
 
         Raises:
             OptionError: a stop text is empty, not a string, or has a lone surrogate.
         """
         self.stop_texts = checked_texts(stop_texts)
         self._matcher = StopText.of(self.stop_texts)
+        self.horizon = self._matcher.longest  # a token has a byte or more
         self._tokenizer = tokenizer
         self._keep = checked_bool(keep, "keep")
         self._stop_in_prompt = checked_bool(stop_in_prompt, "stop_in_prompt")
 
-    @property
-    def horizon(self) -> int:
-        """The bytes of the longest stop text: a token holds one at least."""
-        return self._matcher.longest
-
     def initial(self, row: RowView) -> StopState:
         """Return the state before any text of the piece."""
-        before = self._tail(row) + row.healed if self._stop_in_prompt else b""
-        matcher = self._matcher.after(before) if before else self._matcher
+        matcher = self._matcher
+        if self._stop_in_prompt:
+            tail = tail_tokens(self._tokenizer, row.token_ids[: row.piece_start], matcher.longest - 1)
+            matcher = matcher.after(self._tokenizer.text_bytes(tail) + row.healed)
         return StopState(matcher, num_healed=len(row.healed))
 
     def branches(self, state: StopState, row: RowView) -> list[Branch]:
-        """Return free sampling, the cut once a stop text is there, and nothing after the cut."""
+        """Return free sampling, the cut after a stop text was found, and no branch after the cut."""
         if state.cut_at:
             return []
-        if state.matcher.match is None:
+        match = state.matcher.match
+        if match is None:
             return _FREE
         token_ids = row.token_ids[row.piece_start :]
-        match = state.matcher.match
         start = match.end if self._keep else max(match.start, 0)
         kept, rest = self._split(token_ids, len(row.healed) + start)
         if kept == len(token_ids):
@@ -106,20 +108,11 @@ class StopAt(Policy[StopState]):
         return state.match.text if state.match is not None else None
 
     def held_bytes(self, state: StopState) -> int:
-        """Return the number of trailing bytes that may belong to a stop text, or that come behind one."""
+        """Return the number of trailing bytes that may belong to a stop text, or that come after one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe
 
-    def _tail(self, row: RowView) -> bytes:
-        """Return the end of what stands before the piece, at least as long as a stop text may reach into it."""
-        first = row.piece_start
-        size = 0
-        while first and size < self._matcher.longest - 1:
-            first -= 1
-            size += len(self._tokenizer.text_bytes(row.token_ids[first : first + 1]))
-        return self._tokenizer.text_bytes(row.token_ids[first : row.piece_start])
-
     def _split(self, token_ids: Sequence[int], start: int) -> tuple[int, bytes]:
-        """Return how many tokens stay as they are, and the bytes between them and the byte offset `start`."""
+        """Return how many tokens end at or before the byte offset `start`, and the bytes between them and it."""
         offset, kept = 0, 0
         for token_id in token_ids:
             size = len(self._tokenizer.text_bytes([token_id]))

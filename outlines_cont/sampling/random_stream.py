@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from outlines_cont.checks import is_int
 from outlines_cont.errors import BatchMismatch, OptionError
 
 if TYPE_CHECKING:
@@ -151,6 +150,6 @@ def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
 
 
 def _checked(seed: object) -> int:
-    if not is_int(seed, 0, _MAX_SEED - 1):
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _MAX_SEED:
         raise OptionError(f"expected a seed as `rng`, an int from 0 up to 2 ** 64 - 1, got {seed!r}", "rng")
     return seed

@@ -2,10 +2,10 @@
 metadata. Reading runs no code; it raises `StateFileError` for a damaged or inconsistent file, `StateMismatch` for another model or
 tokenizer. A value that JSON cannot represent is not kept, an error only as text.
 
-A right SHA-256 digest is not trusted either: the JSON is validated by pydantic, and every number, name, shape, type and value of a
-tensor is compared with the others and with the model before anything is built from it. So a file takes memory and time in proportion to
-its length. What rows share is written once, and a file is replaced atomically. The files of conversations (where a constraint began)
-and of chats (messages) are written and read here, too.
+A file with the right SHA-256 digest is not trusted either: the JSON is validated by pydantic, and every number, name, shape, type and
+value of a tensor is compared with the others and with the model before anything is built from it. So a file takes memory and time in
+proportion to its length. What rows share is written once, and a file is replaced atomically. The files of conversations (where a
+constraint began) and of chats (messages) are written and read here, too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import secrets
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of_bytes
 from safetensors.torch import save as safetensors_bytes
@@ -38,7 +38,7 @@ from outlines_cont.kv.buffer import Layer, LayerLayout
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
-from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
+from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, Rows, StateRow
 from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.search_score import SearchScore
 from outlines_cont.state.tokens import num_start_tokens, start_ids
@@ -49,17 +49,16 @@ _METADATA = "outlines_cont"
 _MAX_EMPTY = 2**16
 # By how much rounding may lift a log-probability above 0.
 _ROUNDING = 1e-3
-# What is known of each token of a row.
+# The values of each token of a row, with the type of their tensor.
 _COLUMNS = {
     "token_ids": torch.int64,
     "kinds": torch.uint8,
     "logprobs": torch.float64,
     "sampling_logprobs": torch.float64,
 }
-Rows = tuple[tuple[StateRow, ...], ...]
 
 
-class _Record(BaseModel):
+class _StrictRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
@@ -69,36 +68,40 @@ _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class _PartRecord(_Record):
+class _PartRecord(_StrictRecord):
     """Some columns of one stored row of keys and values: those from `start` up to `stop`, or those listed."""
 
     store: int = Field(ge=0, lt=2**31)
     columns: list[_Column]
 
 
-class _ScoreRecord(_Record):
+class _ScoreRecord(_StrictRecord):
     """A `SearchScore`."""
 
     start: _Count
-    others: list[tuple[_Count, _Finite]] = []
+    others: tuple[tuple[_Count, _Finite], ...] = ()
     length_penalty: float = Field(default=0.0, ge=-10, le=10)
 
 
-class _ExclusionRecord(_Record):
+class _ExclusionRecord(_StrictRecord):
     """An `Exclusion` of the last generated span."""
 
     index: _Count
-    excluded: list[_Count]
-    avoided: list[_Count]
+    excluded: frozenset[_Count]
+    avoided: frozenset[_Count]
     policy: int = Field(ge=0, lt=2**16)
     retries: _Count
 
+    @field_serializer("excluded", "avoided")
+    def _ascending(self, token_ids: frozenset[int]) -> list[int]:
+        return sorted(token_ids)
 
-# Fields of a row that are written as they are.
-_AS_THEY_ARE = ("weight_start", "ends", "finish_reason", "starts_inside", "mirostat_start")
+
+# Fields that a row and its record have in common.
+_COMMON = ("weight_start", "ends", "finish_reason", "starts_inside", "mirostat_start")
 
 
-class _RowRecord(_Record):
+class _RowRecord(_StrictRecord):
     length: _Count
     weight_start: _Count
     ends: _Finite
@@ -124,7 +127,7 @@ class _RowRecord(_Record):
     mirostat_start: _Count | None = None
 
 
-class _StateRecord(_Record):
+class _StateRecord(_StrictRecord):
     format: str
     model: str
     tokenizer: str
@@ -135,7 +138,7 @@ class _StateRecord(_Record):
     constrained_from: _Count | None = None
     # The messages of a conversation, as JSON.
     chat: str | None = None
-    # Of a state without rows, which batch entries may have none of.
+    # Of a state without rows: how many batch entries it has.
     batch_size: int | None = Field(default=None, ge=1, le=_MAX_EMPTY)
 
 
@@ -169,7 +172,7 @@ def save_state(
         chat=chat,
     )
     tensors = writer.tensors(flat)
-    # Without a constraint the file is one that older versions read, too.
+    # Defaults are left out, so that older versions read files without newer fields.
     text = record.model_dump_json(exclude_defaults=True)
     metadata = {_METADATA: text, "digest": _digest(tensors, text)}
     if isinstance(path, str | os.PathLike):
@@ -206,7 +209,7 @@ def _loaded(
         raise _broken(path, f"its description is not as expected ({error.errors()[0]['loc']})") from error
     _check_origin(path, record, model)
     try:
-        rows = _Reader(record, tensors, model).rows()
+        rows = _RowLoader(record, tensors, model).rows()
     except ValueError as error:
         raise _broken(path, str(error)) from error
     samples = record.num_samples
@@ -217,24 +220,24 @@ def _loaded(
 
 
 class _Writer:
-    """Makes records and tensors of rows; keys, values and logits that rows share are written once."""
+    """Converts rows to records and tensors; keys, values and logits that rows share are written once."""
 
     def __init__(self, with_kv: bool, model: LanguageModel) -> None:
         self.num_layers = 0
         self._model = model
         self._start = start_ids(model)
         self._with_kv = with_kv
-        # By buffer and row of it, which are one store of the file: what rows have there.
+        # The parts of all rows, by buffer and row of it; each key is one store of the file.
         self._stores: dict[tuple[int, int], list[tuple[_PartRecord, KVPart]]] = {}
         self._logits: list[torch.Tensor] = []
 
     def put(self, row: StateRow) -> _RowRecord:
-        """Return the description of a row, and note what it needs."""
+        """Return the record of a row, and register the keys, values and logits that it refers to."""
         kv, piece, stream = row.kv if self._with_kv else None, row.piece, row.stream
         parts = [self._put_part(part) for part in kv[: row.cached].parts] if kv is not None else []
-        num_start, prompt_length = _told_start(row, self._start), _told_prompt(row, self._model)
+        num_start, prompt_length = _implied_start(row, self._start), _implied_prompt(row, self._model)
         return _RowRecord(
-            **{name: getattr(row, name) for name in _AS_THEY_ARE},
+            **{name: getattr(row, name) for name in _COMMON},
             length=len(row.token_ids),
             batch=stream.batch,
             sample=stream.sample,
@@ -245,9 +248,9 @@ class _Writer:
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if kv is not None and kv.parts else None,
-            search=None if row.search is None else _score_record(row.search),
+            search=None if row.search is None else _ScoreRecord(**asdict(row.search)),
             piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
-            exclusions=[] if piece is None else [*map(_exclusion_record, piece.exclusions)],
+            exclusions=[] if piece is None else [_ExclusionRecord(**asdict(place)) for place in piece.exclusions],
             healed=0 if piece is None else piece.healed,
             stop=None if piece is None else piece.stop,
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
@@ -286,17 +289,6 @@ class _Writer:
         return next(number for number, other in enumerate(self._logits) if other is logits)
 
 
-def _exclusion_record(place: Exclusion) -> _ExclusionRecord:
-    excluded, avoided = sorted(place.excluded), sorted(place.avoided)
-    return _ExclusionRecord(
-        index=place.index, excluded=excluded, avoided=avoided, policy=place.policy, retries=place.retries
-    )
-
-
-def _score_record(search: SearchScore) -> _ScoreRecord:
-    return _ScoreRecord(start=search.start, others=list(search.others), length_penalty=search.length_penalty)
-
-
 def _numbers(used: set[int], what: str) -> int:
     """Return how many of something there are that are numbered from 0 on."""
     if used != set(range(len(used))):
@@ -310,8 +302,8 @@ def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: by
             raise ValueError(f"{logprob} is not a log-probability of a token of the kind {chr(kind)!r}")
 
 
-class _Reader:
-    """Makes rows of records and tensors; `ValueError` where these do not fit each other or the model."""
+class _RowLoader:
+    """Converts records and tensors to rows; `ValueError` where these do not fit each other or the model."""
 
     def __init__(self, record: _StateRecord, tensors: Mapping[str, torch.Tensor], model: LanguageModel) -> None:
         self._record = record
@@ -320,7 +312,7 @@ class _Reader:
         self._start = start_ids(model)
         self._buffers: dict[int, RowKV] = {}
         self._layout: list[LayerLayout | None] = []
-        # Which place, after which tokens, the keys and values of a store and a column are for.
+        # For each store and column: the index of the token, and a hash of it and all tokens before.
         self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
 
     def rows(self) -> list[StateRow]:
@@ -346,7 +338,7 @@ class _Reader:
             raise ValueError("a constraint begins beyond its row")
 
     def _check_names(self) -> None:
-        """Raise unless the tensors are those that the description and the model ask for, no more and no fewer."""
+        """Raise unless the tensors are those that the records and the model require, no more and no fewer."""
         stores = _numbers({part.store for row in self._record.rows for part in row.parts}, "keys and values")
         logits = _numbers({row.logits for row in self._record.rows if row.logits is not None}, "logits")
         self._layout = self._model.kv_layout if stores else []
@@ -383,11 +375,8 @@ class _Reader:
             raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
         if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
-        exclusions = (
-            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy, place.retries)
-            for place in row.exclusions
-        )
-        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.stop, healed=row.healed)
+        exclusions = Exclusions(tuple(Exclusion(**dict(place)) for place in row.exclusions))
+        return Piece(start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns
@@ -415,11 +404,11 @@ class _Reader:
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),
             num_start_tokens=row.num_start_tokens or 0,
-            **{name: getattr(row, name) for name in _AS_THEY_ARE},
+            **{name: getattr(row, name) for name in _COMMON},
         )
         if row.num_start_tokens is None:
-            found = replace(found, num_start_tokens=_told_start(found, self._start))
-        length = _told_prompt(found, self._model) if row.prompt_length is None else row.prompt_length
+            found = replace(found, num_start_tokens=_implied_start(found, self._start))
+        length = _implied_prompt(found, self._model) if row.prompt_length is None else row.prompt_length
         return replace(found, prompt_length=length)
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:
@@ -431,7 +420,7 @@ class _Reader:
             return None
         if max([search.start, *(place for place, _ in search.others)]) > row.length:
             raise ValueError("a score begins beyond its row")
-        return SearchScore(search.start, tuple(search.others), search.length_penalty)
+        return SearchScore(**dict(search))
 
     def _kv(self, row: _RowRecord, token_ids: Sequence[int]) -> RowKV | None:
         if not row.parts:
@@ -488,13 +477,13 @@ class _Reader:
         return logits.to(self._model.device)
 
 
-def _told_start(row: StateRow, start: Sequence[int]) -> int:
-    """Return how many tokens at the beginning are not part of the text, as far as that follows from the tokens."""
+def _implied_start(row: StateRow, start: Sequence[int]) -> int:
+    """Return how many tokens at the beginning are not part of the text, by what the tokenizer puts in front of a text."""
     return 0 if row.starts_inside else num_start_tokens(row.token_ids, start)
 
 
-def _told_prompt(row: StateRow, model: LanguageModel) -> int:
-    """Return how many characters of the text are the prompt, as far as that follows from the tokens."""
+def _implied_prompt(row: StateRow, model: LanguageModel) -> int:
+    """Return how many characters of the text are the prompt, by the kinds of the tokens."""
     num_given = len(row.kinds) - len(row.kinds.lstrip(PROMPT))
     return len(shown_text(row.token_ids[:num_given], model.tokenizer, row.num_start_tokens))
 
@@ -531,14 +520,14 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
         what = "the folder" if target.is_dir() else "something that is not a file"
         raise StateFileError(f"expected the path of a file to write, got {what} {_shown(path)}.")
     part = target.with_name(f"{target.name[:40]}{secrets.token_hex(8)}.part")
-    # As `open` makes a file, so that the umask counts; who may read a file that is there may go on reading it.
+    # Created as `open` does, so that the umask counts; a file that is replaced keeps its mode.
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         if target.exists():
             shutil.copymode(target, part)
         mode = stat.S_IMODE(part.stat().st_mode)
         save_file(tensors, part, metadata)
-        part.chmod(mode)  # whatever the library has done about it
+        part.chmod(mode)  # the library may have changed it
         os.replace(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -561,10 +550,10 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
-    """Return the tensors and the description of a file that is open, from its position to its end; its digest is right."""
+    """Return the same of a file that is open, from its position to its end."""
     data = _opened(file, "read").read()
     if not data:
-        raise _broken(file, "there is nothing to read from where it stands; after writing, `seek(0)`")
+        raise _broken(file, "it is at its end, and nothing is left to read; after writing, `seek(0)`")
     try:
         tensors = tensors_of_bytes(data)
         # What safetensors has read whole has a header: its length, 8 bytes, and JSON.

@@ -1,6 +1,6 @@
 """`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced,
 healed) and two log-probabilities; its KV cache, last logits, random stream and result. `Piece` describes the span that was generated
-last, so that it can be resumed. Weight (sum of log-probabilities) and score are computed here.
+last, so that it can be resumed. Text, weight (sum of log-probabilities) and score are computed from it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from outlines_cont.interfaces import Tokenizer
 from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
+from outlines_cont.state.row_bytes import shown_text, written
 from outlines_cont.state.search_score import SearchScore
 
 PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
@@ -94,24 +96,28 @@ class StateRow:
     search: SearchScore | None = None
     starts_inside: bool = False
     mirostat_start: int | None = None
-
     num_start_tokens: int = 0
     prompt_length: int = 0
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
         """Return a row of which nothing was fed yet; the length of the prompt is for the caller to set."""
-        zeros = (0.0,) * len(token_ids)
         length = len(token_ids)
-        return cls(
-            tuple(token_ids),
-            PROMPT * length,
-            zeros,
-            zeros,
-            stream,
-            weight_start=length,
-            num_start_tokens=num_start_tokens,
-        )
+        zeros = (0.0,) * length
+        kinds = PROMPT * length
+        return cls(tuple(token_ids), kinds, zeros, zeros, stream, length, num_start_tokens=num_start_tokens)
+
+    def written(self, tokenizer: Tokenizer) -> list[bytes]:
+        """Return the bytes that each token contributes to the text, as `row_bytes.written` does."""
+        return written(self.token_ids, tokenizer, self.num_start_tokens)
+
+    def text(self, tokenizer: Tokenizer) -> str:
+        """Return the text, decoded with `errors="replace"`, without a prefix space."""
+        return shown_text(self.token_ids, tokenizer, self.num_start_tokens)
+
+    def has_text(self, tokenizer: Tokenizer) -> bool:
+        """Return whether some token contributes something to the text."""
+        return any(self.written(tokenizer))
 
     @property
     def cached(self) -> int:
@@ -180,6 +186,10 @@ class StateRow:
             logits=None,
             piece=None,
         )
+
+
+Rows = tuple[tuple[StateRow, ...], ...]
+"""The rows of a state: B tuples of S rows."""
 
 
 def counts_of(

@@ -1,4 +1,4 @@
-"""`written`, `row_text`: the bytes that each token of a row contributes to its text, and the text, decoded with U+FFFD for invalid
+"""`written`, `shown_text`: the bytes that each token of a row contributes to its text, and the text, decoded with U+FFFD for invalid
 UTF-8 and without the prefix space that a tokenizer adds.
 
 An ordinary token contributes its bytes, a special token its name, such as `<|im_end|>`. Special tokens that the tokenizer has put in
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state.row import StateRow
 
 
 def written(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> list[bytes]:
@@ -24,21 +23,11 @@ def written(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: in
     ]
 
 
-def row_text(row: StateRow, tokenizer: Tokenizer) -> str:
-    """Return the text of a row, decoded with `errors="replace"`, without a prefix space."""
-    return shown_text(row.token_ids, tokenizer, row.num_start_tokens)
-
-
 def shown_text(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> str:
-    """Return the text of tokens that begin a row."""
+    """Return the text of tokens that begin a row, decoded with `errors="replace"`, without a prefix space."""
     parts = written(token_ids, tokenizer, num_start_tokens)
     text = b"".join(parts).decode("utf-8", errors="replace")
     return text[1:] if begins_with_prefix_space(token_ids, parts, tokenizer) else text
-
-
-def has_text(row: StateRow, tokenizer: Tokenizer) -> bool:
-    """Return whether some token contributes something."""
-    return any(written(row.token_ids, tokenizer, row.num_start_tokens))
 
 
 def first_written(parts: Sequence[bytes]) -> int:

@@ -1,13 +1,14 @@
 """`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined, forked,
 ranked, saved, and continued by any generator. Slices are by characters, with `state.tokens` by tokens; forks, slices from the start and
-appended text share the keys and values, other slices lose them. Logits that are not known are computed when they are read.
+appended text share the keys and values, other slices lose them. Logits that are not known are computed when they are read. What is read
+of the rows, such as `state.token_ids`, is in the base class `StateViews`.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
@@ -16,24 +17,18 @@ from transformers import DynamicCache
 
 from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
-from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state
-from outlines_cont.state.html import state_html
 from outlines_cont.state.indexing import cut, parse_key
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.row_bytes import row_text
-from outlines_cont.state.span import Span, spans_of
 from outlines_cont.state.text import RowText, check_crop, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
 from outlines_cont.state.transformers_cache import cache_of_rows, rows_of_cache
+from outlines_cont.state.views import StateViews
 
-Rows = tuple[tuple[StateRow, ...], ...]
 
-
-@dataclass(frozen=True, eq=False)
-class SequenceState(Immutable):
+class SequenceState(StateViews):
     """Batch x sample token sequences with their KV cache, immutable; the result of a generator, and the prompt of another.
 
     Shapes: B batch entries, S samples, T ids of the longest row. Tensors are made on demand, left-padded with id 0; padding
@@ -44,124 +39,6 @@ class SequenceState(Immutable):
         rows: B tuples of S rows.
         seed: the seed of the random streams: an int, or one per batch entry where a list was given.
     """
-
-    model: LanguageModel
-    rows: Rows
-    seed: int | tuple[int, ...]
-
-    @property
-    def batch_size(self) -> int:
-        """B."""
-        return len(self.rows)
-
-    @property
-    def num_samples(self) -> int:
-        """S."""
-        return len(self.rows[0]) if self.rows else 0
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(B, S, T)."""
-        return self.batch_size, self.num_samples, max((len(row.token_ids) for row in self._flat), default=0)
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seed of each batch entry."""
-        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the model."""
-        return self.model.tokenizer
-
-    @property
-    def token_ids(self) -> torch.Tensor:
-        """(B, S, T) int64 on the CPU, left-padded."""
-        return self._padded("token_ids", torch.int64)
-
-    @property
-    def attention_mask(self) -> torch.Tensor:
-        """(B, S, T) bool: True for tokens, False for padding."""
-        return self._padded("kinds", torch.bool)  # no kind is 0
-
-    @property
-    def logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0."""
-        return self._padded("logprobs", torch.float32)
-
-    @property
-    def sampling_logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32: the same as sampled, that is masked and tempered; 0 for forced tokens, too."""
-        return self._padded("sampling_logprobs", torch.float32)
-
-    @property
-    def weights(self) -> torch.Tensor:
-        """(B, S) float32: sum of `logprobs` since the last reset, and of the end where one was sampled.
-
-        `+` with text, and a slice that does not begin at the start, are resets.
-        """
-        return self._numbers(lambda row: row.weight, torch.float32)
-
-    @property
-    def scores(self) -> torch.Tensor:
-        """(B, S) float32: what `best` and `sort` rank by: the weights, but for rows that a search wrote, which text added between
-        pieces does not reset; see `samplers.beam_search`.
-        """
-        return self._numbers(lambda row: row.score, torch.float32)
-
-    @property
-    def cached(self) -> torch.Tensor:
-        """(B, S) int64: how many tokens of each row have their keys and values cached."""
-        return self._numbers(lambda row: row.cached, torch.int64)
-
-    @property
-    def retries(self) -> torch.Tensor:
-        """(B, S) int64: how often the last generated span of each row was rewound because a policy, such as a check, refused it."""
-        return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
-
-    @property
-    def stops(self) -> list[list[str | int | None]]:
-        """B lists of S: the stop text, or the id of the stop token, that ended the last generated span of each row; else None."""
-        return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
-
-    @property
-    def generated(self) -> str | list[list[str]]:
-        """What came after the prompt, text that was added included: one text for a state of one row, else B lists of S texts.
-
-        `str(state) == prompt + state.generated`, unless the tokenizer changes the text of the prompt.
-        """
-        texts = self._grid(lambda row: row_text(row, self.tokenizer)[row.prompt_length :])
-        return texts[0][0] if len(self._flat) == 1 else texts
-
-    @property
-    def finished(self) -> torch.Tensor:
-        """(B, S) bool: whether the last generated span came to its end; False where it was cut or failed."""
-        return self._numbers(lambda row: row.finish_reason in ("stop", "constraint"), torch.bool)
-
-    @property
-    def finish_reasons(self) -> list[list[str]]:
-        """B lists of S: `stop`, `constraint` (nothing may follow), `length` (cut) or `error`; empty before anything was generated."""
-        return self._grid(lambda row: row.finish_reason)
-
-    @property
-    def values(self) -> list[list[Any]]:
-        """B lists of S results of the last generator; None for a row that was cut or failed."""
-        return self._grid(lambda row: row.value)
-
-    @property
-    def value(self) -> Any:
-        """The result of the last generator: one for a state of one row, else as `values`."""
-        return self.values[0][0] if len(self._flat) == 1 else self.values
-
-    @property
-    def errors(self) -> list[list[Exception | None]]:
-        """B lists of S: what a row failed with, None where it did not."""
-        return self._grid(lambda row: row.error)
-
-    @property
-    def spans(self) -> list[list[list[Span]]]:
-        """B lists of S lists: the tokens of each row as runs of one provenance; see `Span`."""
-        return self._grid(lambda row: spans_of(row, self.tokenizer))
 
     @property
     def nbytes(self) -> int:
@@ -474,45 +351,6 @@ class SequenceState(Immutable):
     def _map(self, change: Callable[[StateRow], StateRow]) -> SequenceState:
         return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter([row_text(row, self.tokenizer) for row in self._flat])
-
-    def __reversed__(self) -> Iterator[str]:
-        """Yield the texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
-        return reversed(list(self))
-
-    def __contains__(self, item: object) -> bool:
-        raise TypeError(
-            "a state is a text and a list of texts, so `in` could mean either. Instead of `x in state` write "
-            "`x in str(state)` for a part of its text, or `x in list(state)` for the whole text of a row."
-        )
-
-    def __len__(self) -> int:
-        return len(self._flat)
-
-    def __str__(self) -> str:
-        texts = list(self)
-        if len(texts) == 1:
-            return texts[0]
-        samples = self.num_samples
-        return "\n".join(f"[{i // samples}, {i % samples}] {text!r}" for i, text in enumerate(texts))
-
-    def __format__(self, spec: str) -> str:
-        """Return `str(state)` as a text is formatted: `f"{state:>10}"`."""
-        return format(str(self), spec)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: tokens by probability, forced and cached ones marked."""
-        return state_html(self.rows, self.tokenizer)
-
-    def __repr__(self) -> str:
-        batch, samples, width = self.shape
-        reasons = sorted({row.finish_reason for row in self._flat} - {""})
-        return (
-            f"<SequenceState of {batch} x {samples} rows, at most {width} tokens, "
-            f"{int(self.cached.sum())} cached in all, {'/'.join(reasons) or 'nothing generated'}>"
-        )
-
     def __eq__(self, other: object) -> bool:
         """Return whether model and token ids are the same, row by row; weights, caches and random streams may differ.
 
@@ -534,23 +372,6 @@ class SequenceState(Immutable):
     @property
     def _key(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         return tuple(tuple(row.token_ids for row in group) for group in self.rows)
-
-    @property
-    def _flat(self) -> tuple[StateRow, ...]:
-        return tuple(row for group in self.rows for row in group)
-
-    def _grid(self, of: Callable[[StateRow], Any]) -> list[list[Any]]:
-        return [[of(row) for row in group] for group in self.rows]
-
-    def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
-
-    def _padded(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """Return (B, S, T): an attribute of each token, left-padded with zeros."""
-        out = torch.zeros(self.shape, dtype=dtype)
-        for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
-            line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
-        return out
 
 
 @dataclass(frozen=True, slots=True)

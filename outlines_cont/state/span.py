@@ -9,7 +9,6 @@ from itertools import groupby
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, StateRow
-from outlines_cont.state.row_bytes import written
 
 KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
 
@@ -44,7 +43,7 @@ def spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
         keys.append((row.kinds[index : index + 1], index >= start, is_healed))
         left -= len(tokenizer.text_bytes([token_id])) if is_healed else 0
     left = num_healed
-    parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+    parts = row.written(tokenizer)
     out, at = [], 0
     for (kind, is_piece, is_healed), group in groupby(keys):
         stop = at + len(list(group))

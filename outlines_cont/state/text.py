@@ -18,14 +18,7 @@ from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
 from outlines_cont.state.indexing import cut
 from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
-from outlines_cont.state.row_bytes import (
-    begins_with_prefix_space,
-    first_written,
-    has_text,
-    row_text,
-    shown_text,
-    written,
-)
+from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, shown_text, written
 from outlines_cont.state.tokens import Given, Tokens
 
 # What was written is given text where the tokens that it was written after are gone.
@@ -39,9 +32,9 @@ class RowText:
         """Cost: one pass over the bytes of the row."""
         self._row = row
         self._tokenizer = tokenizer
-        parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+        parts = row.written(tokenizer)
         self._data = b"".join(parts)
-        self.text = row_text(row, tokenizer)
+        self.text = row.text(tokenizer)
         borders = _character_borders(self._data)
         # A prefix space is in the first token and not in the text.
         self._char_ends = borders[-1 - len(self.text) :]
@@ -78,7 +71,7 @@ class RowText:
         row = kept_tokens(self._row, kept)
         first = self._token_ends[kept] if row.starts_inside and stop else self._char_ends[self._char_at(kept)]
         rest = self._data[first : self._char_ends[stop]]
-        inside = row.starts_inside or has_text(row, self._tokenizer)
+        inside = row.starts_inside or row.has_text(self._tokenizer)
         return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
 
     def _middle(self, start: int, stop: int) -> StateRow:
@@ -98,7 +91,7 @@ class RowText:
         head = _spelled(self._data[begin : self._token_ends[first]], (), self._tokenizer)
         row = _replaced(tail_tokens(self._row, first, last), 0, 0, head)
         rest = self._data[self._token_ends[last] : end]
-        inside = has_text(row, self._tokenizer)
+        inside = row.has_text(self._tokenizer)
         return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
 
     def _anew(self, data: bytes) -> StateRow:
@@ -156,10 +149,10 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     if part.step == 1 and part.start == 0:
         return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
     before = kept_tokens(row, min(chosen.start, len(row.token_ids)))
-    inside = row.starts_inside or has_text(before, tokenizer)
+    inside = row.starts_inside or before.has_text(tokenizer)
     if part.step == 1:
         tail = replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
-        return _with_prompt(tail, row.prompt_length - len(row_text(before, tokenizer)), tokenizer)
+        return _with_prompt(tail, row.prompt_length - len(before.text(tokenizer)), tokenizer)
     picked = kept_tokens(row, 0).append([row.token_ids[i] for i in chosen], reset=False)
     return replace(
         picked, starts_inside=inside, num_start_tokens=_num_below(chosen, row.num_start_tokens), prompt_length=0
@@ -168,7 +161,7 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
 
 def _with_prompt(row: StateRow, length: int, tokenizer: Tokenizer) -> StateRow:
     """Return a row of whose text at most `length` characters are the prompt."""
-    return replace(row, prompt_length=min(max(length, 0), len(row_text(row, tokenizer))))
+    return replace(row, prompt_length=min(max(length, 0), len(row.text(tokenizer))))
 
 
 def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
@@ -240,7 +233,7 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     if row.num_start_tokens == len(start) > 0 and not text and token_ids[: len(start)] == start:
         # They are written once more by the text, as chat templates do.
         row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
-    letters = encode_letters(text, tokenizer, start) if has_text(row, tokenizer) else encoded_start(text, tokenizer)
+    letters = encode_letters(text, tokenizer, start) if row.has_text(tokenizer) else encoded_start(text, tokenizer)
     return row.append([*letters, *token_ids], reset=False)
 
 
@@ -271,7 +264,7 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         joined = ""
     if not text or not last or not joined:
         return extended(row, text, tokenizer)
-    if has_text(kept_tokens(row, len(before)), tokenizer):
+    if kept_tokens(row, len(before)).has_text(tokenizer):
         token_ids = encode_letters(joined, tokenizer, before)
     else:
         token_ids = encoded_start(tokenizer.decode(row.token_ids[-1:]) + text, tokenizer)
@@ -291,13 +284,13 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
     Unless `right` was cut out of the inside of a row, what only a beginning has is left out of it: the special tokens that the
     tokenizer has put in front of it, and the prefix space.
     """
-    is_inside = has_text(left, tokenizer)
+    is_inside = left.has_text(tokenizer)
     opening = 0 if right.starts_inside else right.num_start_tokens
     is_bare = left.num_start_tokens == len(left.token_ids) and left.token_ids in ((), right.token_ids[:opening])
     if is_bare and not right.starts_inside:
         whole = replace(right, ends=right.ends + left.weight, stream=left.stream, piece=None)
         return whole if left.error is None else replace(whole, error=left.error, finish_reason="error", value=None)
-    is_prompt = left.prompt_length >= len(row_text(left, tokenizer))
+    is_prompt = left.prompt_length >= len(left.text(tokenizer))
     if is_inside and not right.starts_inside:
         right = _without_prefix_space(right, left.token_ids, tokenizer)
     return replace(
@@ -343,7 +336,7 @@ def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
     """Return a row as the continuation of another: its prefix space, which is not part of its text, is removed from its first token."""
-    parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+    parts = row.written(tokenizer)
     if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row
     first = first_written(parts)

@@ -1,6 +1,7 @@
-"""`cache_of_rows`, `rows_of_cache`: the rows of a state as a left-padded `DynamicCache` of transformers, and rows from one, by copy. A
-cache is taken only if the last 8 cached tokens of each row, fed again, get the same keys and values up to rounding (a beam search
-returns another one); models whose keys depend on the length of the text are not checked.
+"""`cache_of_rows`, `rows_of_cache`: the rows of a state as a `DynamicCache` of transformers, left-padded with zeros, and rows from one.
+Both copy. A cache is accepted only if its layers are plain (no sliding windows, no recurrent states), and the last 8 cached tokens of
+each row, fed again, get the same keys and values up to rounding (a beam search returns another cache). Models whose keys depend on the
+length of the text are not checked.
 """
 
 from __future__ import annotations
@@ -8,21 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
-from transformers import DynamicCache
+from numpy.typing import NDArray
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from outlines_cont.errors import OptionError, UnsupportedModel
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.dynamic_cache import from_dynamic_cache, to_dynamic_cache
+from outlines_cont.interfaces import BufferStore, LanguageModel
+from outlines_cont.kv.buffer import FOREIGN, Buffer
+from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 
-# So many of the last cached tokens of each row are fed once more, to see that the cache is theirs.
+# How many of the last cached tokens of each row are fed once more, to check that the cache is that of the row.
 _CHECKED_TOKENS = 8
 # Relative errors that rounding explains.
 _TOLERANCE = {torch.float64: 1e-2, torch.float32: 1e-2}
 _HALF_TOLERANCE = 0.25
+_BEAMS = (
+    "After a search with beams the cache is that of the beams, not that of the rows: continue the texts, as prompts."
+)
 
 
 def cache_of_rows(model: LanguageModel, rows: Sequence[StateRow]) -> DynamicCache | None:
@@ -36,6 +44,33 @@ def cache_of_rows(model: LanguageModel, rows: Sequence[StateRow]) -> DynamicCach
     return to_dynamic_cache(shares, length)
 
 
+def to_dynamic_cache(rows: Sequence[RowKV | None], width: int) -> DynamicCache:
+    """Return a cache of `width` columns, each row left-padded with zeros; None is a row of padding only.
+
+    At least one row has tokens, none more than `width`.
+    """
+    lines = [row.layers() if row is not None else [] for row in rows]
+    cache = DynamicCache()
+    for index, like in enumerate(next(line for line in lines if line)):
+        layer: DynamicLayer = DynamicLayer()  # type: ignore[no-untyped-call]
+        if like is not None:
+            pairs = [line[index] if line else None for line in lines]
+            keys, values = (_padded([pair[i] if pair else None for pair in pairs], like[i], width) for i in (0, 1))
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys, values
+        cache.layers.append(layer)
+    return cache
+
+
+def _padded(rows: Sequence[torch.Tensor | None], like: torch.Tensor, width: int) -> torch.Tensor:
+    heads, _, size = like.shape
+    out = like.new_zeros((len(rows), heads, width, size))
+    for index, row in enumerate(rows):
+        if row is not None:
+            out[index, :, width - row.shape[1] :] = row
+    return out
+
+
 def rows_of_cache(
     model: LanguageModel, token_ids: torch.Tensor, cache: DynamicCache, attention_mask: torch.Tensor | None, rng: Rng
 ) -> tuple[list[StateRow], int | tuple[int, ...]]:
@@ -46,16 +81,7 @@ def rows_of_cache(
     seeds, own = open_seeds(rng, num_rows)
     length = min(cache.get_seq_length(), width)
     seen = mask.cpu().numpy().astype(bool)
-    try:
-        shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
-    except UnsupportedModel:
-        raise
-    except ValueError as error:
-        raise OptionError(
-            f"the cache does not fit the ids: {error}. After a search with beams the cache is that of the beams, not that of the rows: "
-            "go on with the texts, as prompts.",
-            "cache",
-        ) from error
+    shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
     rows = []
     for number, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
         stream = RandomStream(seeds[number], 0 if own else number)
@@ -65,11 +91,38 @@ def rows_of_cache(
     return rows, tuple(seeds) if own else seeds[0]
 
 
+def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
+    """Return the keys and values of each row of `cache` (R rows, C columns) where `mask` (R, C) is True; None for a row without tokens.
+
+    Raises:
+        UnsupportedModel: a layer is of another kind, such as one with a sliding window, which drops old tokens.
+        OptionError: the cache has another number of rows or columns than the mask.
+    """
+    # Exact types: layers with a recurrent state derive from DynamicLayer.
+    odd = sorted({type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer})
+    if odd:
+        raise UnsupportedModel(
+            f"expected plain layers (DynamicLayer) in the cache, got {odd}. Make it with `DynamicCache()`, without a config."
+        )
+    buffer = Buffer(store.reserve, mask.shape[0], FOREIGN)
+    for index, layer in enumerate(cache.layers):
+        if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
+            shape = (layer.keys.shape[0], layer.keys.shape[2])
+            if shape != mask.shape:
+                raise OptionError(
+                    f"the cache does not fit the ids: expected {mask.shape[0]} rows and {mask.shape[1]} columns in the cache, got "
+                    f"{shape}. {_BEAMS}",
+                    "cache",
+                )
+            buffer.write(index, 0, layer.keys, layer.values)
+    lines = [np.flatnonzero(row) for row in mask]
+    return [RowKV((KVPart(buffer, row, columns),)) if len(columns) else None for row, columns in enumerate(lines)]
+
+
 def _check_cache(model: LanguageModel, rows: Sequence[StateRow]) -> None:
     """Raise `OptionError` where the last cached tokens of a row, fed once more, have other keys and values than the cache has.
 
-    Those of deep layers depend on all tokens before, so that the cache of another row is found out, such as that of a beam. Models whose
-    keys and values depend on the length of the text are not checked.
+    Those of deep layers depend on all tokens before, so that the cache of another row is detected, such as that of a beam.
     """
     held = [(number, row, row.kv, max(row.cached - _CHECKED_TOKENS, 0)) for number, row in enumerate(rows) if row.kv]
     if not held or not model.can_reuse:
@@ -84,8 +137,7 @@ def _check_cache(model: LanguageModel, rows: Sequence[StateRow]) -> None:
         if not error < _TOLERANCE.get(model.dtype, _HALF_TOLERANCE):
             raise OptionError(
                 f"expected a cache of the rows in `token_ids`, but that of row {number} is of other tokens or of another model: its last "
-                f"tokens, fed once more, have other keys and values (by {error:.2g} of their size). After a search with beams the cache "
-                "is that of the beams, not that of the rows: go on with the texts, as prompts.",
+                f"tokens, fed once more, have other keys and values (by {error:.2g} of their size). {_BEAMS}",
                 "cache",
             )
 
@@ -99,8 +151,8 @@ def _error(given: torch.Tensor, found: torch.Tensor) -> float:
 def _check_has_kv(model: LanguageModel) -> None:
     if not model.has_kv:
         raise UnsupportedModel(
-            f"expected a model with keys and values that transformers could go on with, got {model!r}, a function of token ids. Go on with "
-            "the ids: `state.token_ids`, or a prompt of ids."
+            f"expected a model with keys and values that transformers could continue, got {model!r}, a function of token ids. Continue "
+            "with the ids: `state.token_ids`, or a prompt of ids."
         )
 
 

@@ -12,6 +12,7 @@ from fsm import Expression, ExpressionError, choice
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.expression import lift
 from fsm.terms import node as nodes
+from fsm.terms.rule import Rule
 
 ALPHABET = b"ab"
 MOST = 5
@@ -117,16 +118,16 @@ def test_divisible_is_arithmetic(divisor: int, number: int) -> None:
 
 
 def test_operators_refuse_recursive_operands() -> None:
-    rule = nodes.Rule("list")
+    rule = Rule("list")
     rule.define(
         nodes.alternation(
             (
                 nodes.literal(b"x"),
-                nodes.sequence([nodes.literal(b"("), nodes.reference(rule), nodes.literal(b")")]),
+                nodes.sequence([nodes.literal(b"("), rule.term, nodes.literal(b")")]),
             )
         )
     )
-    nested = Expression(nodes.reference(rule))
+    nested = Expression(rule.term)
     assert nested.accepts("(((x)))")
     assert not nested.accepts("((x)")
     with pytest.raises(ExpressionError, match="recursive rule"):
@@ -136,16 +137,16 @@ def test_operators_refuse_recursive_operands() -> None:
 
 
 def test_a_rule_that_needs_itself_is_empty() -> None:
-    rule = nodes.Rule("forever")
-    rule.define(nodes.concat(nodes.literal(b"("), nodes.reference(rule)))
-    assert Expression(nodes.reference(rule)).is_empty()
+    rule = Rule("forever")
+    rule.define(nodes.concat(nodes.literal(b"("), rule.term))
+    assert Expression(rule.term).is_empty()
 
 
 def test_left_recursion_is_refused_with_the_name_of_the_rule() -> None:
-    rule = nodes.Rule("sum")
-    rule.define(nodes.alternation((nodes.literal(b"1"), nodes.concat(nodes.reference(rule), nodes.literal(b"+1")))))
+    rule = Rule("sum")
+    rule.define(nodes.alternation((nodes.literal(b"1"), nodes.concat(rule.term, nodes.literal(b"+1")))))
     with pytest.raises(ExpressionError, match="left recursion.*'sum'"):
-        Expression(nodes.reference(rule)).accepts("1+1")
+        Expression(rule.term).accepts("1+1")
 
 
 def test_an_expression_has_no_truth_value() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.errors import KVBudgetError
-from outlines_cont.kv import KVStore, RowKV
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.row import KVPart
+from outlines_cont.kv.row import KVPart, RowKV
+from outlines_cont.kv.store import KVStore
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(["new", "touch", "read", "leave", "reserve", "reserve"]), st.integers(0, 9)),
@@ -39,7 +39,7 @@ def test_what_nobody_reads_is_evicted_by_last_use_and_no_more_than_is_needed(
     unit = 100
     for name, number in steps:
         if name == "new":
-            buffer = Buffer(store, 1)
+            buffer = Buffer(store.reserve, 1, 0)
             buffer.write(0, 0, *_layers(1 + number % 3))
             buffers.append(buffer)
         elif buffers:
@@ -80,7 +80,7 @@ def test_what_nobody_reads_is_evicted_by_last_use_and_no_more_than_is_needed(
 def test_a_store_without_buffers_holds_nothing() -> None:
     store = KVStore()
     assert (store.nbytes, store.token_bytes) == (0, 0)
-    buffer = Buffer(store, 3)
+    buffer = Buffer(store.reserve, 3, 0)
     assert (store.nbytes, store.token_bytes, buffer.num_layers, buffer.layer(0)) == (0, 0, 0, None)
     assert buffer.device is None
 
@@ -90,7 +90,7 @@ def test_a_store_without_buffers_holds_nothing() -> None:
 def test_a_buffer_that_grows_holds_what_was_written(chunks: list[tuple[int, tuple[int, ...]]]) -> None:
     """Layers are those that the first chunk has; all of them grow together."""
     store = KVStore()
-    buffer, (_, present) = Buffer(store, 1), chunks[0]
+    buffer, (_, present) = Buffer(store.reserve, 1, 0), chunks[0]
     written: list[float] = []
     for number, (count, _) in enumerate(chunks, 1):
         start = len(written)
@@ -111,7 +111,7 @@ def test_a_buffer_that_grows_holds_what_was_written(chunks: list[tuple[int, tupl
 
 @pytest.mark.parametrize("stop", [0, 2, 3])
 def test_only_one_may_append_and_only_where_nobody_has_written(stop: int) -> None:
-    buffer, one, other = Buffer(KVStore(), 1), _User(), _User()
+    buffer, one, other = Buffer(KVStore().reserve, 1, 0), _User(), _User()
     buffer.write(0, 0, *_layers(3))
     assert (stop == 3) == buffer.claim(one, stop)
     if stop == 3:
@@ -138,7 +138,7 @@ def test_a_share_of_a_row_has_its_first_tokens_up_to_what_was_evicted(
     for size in sizes:
         tokens = torch.arange(value, value + size, dtype=torch.float32)
         line = tokens.view(1, 1, size, 1)
-        buffer = Buffer(store, 1)
+        buffer = Buffer(store.reserve, 1, 0)
         buffer.write(0, 0, line.expand(1, 1, size, 2), -line.expand(1, 1, size, 3))
         parts.append(KVPart(buffer, 0, np.arange(size)))
         value += size

@@ -24,14 +24,14 @@ PIECES = ["a", "b", "é", "1", ".", ",", '"', " ", "\n", "x", "-"]
 RECOGNISED: list[tuple[str, Expression]] = [
     ("alternatives", regex("[^q]*q|x{2,3}")),
     ("character_loop", regex('[^"]{2,9}"')),
-    ("text_first", choice(["ab", "ax", "b1"])),
+    ("depth_first", choice(["ab", "ax", "b1"])),
     ("depth_first", choice(["ab", "ax", "b1"])),
     ("breadth_first", regex("[^a]x|[^b]a")),
     ("loop_after_byte", regex("[a-p][a-z0-9]{1,4}x")),
     ("loop_without_language", regex("(?!ab[a-z]*1)[a-z]*1")),
     ("loop_without_words", (regex("[a-z]*") & ~choice(["ab", "x"])) + "1"),
-    ("pattern_beside_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}")),
-    ("pattern_beside_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]*")),
+    ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}")),
+    ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]*")),
 ]
 """For each strategy one or more terms that it recognises; `spelled` is for other vocabularies, see `test_spelling.py`."""
 
@@ -103,7 +103,7 @@ def test_a_pattern_beside_a_count_below_a_node_where_no_token_goes_on() -> None:
     term = (regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}")).node
     few = Vocabulary([None, *(bytes((byte,)) for byte in range(256)), b"zz"], [0])
     place = few.trie.follow(Trie.root, b"zz")[1]
-    words = mask_strategies.pattern_beside_loop(MaskMaker(Automaton(term), few), term, place)
+    words = mask_strategies.pattern_and_loop(MaskMaker(Automaton(term), few), term, place)
     assert words is not None
     assert not words.any()
 

@@ -20,7 +20,7 @@ from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import NoNegation, Role
 from fsm.schema.places.place import Place
 from fsm.schema.places.shape import COUNT, FLAG, TEXT
-from fsm.schema.scalars.quoted import CHARACTERS
+from fsm.schema.scalars.string import CHARACTERS
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_text
 from fsm.terms.node import Node

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.kv import KVStore, RowKV
-from outlines_cont.kv.buffer import Buffer, Layer
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.prefix_tree import PrefixTree, num_common
+from outlines_cont.kv.row import KVPart, RowKV
+from outlines_cont.kv.store import KVStore
 
 PER_TOKEN = 2 * 2 * 2 * 4  # keys and values of 2 layers and 2 numbers of 4 bytes
 _IDS = st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple)
@@ -94,18 +94,18 @@ def test_a_tree_with_little_room_forgets_what_was_used_least_recently(
 def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
     """10,000 random prompts, looked at whenever a buffer is made."""
     store, limit = KVStore(), 100 * PER_TOKEN
-    cache, most, made = PrefixCache(store, limit), 0, Buffer.full.__func__  # type: ignore[attr-defined]
+    cache, most, made = PrefixCache(store, limit), 0, RowKV.compact
     cache.min_tokens = 3
     numbers = random.Random(alphabet)
     given_bytes = 0
 
-    def full(cls: type[Buffer], store: KVStore, layers: list[Layer | None]) -> Buffer:
+    def compact(kv: RowKV, store: KVStore) -> KVPart:
         nonlocal most
-        buffer: Buffer = made(cls, store, layers)
+        part = made(kv, store)
         most = max(most, store.nbytes - given_bytes)
-        return buffer
+        return part
 
-    with mock.patch.object(Buffer, "full", classmethod(full)):
+    with mock.patch.object(RowKV, "compact", compact):
         for _ in range(10_000 // 3):
             token_ids = tuple(numbers.choices(range(alphabet), k=numbers.choice([1, 4, 20, 60])))
             kv = kv_of(store, token_ids)

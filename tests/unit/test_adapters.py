@@ -30,8 +30,8 @@ from outlines_cont import (
     continuous,
     generate,
 )
-from outlines_cont.adapters.row_states import OVER, RowStates
-from outlines_cont.adapters.token_fsm import token_table
+from outlines_cont.adapters.opening import compiler_of
+from outlines_cont.adapters.row_masks import OVER, RowMasks
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.vocabularies import byte_level_bpe
@@ -286,8 +286,9 @@ def test_equal_constraints_are_compiled_once() -> None:
     made = [adapters.logits_processor("[ab]{5}", TOKENS) for _ in range(2)]
     assert made[0]._masks.token_fsm is made[1]._masks.token_fsm
     hugging_face = byte_level_bpe()
-    tables = [token_table(Tokenizer(hugging_face), 0, None) for _ in range(2)]
-    assert tables[0].vocabulary.tokens == tables[1].vocabulary.tokens
+    compilers = [compiler_of(Tokenizer(hugging_face), 0, None) for _ in range(2)]
+    one, other = (compiler(fsm.regex("a")).token_fsm.vocabulary for compiler in compilers)
+    assert one.tokens == other.tokens
 
 
 def test_tokens_that_were_added_since_are_seen() -> None:
@@ -296,28 +297,28 @@ def test_tokens_that_were_added_since_are_seen() -> None:
     size = len(tokenizer)
     tokenizer.add_tokens(["zzyzx"])
     after = adapters.logits_processor("zzyzx", tokenizer)
-    assert [size, size + 1] == [len(one._masks.table.vocabulary.tokens) for one in (before, after)]
+    assert [size, size + 1] == [len(one._masks.token_fsm.vocabulary.tokens) for one in (before, after)]
     assert size in after._masks.token_fsm.allowed_token_ids(after._masks.token_fsm.initial_state)
 
 
 def test_a_model_knows_its_tokens_and_ends() -> None:
     model = random_model()
     processor = adapters.logits_processor("ab", model)
-    assert tuple(sorted(model.eos_token_ids)) == processor._masks.table.vocabulary.eos_token_ids
+    assert tuple(sorted(model.eos_token_ids)) == processor._masks.token_fsm.vocabulary.eos_token_ids
     with pytest.raises(UnknownOption, match="Did you mean `vocab_size`"):
         adapters.logits_processor("ab", model, vocabsize=3)  # type: ignore[call-arg]
 
 
 def test_what_is_forgotten_is_read_again() -> None:
-    table = token_table(TOKENS, None, None)
-    states = RowStates(table.token_fsm(fsm.regex("[ab]*")), max_bytes=400)
-    plain = RowStates(table.token_fsm(fsm.regex("[ab]*")))
+    token_fsm = compiler_of(TOKENS, None, None)(fsm.regex("[ab]*")).token_fsm
+    states = RowMasks(token_fsm, 0, max_bytes=400)
+    plain = RowMasks(token_fsm, 0)
     texts = [ids("ab" * n, bos=False) for n in (20, 1, 30, 20, 5)] + [[*ids("a", bos=False), EOS], [7]]
     rows = [np.array(text, np.int64) for text in texts]
-    assert [plain.after(row) for row in rows] == [states.after(row) for row in rows]
+    assert [plain.state_after(row) for row in rows] == [states.state_after(row) for row in rows]
     assert 1 <= len(states._known) <= 2
-    assert states._nbytes == sum(len(data) + 150 for data in states._known)
-    assert [states.after(row) for row in rows[-2:]] == [OVER, OVER]
+    assert states._known.nbytes == sum(len(data) + 150 for data, _ in states._known.items())
+    assert [states.state_after(row) for row in rows[-2:]] == [OVER, OVER]
 
 
 def test_a_cut_text_goes_on_and_a_whole_one_stays() -> None:

@@ -122,7 +122,7 @@ def test_explain_names_the_keyword_where_the_text_is_given() -> None:
     assert constraint.explain(state, wrong).sources == ()
     explanation = constraint.explain(state, wrong, text)
     assert explanation.sources == ("#/properties/age/maximum",)
-    assert "This is asked for by #/properties/age/maximum." in str(explanation)
+    assert "This is required by #/properties/age/maximum." in str(explanation)
     allowed = vocabulary.tokens.index(b"0")
     assert constraint.explain(state, allowed, text).sources == ()
 
@@ -135,7 +135,7 @@ def test_an_end_too_early_is_laid_to_the_required_property() -> None:
         state = constraint.next_state(state, byte)
     said = constraint.explain(state, 256, text='{"name":"ab"')
     assert said.sources == ("#/required",)
-    assert str(said).index("asked for by #/required") < str(said).index("What must follow")
+    assert str(said).index("required by #/required") < str(said).index("What must follow")
     assert "What must follow" in str(constraint.explain(state, 256))
 
 

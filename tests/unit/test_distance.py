@@ -7,7 +7,7 @@ import pytest
 from fsm import regex
 from fsm.terms import node as nodes
 from fsm.terms.distance import Distances
-from fsm.terms.node import Rule
+from fsm.terms.rule import Rule
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))
 
@@ -23,7 +23,7 @@ LETTER = nodes.byte_range(ord("a"), ord("z"))
         (regex("abc(de|f)[0-9]{2}").node, 6),
         (nodes.intersection((regex(".*ab").node, regex(".*cde").node)), 5),
         (nodes.complement(nodes.repeat(LETTER)), 1),
-        (nodes.reference(Rule("never built")), 1),
+        (Rule("never built").term, 1),
         (nodes.munch(nodes.repeat(LETTER, 2), nodes.literal(b" x")), 4),
     ],
     ids=["empty", "byte", "literal", "loop", "counted", "sequence", "intersection", "complement", "rule", "munch"],

@@ -14,6 +14,7 @@ import fsm
 from fsm import Expression, TokenFSM, Vocabulary, choice, grammar, json_schema, regex
 from fsm.errors import ExpressionError
 from fsm.terms import node as nodes
+from fsm.terms.rule import Rules
 
 WORDS = (b'"', b'": ', b'", "', b'{"', b'{"a": ', b"the", b"ab", b"12", b"}}", b"null", b"true", b"[[", b"]", b'"}')
 VOCABULARY = Vocabulary([*(bytes([byte]) for byte in range(256)), *WORDS, None], [256 + len(WORDS)])
@@ -192,15 +193,13 @@ def test_a_part_of_a_recursive_language_keeps_its_rules() -> None:
 
 
 def test_what_is_left_of_a_language_that_is_gone_says_so() -> None:
-    rules = nodes.Rules()
+    rules = Rules()
     rule = rules.rule("list")
     rule.define(
-        nodes.alternation(
-            (nodes.literal(b"x"), nodes.sequence((nodes.literal(b"("), nodes.reference(rule), nodes.literal(b")"))))
-        )
+        nodes.alternation((nodes.literal(b"x"), nodes.sequence((nodes.literal(b"("), rule.term, nodes.literal(b")")))))
     )
     whole = rules.entrance(rule)
-    inside = nodes.reference(rule)
+    inside = rule.term
     del rules
     assert Expression(whole).accepts("((x))")
     assert Expression(inside).accepts("((x))")

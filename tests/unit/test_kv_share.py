@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.kv import KVStore, RowKV
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.row import KVPart
+from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import Share, Sharing, plan, segments
+from outlines_cont.kv.store import KVStore
 
 # Rows of one buffer that part at any place: which columns each holds of two rows of a buffer, one part after the other.
 _COLUMNS = st.lists(st.integers(0, 11), min_size=1, max_size=8, unique=True).map(sorted)
@@ -31,7 +31,7 @@ def _places(parts: tuple[KVPart, ...]) -> list[tuple[int, int]]:
 def test_a_row_is_read_where_its_tokens_lie(
     drawn: list[list[tuple[int, list[int]]] | None], cut: list[int], sharing: Sharing
 ) -> None:
-    buffer = Buffer(KVStore(), 2)
+    buffer = Buffer(KVStore().reserve, 2, 0)
     rows = [
         None if parts is None else RowKV(tuple(KVPart(buffer, row, np.array(columns)) for row, columns in parts))
         for parts in drawn
@@ -46,7 +46,7 @@ def test_a_row_is_read_where_its_tokens_lie(
 
 def test_rows_with_shorter_beginnings_in_common_share_no_more_than_these() -> None:
     """The second longest row has least in common with the longest."""
-    buffer = Buffer(KVStore(), 1)
+    buffer = Buffer(KVStore().reserve, 1, 0)
     columns = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 10, 11, 12, 13, 14], [0, 1, 2, 3, 4, 5, 6]]
     shares, _ = plan([RowKV((KVPart(buffer, 0, np.array(row)),)) for row in columns], Sharing(1, 1))
     assert {0, 1, 2} == {row for share in shares for row in share.rows}
@@ -65,7 +65,7 @@ def test_of_rows_cut_out_of_one_those_share_first_that_save_most(
     lengths: list[int], min_copies: int, min_view: int
 ) -> None:
     """Each row but one saves a copy of every token that all of them have in common; what saves too little is copied."""
-    buffer = Buffer(KVStore(), 1)
+    buffer = Buffer(KVStore().reserve, 1, 0)
     columns = np.cumsum([2, 1, 1, 3, 1, 1, 1, 2, 1])
     rows = [RowKV((KVPart(buffer, 0, columns[:length]),)) for length in lengths]
     shares, copied = plan(rows, Sharing(min_copies, min_view))
@@ -100,7 +100,7 @@ def _fits(shares: list[Share]) -> bool:
 def test_shares_of_neighbouring_rows_are_one_segment_where_that_wastes_little(
     drawn: list[tuple[int, int, set[int], int]],
 ) -> None:
-    buffers, shares, num_rows = [Buffer(KVStore(), 7), Buffer(KVStore(), 7)], [], 0
+    buffers, shares, num_rows = [Buffer(KVStore().reserve, 7, 0), Buffer(KVStore().reserve, 7, 0)], [], 0
     for row, (buffer, start, more, count) in enumerate(drawn):
         columns = np.array(sorted({start} | {start + 1 + column for column in more}))
         shares.append(Share(KVPart(buffers[buffer], row, columns), tuple(range(num_rows, num_rows + count))))

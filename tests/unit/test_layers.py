@@ -33,8 +33,8 @@ fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.
 fsm.schema.formats   <- fsm.terms
 fsm.schema.places    <- fsm.terms
 fsm.schema.keywords  <- fsm.pattern fsm.schema.formats fsm.schema.places fsm.terms
-fsm.schema.documents <- fsm.automaton fsm.pattern fsm.schema.formats fsm.schema.keywords fsm.schema.places fsm.terms
-fsm.schema.scalars   <- fsm.automaton fsm.schema.formats fsm.schema.keywords fsm.schema.places fsm.terms
+fsm.schema.documents <- fsm.automaton fsm.schema.keywords fsm.schema.places fsm.terms
+fsm.schema.scalars   <- fsm.automaton fsm.schema.keywords fsm.schema.places fsm.terms
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
                         fsm.schema.keywords fsm.schema.places fsm.schema.scalars fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms

@@ -14,9 +14,10 @@ from fsm.schema.documents import cases
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
+from fsm.terms.rule import Rule
 
 
-def rules_of(root: Node) -> list[nodes.Rule]:
+def rules_of(root: Node) -> list[Rule]:
     """The rules of a term that can be seen without building one."""
     seen, queue = {root}, [root]
     for node in queue:
@@ -133,8 +134,8 @@ def test_a_reference_is_resolved_in_the_root_even_if_the_registry_has_its_uri() 
 
 
 def test_a_rule_is_built_when_its_body_is_asked_for_and_not_to_tell_how_large_a_term_is() -> None:
-    rule = nodes.Rule("late", lambda: nodes.words([b"a" * 1_000, b"b" * 1_000]))
-    term = nodes.concat(nodes.literal(b"("), nodes.reference(rule))
+    rule = Rule("late", lambda: nodes.words([b"a" * 1_000, b"b" * 1_000]))
+    term = nodes.concat(nodes.literal(b"("), rule.term)
     assert not rule.is_built
     small = nodes.memory(term)
     assert not rule.is_built

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import fsm
-from fsm.terms.distance import is_endless
+from fsm.terms.distance import is_unbounded
 from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
 from outlines_cont.cli.app import app
 from outlines_cont.generation.lengths import named_lengths
@@ -104,7 +104,7 @@ def test_what_is_bounded_from_outside_is_not_named() -> None:
     ],
 )
 def test_a_pattern_is_endless_where_a_part_repeats_without_a_bound(pattern: str, expected: bool) -> None:
-    assert expected is is_endless(fsm.regex(pattern).node, {})
+    assert expected is is_unbounded(fsm.regex(pattern).node, {})
 
 
 def test_lengths_are_told_once_where_no_call_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:

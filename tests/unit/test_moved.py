@@ -14,7 +14,20 @@ from outlines_cont.moved import moved_names
 
 ROOT = Path(__file__).parents[2]
 OLD_NAMES = {
-    "outlines_cont.kv": {"Part": "outlines_cont.kv.row.KVPart"},
+    "outlines_cont.kv": {
+        "Part": "outlines_cont.kv.row.KVPart",
+        "Fed": "outlines_cont.kv.batch.Fed",
+        "KVBatch": "outlines_cont.kv.batch.KVBatch",
+        "KVPart": "outlines_cont.kv.row.KVPart",
+        "KVStore": "outlines_cont.kv.store.KVStore",
+        "PrefixCache": "outlines_cont.kv.prefix_cache.PrefixCache",
+        "RecurrentBatch": "outlines_cont.kv.serial.RecurrentBatch",
+        "RowKV": "outlines_cont.kv.row.RowKV",
+        "SerialBatch": "outlines_cont.kv.serial.SerialBatch",
+        "from_dynamic_cache": "outlines_cont.state.transformers_cache.from_dynamic_cache",
+        "open_batch": "outlines_cont.kv.serial.open_batch",
+        "to_dynamic_cache": "outlines_cont.state.transformers_cache.to_dynamic_cache",
+    },
     "outlines_cont.state": {
         "SequenceState": "outlines_cont.state.sequence_state.SequenceState",
         "kv_bytes": "outlines_cont.state.sequence_state.kv_bytes",

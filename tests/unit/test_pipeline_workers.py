@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 
 from outlines_cont import pipelines
 from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
-from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.ray_workers import RayWorkers, RowWorker, WorkerOptions
 from outlines_cont.pipelines.rows.errors import RowError, SetupError, WorkersFailed
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
-from outlines_cont.pipelines.worker import RowWorker
 from tests.fakes import random_model
 from tests.saved_model import save_model
 

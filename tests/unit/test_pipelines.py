@@ -340,6 +340,7 @@ def test_columns_have_the_types_of_the_schema() -> None:
             {"$ref": "#/$defs/x", "$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}},
             "list<item: string>",
         ),
+        ({"items": {"$ref": "#x"}, "type": "array", "$defs": {"x": {"$anchor": "x"}}}, "list<item: string>"),
         (True, "string"),
     ],
 )
@@ -356,6 +357,12 @@ def test_members_that_no_schema_names_are_json_in_a_column_of_their_own() -> Non
         (1, "e", '{"b": [1]}', None),
         (None, "f", None, None),
     ]
+
+
+def test_a_record_that_is_null_has_null_in_each_column() -> None:
+    schema = {"type": ["object", "null"], "properties": {"a": {"type": "integer"}}}
+    rows = list(columns_of(schema).rows([Outcome(None), Outcome({"a": 1})]))
+    assert [(row["a"], row["additional"], row["error"]) for row in rows] == [(None, None, None), (1, None, None)]
 
 
 def test_a_value_that_its_column_cannot_hold_is_the_error_of_its_row() -> None:

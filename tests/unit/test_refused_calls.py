@@ -89,5 +89,5 @@ def test_a_constraint_says_of_whole_texts_whether_they_are_of_its_language() -> 
 def test_a_replacement_that_knows_no_tokens_says_how_it_learns_them() -> None:
     state = continuous(generate.text(random_model()))("a", max_tokens=2)
     policy = policies.replace({"a": "b"})
-    with pytest.raises(TypeError, match="expected a policy that knows its tokens"):
+    with pytest.raises(TypeError, match="expected a policy for a model"):
         policy.initial(state.rows[0][0])  # type: ignore[arg-type]

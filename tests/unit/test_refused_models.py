@@ -12,11 +12,12 @@ import torch
 from outlines_cont import OptionError, Tokens, UnsupportedModel, continuous, generate, models, policies, samplers
 from outlines_cont.engine.guessing.forward_costs import ForwardCosts
 from outlines_cont.errors import TokenizerError
+from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.capability import is_recurrent
-from outlines_cont.models.tokenizer.opening import open_backend
 from outlines_cont.models.tokenizer.token_bytes import byte_alphabet
-from outlines_cont.policies.healing import NO_HEALING, healing_of
+from outlines_cont.models.tokenizer.tokenizer import open_backend
+from outlines_cont.policies.healing import NO_HEALING
 from outlines_cont.state.tokens import checked_given
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model, random_network, recurrent_network
 
@@ -87,9 +88,9 @@ def test_a_search_is_not_streamed(sampler: Any) -> None:
 
 def test_a_row_that_failed_is_not_healed() -> None:
     model = random_model()
-    _, bad = continuous(generate.text(model))(["the na", "x" * 3000], max_tokens=1).rows
-    assert bad[0].error is not None
-    assert healing_of(model, bad[0]) is NO_HEALING
+    state = continuous(generate.text(model))(["the na", "x" * 3000], max_tokens=1)
+    assert state.rows[1][0].error is not None
+    assert open_prompt(model, state, None, None, heal=True).healing[1][0] is NO_HEALING
 
 
 def test_bytes_of_snapshots_are_those_of_their_tensors() -> None:

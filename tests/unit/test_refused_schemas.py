@@ -19,7 +19,7 @@ from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import preferred_texts, regex
 from fsm.terms import node as nodes
 from fsm.terms.characters import utf8
-from fsm.terms.node import Rule
+from fsm.terms.rule import Rule
 
 
 @pytest.mark.parametrize(
@@ -193,3 +193,10 @@ def test_an_option_has_the_values_that_are_named(option: str, allowed: list[Any]
     for value in others:
         with pytest.raises(SchemaError, match=f"`{option}` is one of .*, received {value!r}"):
             json_schema(schema, **{option: value})
+
+
+def test_a_malformed_schema_of_a_property_is_refused_though_the_object_lists_its_values() -> None:
+    with pytest.raises(SchemaError, match="a finite number, received 'x'.*#/properties/a/minimum"):
+        json_schema({"enum": [{"a": 1}, 2], "properties": {"a": {"minimum": "x"}}})
+    report = json_schema({"enum": [{"a": 1}], "properties": {"a": {"minimum": 0}}}).report
+    assert [line.pointer for line in report] == ["#/enum", "#/properties", "#/properties/a/minimum"]

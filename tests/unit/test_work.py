@@ -10,7 +10,7 @@ from fsm import BudgetExceeded, Expression, TokenFSM, Vocabulary, regex
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import Rule
+from fsm.terms.rule import Rule
 from fsm.terms.work_bound import work_bound
 
 Tokens = tuple[list[bytes | None], list[int]]
@@ -62,7 +62,7 @@ def test_building_a_rule_is_no_work_of_those_who_come_to_it() -> None:
 
     before = work.done()
     with work_bound("max_mask_work", 10, "one thing"):
-        assert Derivatives().arcs(nodes.reference(Rule("rule", build)))
+        assert Derivatives().arcs(Rule("rule", build).term)
     assert work.done() - before <= 10
 
 

@@ -53,7 +53,7 @@ def test_a_source_of_a_model_is_checked_before_anything_is_looked_up(source: obj
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"holds no config\.json"):
+    with pytest.raises(OptionError, match=r"has no config\.json"):
         models.transformers(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Schema documents: references are resolved, the words of older drafts read as draft 2020-12, and values split into cases.
+"""Schema documents: references are resolved, keywords of older drafts rewritten to draft 2020-12, and the values split into cases.
 
-A case is a conjunction of places that apply no other schema to the value. Imports keywords, places and formats.
+A case is a conjunction of places that apply no other schema to the same value. Imports keywords, places, `fsm.automaton` and `fsm.terms`.
 """

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fsm.schema.documents.disjoint import are_disjoint
+from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, NoNegation, Part, Role
-from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
+from fsm.schema.keywords.value import schemas_listed, types_at, values_at
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
-from fsm.schema.places.schema_document import SchemaDocument
 from fsm.terms import work_budget as work
 
 MAX_EXACT = 200  # cases of one value where negations make them
@@ -110,7 +110,7 @@ class CaseFinder:
         listed: the places that stand for one with listed values, by its schema.
     """
 
-    def __init__(self, document: SchemaDocument, negations: Negations = "all", *, is_coarse: bool = False) -> None:
+    def __init__(self, document: Document, negations: Negations = "all", *, is_coarse: bool = False) -> None:
         self.document, self.is_coarse = document, is_coarse
         self.can_be_coarser = self.has_negated = False
         self._negations = negations
@@ -161,15 +161,19 @@ class CaseFinder:
         """The one case of a place that applies no other schema to its value; the most common of all."""
         place = self.document.normalize_draft(place)
         schema = place.schema
-        if place.negated or not isinstance(schema, dict) or not KEYWORDS.apart.isdisjoint(schema):
+        if (
+            place.negated
+            or not isinstance(schema, dict)
+            or not (KEYWORDS.enforced - KEYWORDS.assertions).isdisjoint(schema)
+        ):
             return None
         self.document.check_keywords(place)
-        return Cases([(place,) if place.says(KEYWORDS.own) else ()])
+        return Cases([(place,) if place.has_any(KEYWORDS.own) else ()])
 
     def branches(self, places: Conjunction) -> Conjunction | None:
         """The branches of a place that says nothing but `anyOf`: each can be compiled for itself."""
         place = self.document.normalize_draft(places[0]) if len(places) == 1 else None
-        if place is None or place.negated or place.is_watched or not place.says(KEYWORDS.splitting):
+        if place is None or place.negated or place.watches_branches or not place.has_any(KEYWORDS.splitting):
             return None
         assert isinstance(place.schema, dict)
         (name, *others) = place.schema.keys() - KEYWORDS.annotations
@@ -177,7 +181,7 @@ class CaseFinder:
         if others or keyword is None or keyword.role is not Role.BRANCHES or keyword.is_exclusive:
             return None
         self.document.check_keywords(place)
-        return tuple(map(self.document.behind, _branches(place, keyword)))  # `anyOf` alone says no more of them
+        return tuple(map(self.document.dereference, _branches(place, keyword)))  # `anyOf` alone says no more of them
 
     def spend(self, cost: int) -> None:
         """Take something from what may be spent on negations.
@@ -345,17 +349,18 @@ class _Search:
         if place.negated:
             self._finder.has_negated = self._finder.can_be_coarser = True
             return None, (), self._failures(place)
-        if place.has("enum") and place.has("const"):
-            return None, self._parted(place), [()]
-        own: Place | None = place if isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.own) else None
-        always = tuple(self._always(place)) if place.says(KEYWORDS.always) else ()
-        if not place.says(KEYWORDS.splitting):
+        own: Place | None = place if isinstance(place.schema, NegatedKeyword) or place.has_any(KEYWORDS.own) else None
+        always = tuple(self._always(place)) if place.has_any(KEYWORDS.conjunctive) else ()
+        if not place.has_any(KEYWORDS.splitting):
             return own, always, [()]
+        listing = KEYWORDS.with_roles(place, Role.VALUES)
+        if len(listing) > 1:
+            return None, self._separated(place, listing), [()]
         choices = self._choices(place)
-        if own is not None and any(isinstance(value, dict | list) for value in values_at(place) or ()):
-            others, *listed = self._value_cases(place)
+        if listing and any(isinstance(value, dict | list) for value in values_at(place) or ()):
+            others, *cases = self._value_cases(place)
             own = None
-            choices.append((KEYWORDS["enum"], [(others, case) for case in listed]))
+            choices.append((listing[0], [(others, case) for case in cases]))
         return own, always, self._combined(place, choices, factor)
 
     def _combined(self, place: Place, choices: list[tuple[Keyword, Choice]], factor: int) -> Choice:
@@ -367,7 +372,7 @@ class _Search:
             self._finder.can_be_coarser |= is_multiplied
             if is_multiplied and not self._loosely:
                 self._limit_joined(count * len(choices), place.pointer)
-            may_leave = keyword.role is Role.BRANCHES and not _is_watched(place)
+            may_leave = keyword.role is Role.BRANCHES and not place.watches_branches
             most = 4 if self._finder.is_coarse else _MAX_MULTIPLIED
             if is_multiplied and self._loosely and may_leave and factor * count > most:
                 self._leave_out(place, keyword.name)
@@ -403,7 +408,7 @@ class _Search:
     def _any_of(self, place: Place, keyword: Keyword) -> Choice:
         """Each branch; where it decides what counts as evaluated which ones hold, every set of branches, the largest first."""
         branches = _branches(place, keyword)
-        if not _is_watched(place):
+        if not place.watches_branches:
             return [(branch,) for branch in branches]
         if len(branches) > _MAX_SUBSETS:
             self._leave_out(place, keyword.name)
@@ -460,40 +465,30 @@ class _Search:
         return place.beside(self._document.make(part, "way", id(place.schema), number, position))
 
     def _value_cases(self, place: Place) -> tuple[Place, ...]:
-        """The place without its listed values, then a place for its scalars and one for each list and object."""
+        """The place without its listed values, then places for its scalars and for each list and object."""
         known = self._finder.listed.get(id(place.schema))
         if known is not None:
             return known
         assert isinstance(place.schema, dict)
-        values = values_at(place) or []
-        rest = {k: v for k, v in place.schema.items() if k in KEYWORDS.own - KEYWORDS.apart}
-        scalars = [value for value in values if not isinstance(value, dict | list)]
-        schemas: list[tuple[dict[str, Any], str]] = [(rest, place.pointer)]
-        if scalars:
-            schemas.append(({"enum": scalars}, place.pointer))
-        for position, value in enumerate(values):
-            if isinstance(value, dict | list):
-                at = pointer_to(place, position)
-                schemas.append((schema_of(value, at), at))
-        (others, at), *listed = schemas
-        # What is listed evaluates nothing, though the schema that stands for it names properties and items.
+        rest = {key: value for key, value in place.schema.items() if key in KEYWORDS.assertions}
         cases = (
-            place._replace(schema=others, origin=place.schema),
-            *(place._replace(schema=schema, pointer=at, via=None) for schema, at in listed),
+            place._replace(schema=rest, origin=place.schema),
+            # `via` is None, as listed values evaluate nothing, though their schemas name properties and items.
+            *(place._replace(schema=schema, pointer=at, via=None) for schema, at in schemas_listed(place)),
         )
-        for case in cases:  # they say what the report says of `enum` and `const` already
-            parts = (*(case.get("properties") or {}).values(), *(case.get("prefixItems") or ()))
-            for part in (case.schema, *parts):
-                self._document.make(part, "part", id(part))
+        parts = chain.from_iterable(map(KEYWORDS.subschemas, cases[1:]))
+        for part in (*cases, *parts):  # the report has the keyword that lists them, and not these
+            self._document.make(part.schema, "part", id(part.schema))
         self._finder.listed[id(place.schema)] = cases
         return cases
 
-    def _parted(self, place: Place) -> tuple[Place, ...]:
-        """A place that has both `enum` and `const`, as one without `const` and one with nothing else."""
+    def _separated(self, place: Place, listing: list[Keyword]) -> tuple[Place, ...]:
+        """A place with several keywords that list values, as one with the first of them and all else, and one for each other."""
         assert isinstance(place.schema, dict)
-        rest = self._document.make({k: v for k, v in place.schema.items() if k != "const"}, "rest", id(place.schema))
-        only = self._document.make({"const": place.schema["const"]}, "const", id(place.schema))
-        return place.beside(rest), place.beside(only)
+        others = {keyword.name: {keyword.name: place.schema[keyword.name]} for keyword in listing[1:]}
+        rest = {key: value for key, value in place.schema.items() if key not in others}
+        parts = {"rest": rest, **others}
+        return tuple(place.beside(self._document.make(part, name, id(place.schema))) for name, part in parts.items())
 
 
 def _branches(place: Place, keyword: Keyword, *, negated: bool = False) -> list[Place]:
@@ -505,11 +500,6 @@ def _branches(place: Place, keyword: Keyword, *, negated: bool = False) -> list[
 def _weight(place: Place) -> int:
     """What it costs to join a place to others."""
     is_heavy = (
-        place.schema.types != ALL_TYPES if isinstance(place.schema, NegatedKeyword) else place.says(KEYWORDS.heavy)
+        place.schema.types != ALL_TYPES if isinstance(place.schema, NegatedKeyword) else place.has_any(KEYWORDS.heavy)
     )
     return _HEAVY_WEIGHT if is_heavy else 1
-
-
-def _is_watched(place: Place) -> bool:
-    """Whether it counts which branches of a place hold, for an `unevaluated...` keyword."""
-    return place.is_watched or place.is_watching

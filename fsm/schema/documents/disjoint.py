@@ -13,10 +13,10 @@ from functools import partial, reduce
 from itertools import combinations
 from typing import Any
 
+from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
-from fsm.schema.places.schema_document import SchemaDocument
 from fsm.terms import work_budget as work
 
 _MAX_PAIRS = 20_000
@@ -68,7 +68,7 @@ class _Signature:
 class _Comparison:
     """Signatures of the branches of one `oneOf` and of their members, each read once."""
 
-    def __init__(self, document: SchemaDocument) -> None:
+    def __init__(self, document: Document) -> None:
         self._document = document
         self._known: dict[tuple[object, ...], _Signature] = {}
 
@@ -88,10 +88,8 @@ class _Comparison:
             for number, schema in enumerate(schemas if isinstance(schemas, list) else ()):
                 yield self.signature(self._document.normalize_draft(place.beside(schema, keyword, number)), depth + 1)
 
-        if place.has("$ref"):
-            found = found.meet(
-                self.signature(self._document.normalize_draft(self._document.resolve(place, "$ref")), depth + 1)
-            )
+        for referred in self._document.referred(place):
+            found = found.meet(self.signature(self._document.normalize_draft(referred), depth + 1))
         for keyword in KEYWORDS.with_roles(place, Role.BRANCHES, Role.ALL):
             schemas = place.get(keyword.name)
             if keyword.role is Role.ALL:
@@ -128,7 +126,7 @@ class _Comparison:
         return found
 
 
-def _own_signature(place: Place, document: SchemaDocument) -> _Signature:
+def _own_signature(place: Place, document: Document) -> _Signature:
     if isinstance(place.schema, bool):
         return _Signature() if place.schema else _Signature(frozenset())
     names, properties = place.get("required"), place.get("properties")
@@ -142,17 +140,17 @@ def _own_signature(place: Place, document: SchemaDocument) -> _Signature:
     types, values = types_at(place), _scalars(place)
     if values is not None:
         types &= frozenset(type_of(value) for _, value in values)
-    return _Signature(types, values, required, tags, (place,) if place.says(KEYWORDS.of_members) else ())
+    return _Signature(types, values, required, tags, (place,) if place.has_any(KEYWORDS.of_members) else ())
 
 
 def _scalars(place: Place) -> frozenset[Any] | None:
-    values = values_at(place) if not place.has("enum") or isinstance(place.get("enum"), list) else None
-    if values is None or any(isinstance(value, dict | list) for value in values):
+    values = values_at(place)
+    if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
         return None
     return frozenset(identity(value) for value in values)
 
 
-def are_disjoint(owner: Place, branches: list[Place], document: SchemaDocument) -> bool:
+def are_disjoint(owner: Place, branches: list[Place], document: Document) -> bool:
     """True when it is sure that no value of `owner`, and of the places that led to it, satisfies two of its branches.
 
     False may mean that it was not found out.

@@ -1,8 +1,8 @@
-"""`Document`: a schema document whose subschemas are normalised to draft 2020-12, validated, and resolved, each when it is first met.
+"""`Document`: a schema document whose subschemas are rewritten to draft 2020-12, validated, and resolved, each when it is first met.
 
 It collects the notes for the report: every keyword by its JSON pointer, and remarks on those that are not enforced as written. Where the
 author may have meant something else (a misspelling, an unknown format), `strict` makes the remark an error. References are resolved by
-`places/resource.py`.
+`places/resource.py`, those to pointers in the root without it.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular, SchemaError
 from fsm.limits import Limits
-from fsm.pattern.ecma_pattern import read_loosely
 from fsm.schema.documents.older_word import allows_any_type, in_latest_words
-from fsm.schema.formats.table import is_known_format, known_formats
 from fsm.schema.keywords.keyword import KEYWORDS, Role
 from fsm.schema.keywords.misspelling import meant_by
-from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, is_known
-from fsm.schema.places.place import NegatedKeyword, Place
+from fsm.schema.keywords.value import values_at
+from fsm.schema.places.dialect import DRAFT_3, LATEST, dialect_named, dialect_of, is_known
+from fsm.schema.places.place import Dialect, NegatedKeyword, Place
 from fsm.schema.places.resource import Resources
-from fsm.schema.places.schema_document import AnySchema
-from fsm.schema.places.shape import Schema, check_schema, check_text, part_at, shorten
+from fsm.schema.places.shape import Schema, check_schema, check_text, expected, part_at, shorten
 from fsm.terms.characters import json_text
 from fsm.terms.node import Check
+
+AnySchema = TypeVar("AnySchema", Schema, Schema | NegatedKeyword)
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A note on a keyword that was not read exactly as written.
+    """A note on a keyword that is not enforced exactly as written.
 
     Attributes:
         keyword: its name.
-        text: what became of it.
-        is_suspect: whether it may not be what its author meant; then it is an error with `strict=True`.
+        text: how it was read.
+        is_suspect: whether the author may have meant something else; then it is an error with `strict=True`.
     """
 
     keyword: str
@@ -54,13 +54,13 @@ class Document:
         registry: schemas by URI.
         asserts_format: whether `format` can reject a value.
         validators: checks by the names that the keywords of Python types give them.
-        dialect: the name of the one in which the root is written; None: that of its `$schema`.
+        dialect: the name of the dialect of the root; None: the one that its `$schema` names.
         is_strict: whether a keyword that looks misspelt, an unknown format and the like are errors.
 
     Attributes:
-        keywords: those that were read, by their JSON pointers.
+        keywords: the enforced keywords that were met, by their JSON pointers.
         remarks: notes on keywords, by their JSON pointers.
-        is_dynamic: whether a reference depends on the way on which it is reached.
+        is_dynamic: whether some reference depends on the dynamic scope.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Document:
         limits: Limits,
         registry: Mapping[str, Any] | None = None,
         *,
-        asserts_format: bool = True,
-        validators: Mapping[str, Check] | None = None,
-        dialect: str | None = None,
-        is_strict: bool = False,
+        asserts_format: bool,
+        validators: Mapping[str, Check],
+        dialect: str | None,
+        is_strict: bool,
     ) -> None:
         self.schema, self.root = root, Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
@@ -82,7 +82,7 @@ class Document:
         self._is_strict = is_strict
         self.is_dynamic = False
         self.registry: Mapping[str, Any] = dict(registry or {})
-        self.validators = dict(validators or {})
+        self.validators = validators
         self._visited: set[int] = set()
         self._normalized: dict[int, Schema] = {}
         self._made: dict[tuple[object, ...], Any] = {}
@@ -95,17 +95,18 @@ class Document:
 
     @cached_property
     def resources(self) -> Resources:
-        """What references lead to outside the root's own pointers."""
+        """The schemas that references can name."""
         return Resources(self.schema, self.registry, self.dialect)
 
-    def behind(self, place: Place) -> Place:
-        """The place itself, or what it refers to where it is only a reference, so that equal questions have equal keys."""
-        while place.has("$ref"):
+    def dereference(self, place: Place) -> Place:
+        """The place itself, or the one that it names where it is nothing but a static reference, so that equal values have equal keys."""
+        while place.has_any(KEYWORDS.static_references):
             normalized = self.normalize_draft(place)
-            if not isinstance(normalized.schema, dict) or normalized.schema.keys() - KEYWORDS.annotations != {"$ref"}:
+            names = normalized.schema.keys() - KEYWORDS.annotations if isinstance(normalized.schema, dict) else ()
+            if len(names) != 1 or KEYWORDS.static_references.isdisjoint(names):
                 break
             self.check_keywords(normalized)
-            place = self.resolve(normalized, "$ref")
+            place = self.resolve(normalized, *names)
         return place._replace(via=None)
 
     def normalize_draft(self, place: Place) -> Place:
@@ -125,30 +126,28 @@ class Document:
             scope = self.resources.inside(schema, scope)
             dialect = scope.dialect
         if known is None:
-            known = self._without_idle_format(in_latest_words(schema, dialect), place)
+            known = self._without_ignored(in_latest_words(schema, dialect), place)
             if known is not schema:
                 self._remark_older_words(place, dialect)
             self._normalized[id(schema)] = self._normalized[id(known)] = known
             self._kept += (schema, known)
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
 
-    def _without_idle_format(self, schema: Schema, place: Place) -> Schema:
-        """The same without a `format` that rejects nothing here."""
-        name = schema.get("format") if isinstance(schema, dict) else None
-        if not isinstance(name, str) or (self.asserts_format and is_known_format(name)):
-            return schema
-        assert isinstance(schema, dict)
-        text = 'formats="annotate"'
-        if self.asserts_format:
-            text = f"the format {shorten(name)} is not known, so that any text passes. {known_formats(name)}"
-        self._remark(place, "format", text, is_suspect=self.asserts_format)
-        return {key: value for key, value in schema.items() if key != "format"}
+    def _without_ignored(self, schema: Schema, place: Place) -> Schema:
+        """The schema without keywords whose values reject nothing here, such as an unknown `format`."""
+        for name, ignored in KEYWORDS.with_ignored:
+            if isinstance(schema, dict) and name in schema:
+                reason = ignored(schema[name], self.asserts_format)
+                if reason is not None:
+                    self._remark(place, name, reason, is_suspect=self.asserts_format)
+                    schema = {key: value for key, value in schema.items() if key != name}
+        return schema
 
     def _remark_dialect(self) -> None:
-        """Tell of a metaschema that is not known, and read it where the registry has it.
+        """Note an unknown metaschema, and take its dialect from the registry if it is there.
 
         Raises:
-            SchemaError: it leaves out keywords of the standard, which then reject nothing.
+            SchemaError: it leaves out vocabularies of the standard, whose keywords then reject nothing.
         """
         name = self.root.get("$schema")
         if not isinstance(name, str) or is_known(name):
@@ -165,19 +164,17 @@ class Document:
             self._remark(self.root, "$schema", f"{text}. Say which draft it is: `dialect={self.dialect.name!r}`")
 
     def _remark_older_words(self, place: Place, dialect: Dialect) -> None:
-        """Tell of words that could be read in one way alone, but that are no good words of the dialect."""
+        """Note what is not valid in the dialect, though it could be read in only one way."""
         assert isinstance(place.schema, dict)
         if dialect is not DRAFT_3 and allows_any_type(place.schema):
-            self._remark(
-                place, "type", "'any' is no type since draft 4; it is read as values of any type. Leave `type` out"
-            )
+            text = "'any' is no type since draft 4; it is read as values of any type. Leave `type` out"
+            self._remark(place, "type", text)
         if place.schema.get("required") is True and not place.pointer.rpartition("/")[0].endswith("/properties"):
-            self._remark(
-                place, "required", "`required: true` stands outside of `properties`, where it says nothing. Remove it"
-            )
+            text = "`required: true` stands outside of `properties`, where it says nothing. Remove it"
+            self._remark(place, "required", text)
 
     def _remark(self, place: Place, keyword: str, text: str, *, is_suspect: bool = True) -> None:
-        """Keep what is to be said of a keyword for the report.
+        """Add a note on a keyword to the report.
 
         Raises:
             SchemaError: it is suspect, and the caller is strict.
@@ -188,7 +185,7 @@ class Document:
         self.remarks[pointer] = Remark(keyword, text, is_suspect)
 
     def make(self, schema: AnySchema, *key: object) -> AnySchema:
-        """A schema that is not in the document, interned by a key: the same object at every call."""
+        """A schema that is not in the document, interned by a key: the same object at every call, as schemas are compared by identity."""
         made: AnySchema = self._made.setdefault(key, schema)
         if isinstance(made, dict):
             self._normalized[id(made)] = made
@@ -213,38 +210,35 @@ class Document:
         """The place that a reference of `place` names.
 
         Raises:
-            SchemaError: it names nothing that is known, or a place that refers back here without reading anything.
+            SchemaError: it names nothing that is known, or the same schema again for the same value.
         """
         reference, pointer = place.get(keyword), place.at(keyword)
         check_text(reference, pointer)
         found = self._find(place, keyword, reference, pointer)
         check_schema(found.schema, found.pointer)
-        if place.leads_back_to(self.normalize_draft(found).schema, found.scope):
+        normalized = self.normalize_draft(found)
+        if place.leads_back_to(normalized.schema, found.scope):
             raise SchemaError(
                 f"reference {shorten(reference)} leads back to itself without content, so that it says nothing. "
                 "Put the reference inside `properties` or `items`, or remove it",
                 pointer,
             )
-        self.check_keywords(self.normalize_draft(found))
+        self.check_keywords(normalized)
         self.limits.check("max_depth", found.depth, "references one behind the other", pointer)
         return found
 
     def _find(self, place: Place, keyword: str, reference: str, pointer: str) -> Place:
-        if keyword == "$ref" and place.scope is None:
-            found = self._in_root(reference)
-            if found is not None:
-                return place.elsewhere(*found, None)
-        scope = place.scope or self.resources.scope()
-        self.is_dynamic |= keyword != "$ref"
-        if keyword == "$recursiveRef":
-            schema, inner = self.resources.recursive(scope, pointer)
-        else:
-            schema, inner = self.resources.find(reference, scope, pointer, is_dynamic=keyword == "$dynamicRef")
-        at = reference if inner.uri == self.resources.uri else f"{inner.uri}#{reference.partition('#')[2]}"
-        return place.elsewhere(schema, at.removeprefix("#"), inner)
+        find, is_dynamic = KEYWORDS[keyword].find, KEYWORDS[keyword].is_dynamic
+        if not is_dynamic and place.scope is None and (in_root := self._in_root(reference)) is not None:
+            return place.elsewhere(*in_root, None)
+        self.is_dynamic |= is_dynamic
+        assert find is not None
+        schema, scope = find(self.resources, reference, place.scope or self.resources.scope(), pointer)
+        at = reference if scope.uri == self.resources.uri else f"{scope.uri}#{reference.partition('#')[2]}"
+        return place.elsewhere(schema, at.removeprefix("#"), scope)
 
     def _in_root(self, reference: str) -> tuple[Schema, str] | None:
-        """The schema at a pointer into the root, without a look at resources; None where there may be more to it."""
+        """The schema at a pointer into the root, found without `resources`; None where an identifier might change its meaning."""
         base, _, fragment = reference.partition("#")
         if (base and base != self._base) or (fragment and not fragment.startswith("/")):
             return None
@@ -262,7 +256,7 @@ class Document:
         """Check the keywords of a normalized place and note them for the report, once.
 
         Raises:
-            SchemaError: a keyword is malformed, or looks misspelt where all must be exact.
+            SchemaError: a keyword is malformed, or looks misspelt and the caller is strict.
         """
         schema = place.schema
         if id(schema) in self._visited or not isinstance(schema, dict):
@@ -276,34 +270,23 @@ class Document:
                 self.keywords[pointer] = keyword
             elif keyword not in KEYWORDS:
                 self._remark_unknown(place, keyword, value)
-        for name, patterns in KEYWORDS.with_patterns:
-            for pattern in patterns(schema[name]) if name in schema else ():
-                self._remark_pattern(place, name, pattern)
-        self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
+        for name, remarks in KEYWORDS.with_remarks:
+            for text in remarks(schema[name], self.limits) if name in schema else ():
+                self._remark(place, name, text, is_suspect=False)
+        self.limits.check("max_enum_values", len(values_at(place) or ()), "values of an enum", place.at("enum"))
 
     def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:
-        """A keyword that annotates, as the standard says; tell where it may be a misspelling.
+        """Note an unknown keyword, which is an annotation by the standard, and what it may be a misspelling of.
 
         Raises:
-            SchemaError: it is no string, or `dependencies` (of which only the shape is unknown here), or misspelt where all must be exact.
+            SchemaError: it is not a string, or a malformed `dependencies` (others were rewritten), or misspelt and the caller is strict.
         """
         if not isinstance(keyword, str):
-            raise SchemaError(
-                f"expected a string as keyword, received {shorten(keyword)}. Correct the schema", place.pointer
-            )
+            raise expected("a string as keyword", keyword, place.pointer)
         if keyword == "dependencies":
-            raise SchemaError(
-                f"expected an object whose values are schemas or lists of names, received {shorten(value)}. Correct the schema",
-                place.at(keyword),
-            )
+            raise expected("an object whose values are schemas or lists of names", value, place.at(keyword))
         meant = meant_by(keyword, value)
         text = f"unknown keyword {shorten(keyword)}, which rejects nothing"
         if meant is not None:
             text += f". Did you mean {meant!r}?"
         self._remark(place, keyword, text, is_suspect=meant is not None)
-
-    def _remark_pattern(self, place: Place, keyword: str, pattern: str) -> None:
-        loose = read_loosely(pattern) if len(pattern) <= self.limits.max_pattern_length else ()
-        if loose:
-            text = f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}"
-            self._remark(place, keyword, text, is_suspect=False)

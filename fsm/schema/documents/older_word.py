@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect
+from fsm.schema.places.dialect import DRAFT_3, LATEST
+from fsm.schema.places.place import Dialect
 from fsm.schema.places.shape import Schema
 
 Words = dict[str, Any]
@@ -126,7 +127,7 @@ def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
         if "nullable" in schema and not dialect.has_nullable:
             return read_nullable({**found, "nullable": schema["nullable"]}, to_the_letter=False)
         return found
-    unknown = KEYWORDS.unknown_to(dialect.name)
+    unknown = KEYWORDS.unknown_to.get(dialect.name, frozenset())
     found = {key: value for key, value in schema.items() if key not in unknown}
     if dialect is DRAFT_3:
         _read_draft_3(found)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from fsm.schema.documents.older_word import has_older_words, in_latest_words
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.dialect import Dialect
+from fsm.schema.places.place import Dialect
 from fsm.schema.places.shape import Inside, Schema, escape, part_at
 
 _AS_BEFORE = ("draft-04", "draft-06", "draft-07")

@@ -1,11 +1,11 @@
 """Formats of hosts, IP addresses and mailboxes, as regular expressions after the grammars of their RFCs.
 
-Each accepts what its standard does, but for this:
+Each accepts what its standard does, with these exceptions:
 
-- email: RFC 5321 `Mailbox`; the bounds of 64 and 255 octets for the two sides are kept by bounds on their parts: a local
+- email: RFC 5321 `Mailbox`; the bounds of 64 and 255 octets for the two sides follow from bounds on their parts: a local
   part has at most 3 atoms of 20 characters or 31 quoted ones, a domain at most 8 labels of 31. Address literals other than
   IPv4 and IPv6 are left out;
-- hostname: RFC 1123; the bound of 253 characters is kept by bounds on the labels, which are at most 8, the first of 63
+- hostname: RFC 1123; the bound of 253 characters follows from bounds on the labels, which are at most 8, the first of 63
   characters, the others of 26; those with `--` in the third and fourth place, reserved for Punycode, are left out;
 - ipv6: RFC 4291 section 2.2, with an embedded IPv4 address, without a zone.
 """
@@ -13,29 +13,26 @@ Each accepts what its standard does, but for this:
 from __future__ import annotations
 
 import string
-from functools import cache
 
-from fsm.schema.formats.parts import HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
+from fsm.schema.formats.parts import HEX, LETTERS_DIGITS, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import EPSILON, Node
 
 
-@cache
 def ipv4() -> Node:
     """RFC 2673 section 3.2: four decimal octets without leading zeros."""
     octet = nodes.words(b"%d" % n for n in range(256))
     return joined(octet, times(joined(text("."), octet), 3))
 
 
-@cache
 def ipv6() -> Node:
     """RFC 4291 section 2.2, in the grammar of RFC 3986."""
     h16 = times(HEX, 1, 4)
     group = joined(h16, text(":"))
     ls32 = either(joined(group, h16), ipv4())
     forms = [joined(times(group, 6), ls32)]
-    for before in range(8):  # at most `before` groups stand before `::`
+    for before in range(8):  # at most `before` groups precede `::`
         head = joined(times(group, 0, before - 1), h16) if before > 1 else h16
         head = nodes.optional(head) if before else EPSILON
         after = 5 - before
@@ -44,28 +41,19 @@ def ipv6() -> Node:
     return either(*forms)
 
 
-@cache
-def ipv4_interface() -> Node:
-    """An IPv4 address, and how many of its bits name the network."""
-    return joined(ipv4(), nodes.optional(joined(text("/"), nodes.words(b"%d" % n for n in range(33)))))
+def interface(address: Node, bits: int) -> Node:
+    """An IP address, and optionally how many of its bits are the network prefix."""
+    return joined(address, nodes.optional(joined(text("/"), nodes.words(b"%d" % n for n in range(bits + 1)))))
 
 
-@cache
-def ipv6_interface() -> Node:
-    """An IPv6 address, and how many of its bits name the network."""
-    return joined(ipv6(), nodes.optional(joined(text("/"), nodes.words(b"%d" % n for n in range(129)))))
-
-
-@cache
 def hostname() -> Node:
     """RFC 1123 host name."""
     edge, inner = one_of(LETTERS_DIGITS), one_of(LETTERS_DIGITS + "-")
-    reserved = nodes.complement(joined(inner, inner, text("--"), any_number(inner)))
+    reserved = nodes.complement(joined(inner, inner, text("--"), nodes.repeat(inner)))
     first, further = (nodes.intersection((_label(edge, inner, most), reserved)) for most in (63, 26))
     return joined(first, times(joined(text("."), further), 0, 7))
 
 
-@cache
 def email() -> Node:
     """RFC 5321 Mailbox."""
     atom = times(one_of(_ATOM), 1, 20)
@@ -89,7 +77,6 @@ def _quoted(most: int) -> Node:
     return joined(one_of('"'), times(either(quotable, escaped), 0, most), one_of('"'))
 
 
-@cache
 def mailbox() -> Node:
     """The plain part of e-mail addresses: names of letters, digits and single dots or hyphens, a host name of the public kind."""
     some = one_of(LETTERS_DIGITS)

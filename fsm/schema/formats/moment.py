@@ -1,19 +1,16 @@
 """Formats of dates, times and durations, as regular expressions after the grammars of RFC 3339.
 
-Days that a month does not have are excluded, also February 29 in other than leap years. Left out: the year 0000 and the leap second 60,
+Days that a month does not have are excluded, and February 29 except in leap years. Left out are the year 0000 and the leap second 60,
 which most parsers reject, and more than 9 digits of a fraction of a second.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
-from fsm.schema.formats.parts import DIGIT, any_number, either, joined, one_of, text, times, two_digits
+from fsm.schema.formats.parts import DIGIT, either, joined, one_of, text, times, two_digits
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
 
-@cache
 def date() -> Node:
     """RFC 3339 full-date."""
     pairs = nodes.words(b"%02d" % n for n in range(4, 100, 4))
@@ -28,42 +25,31 @@ def date() -> Node:
     return either(joined(year, text("-"), days), joined(leap_year, text("-02-29")))
 
 
-def clock(fraction_digits: int) -> Node:
+def clock(fraction_digits: int = 6) -> Node:
     """Hours, minutes, seconds and an optional fraction."""
     fraction = nodes.optional(joined(text("."), times(DIGIT, 1, fraction_digits)))
     return joined(two_digits(0, 23), text(":"), two_digits(0, 59), text(":"), two_digits(0, 59), fraction)
 
 
-def offset(most_hours: int = 23) -> Node:
-    """`Z`, or hours and minutes from UTC."""
-    return either(one_of("Zz"), joined(one_of("+-"), two_digits(0, most_hours), text(":"), two_digits(0, 59)))
+def _offset() -> Node:
+    return either(one_of("Zz"), joined(one_of("+-"), two_digits(0, 23), text(":"), two_digits(0, 59)))
 
 
-@cache
 def time() -> Node:
     """RFC 3339 full-time."""
-    return joined(clock(9), offset())
+    return joined(clock(9), _offset())
 
 
-@cache
 def date_time() -> Node:
     """RFC 3339 date-time."""
-    return joined(date(), one_of("Tt"), clock(9), offset())
+    return joined(date(), one_of("Tt"), clock(9), _offset())
 
 
-@cache
 def local_date_time() -> Node:
     """RFC 3339 date-time without the offset."""
-    return joined(date(), text("T"), clock(6))
+    return joined(date(), text("T"), clock())
 
 
-@cache
-def local_time() -> Node:
-    """Hours, minutes and seconds, without an offset."""
-    return clock(6)
-
-
-@cache
 def duration() -> Node:
     """RFC 3339 appendix A: years, months, days, hours, minutes and seconds without a gap between them, or weeks."""
     second = _count("S")
@@ -78,4 +64,4 @@ def duration() -> Node:
 
 
 def _count(unit: str) -> Node:
-    return joined(any_number(DIGIT, 1), text(unit))
+    return joined(nodes.repeat(DIGIT, 1), text(unit))

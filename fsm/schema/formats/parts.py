@@ -34,11 +34,6 @@ def times(part: Node, lo: int, hi: int | None = None) -> Node:
     return nodes.repeat(part, lo, lo if hi is None else hi)
 
 
-def any_number(part: Node, lo: int = 0) -> Node:
-    """`part` at least `lo` times."""
-    return nodes.repeat(part, lo)
-
-
 DIGIT = one_of(string.digits)
 HEX = one_of(string.hexdigits)
 LETTERS_DIGITS = string.ascii_letters + string.digits

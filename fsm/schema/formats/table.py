@@ -1,92 +1,62 @@
-"""`format_node`: the regular languages of the known values of `format`, as the inside of a JSON string, by a table.
+"""`format_node`: the known formats of strings as terms of the inside of a JSON string, by the table `STRING_FORMATS`.
 
-An unknown format rejects nothing.
-Exact after their standards but for the exceptions in `moment`, `address` and `uri`; `byte`, `binary`, `password` and the
-formats of numbers are those of the registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three
-deep, without names and references, ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are not known: whether a
-label is allowed depends on tables of Unicode that change.
+They follow their standards, with the exceptions that `moment`, `address` and `uri` list; `byte`, `binary` and `password` are of the
+registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three deep, without names and references,
+and ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are missing: which labels they allow depends on tables of
+Unicode that change.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Callable
-from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 
 from fsm.schema.formats import address, moment, uri
-from fsm.schema.formats.number_format import NUMBER_FORMATS
-from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
+from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, json_spelling
 from fsm.terms.node import EMPTY, Node
 
 
-def is_known_format(name: object) -> bool:
-    """Whether a format rejects anything here; one that is not known only annotates."""
-    return name in _STRING_FORMATS or name in NUMBER_FORMATS
-
-
-def known_formats(name: str) -> str:
-    """What to write instead of a format that is not known."""
-    near = get_close_matches(name.lower(), FORMATS, 1)
-    known = ", ".join((*FORMATS, *OPENAPI_FORMATS, *NUMBER_FORMATS))
-    return f"Did you mean {near[0]!r}?" if near else f"Known are {known}."
-
-
-def format_node(name: str) -> Node:
-    """The inside of a JSON string in a known format of strings. Cost: some 0.1 ms once per format."""
-    return _STRING_FORMATS[name]()
-
-
 @cache
+def format_node(name: str) -> Node:
+    """The inside of a JSON string in a known format of strings. Cost: about 0.1 ms, once for each format."""
+    return STRING_FORMATS[name]()
+
+
 def uuid() -> Node:
     """RFC 4122: 8-4-4-4-12 hexadecimal digits."""
     return joined(times(HEX, 8), times(joined(text("-"), times(HEX, 4)), 3), text("-"), times(HEX, 12))
 
 
-@cache
-def base64() -> Node:
-    """RFC 4648 section 4, padded, the bits that stand for nothing zero: what every decoder reads."""
-    return _base64("+/")
-
-
-@cache
-def base64url() -> Node:
-    """RFC 4648 section 5, padded as above."""
-    return _base64("-_")
-
-
-def _base64(signs: str) -> Node:
+def base64(signs: str = "+/") -> Node:
+    """RFC 4648 section 4, or section 5 with the signs `-_`: padded, with zero bits as padding, so that every decoder reads it."""
     digits = LETTERS_DIGITS[26:52] + LETTERS_DIGITS[:26] + string.digits + signs
     digit = one_of(digits)
     last = joined(digit, either(joined(one_of("AQgw"), text("==")), joined(digit, one_of(digits[::4]), text("="))))
-    return joined(any_number(times(digit, 4)), nodes.optional(last))
+    return joined(nodes.repeat(times(digit, 4)), nodes.optional(last))
 
 
-@cache
 def any_text() -> Node:
-    """Any string: the format tells people what it is for."""
+    """Any string; the format is a hint for people."""
     return nodes.repeat(JSON_CHARACTER)
 
 
-@cache
 def json_pointer() -> Node:
     """RFC 6901 JSON Pointer."""
     plain = json_spelling(invert(((ord("/"), ord("/")), (ord("~"), ord("~")))))
-    return any_number(joined(text("/"), any_number(either(plain, joined(text("~"), one_of("01"))))))
+    return nodes.repeat(joined(text("/"), nodes.repeat(either(plain, joined(text("~"), one_of("01"))))))
 
 
-@cache
 def relative_json_pointer() -> Node:
     """Relative JSON Pointer, as draft 2020-12 refers to it: a count of levels up, then a pointer or `#`."""
-    up = either(text("0"), joined(one_of("123456789"), any_number(DIGIT)))
+    up = either(text("0"), joined(one_of("123456789"), nodes.repeat(DIGIT)))
     return joined(up, either(text("#"), json_pointer()))
 
 
-@cache
 def regex() -> Node:
-    """A pattern of ECMA-262 (see the top of this file for what is left out)."""
+    """A pattern of ECMA-262; the module docstring lists what is left out."""
     pattern = _pattern(EMPTY)
     for _ in range(_MAX_GROUPS):
         pattern = _pattern(pattern)
@@ -94,14 +64,14 @@ def regex() -> Node:
 
 
 def _pattern(inside: Node) -> Node:
-    """A pattern in whose groups `inside` stands."""
+    """A pattern whose groups contain `inside`."""
     times_read = either(one_of("*+?"), joined(text("{"), _counts(), text("}")))
     quantifier = nodes.optional(joined(times_read, nodes.optional(text("?"))))
     assertion = either(one_of("^$"), joined(one_of("\\"), one_of("bB")), _group(inside, "(?=", "(?!", "(?<=", "(?<!"))
     plain = json_spelling(invert(tuple((ord(c), ord(c)) for c in sorted(_SYNTAX))))
     atom = either(plain, text("."), _escape(), _class(), _group(inside, "(", "(?:"))
-    alternative = any_number(either(assertion, joined(atom, quantifier)))
-    return joined(alternative, any_number(joined(text("|"), alternative)))
+    alternative = nodes.repeat(either(assertion, joined(atom, quantifier)))
+    return joined(alternative, nodes.repeat(joined(text("|"), alternative)))
 
 
 def _group(inside: Node, *openings: str) -> Node:
@@ -109,7 +79,7 @@ def _group(inside: Node, *openings: str) -> Node:
 
 
 def _counts() -> Node:
-    """`n`, `n,` or `n,m` with n <= m: of one digit where there are two."""
+    """`n` or `n,`, or `n,m` of one digit each with n <= m."""
     both = nodes.words(b"%d,%d" % (n, m) for m in range(10) for n in range(m + 1))
     return either(joined(times(DIGIT, 1, 9), nodes.optional(text(","))), both)
 
@@ -124,7 +94,7 @@ def _class() -> Node:
     alphabets = (string.digits, string.ascii_lowercase, string.ascii_uppercase)
     ranges = nodes.words(f"{known[0]}-{last}".encode() for known in alphabets for last in known)
     plain = json_spelling(invert(tuple((ord(c), ord(c)) for c in sorted("-\\]^"))))
-    return joined(text("["), nodes.optional(text("^")), any_number(either(plain, ranges, _escape())), text("]"))
+    return joined(text("["), nodes.optional(text("^")), nodes.repeat(either(plain, ranges, _escape())), text("]"))
 
 
 _MAX_GROUPS = 3
@@ -141,11 +111,11 @@ FORMATS: dict[str, Callable[[], Node]] = {
     "hostname": address.hostname,
     "ipv4": address.ipv4,
     "ipv6": address.ipv6,
-    "uri": uri.uri,
-    "uri-reference": uri.uri_reference,
+    "uri": uri.URI.absolute,
+    "uri-reference": uri.URI.reference,
     "uri-template": uri.uri_template,
-    "iri": uri.iri,
-    "iri-reference": uri.iri_reference,
+    "iri": uri.IRI.absolute,
+    "iri-reference": uri.IRI.reference,
     "json-pointer": json_pointer,
     "relative-json-pointer": relative_json_pointer,
     "regex": regex,
@@ -154,14 +124,14 @@ OPENAPI_FORMATS: dict[str, Callable[[], Node]] = {"byte": base64, "binary": any_
 """Formats of strings, after the registry of OpenAPI."""
 OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-local-date-time": moment.local_date_time,
-    "x-clock": moment.local_time,
+    "x-clock": moment.clock,
     "x-mailbox": address.mailbox,
-    "x-base64url": base64url,
-    "x-ipv4-interface": address.ipv4_interface,
-    "x-ipv6-interface": address.ipv6_interface,
+    "x-base64url": partial(base64, "-_"),
+    "x-ipv4-interface": lambda: address.interface(address.ipv4(), 32),
+    "x-ipv6-interface": lambda: address.interface(address.ipv6(), 128),
 }
 """Formats of Python types, see `model.py`."""
-_STRING_FORMATS = FORMATS | OPENAPI_FORMATS | OUR_FORMATS
+STRING_FORMATS = FORMATS | OPENAPI_FORMATS | OUR_FORMATS
 SPELLINGS = {
     "date": "`date`: no year 0000",
     "time": "`time`: no leap second, at most 9 digits of a fraction",
@@ -174,4 +144,4 @@ SPELLINGS = {
     "x-clock": "times: no offset, at most 6 digits of a fraction",
     "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
 }
-"""What is never written though a format allows it, in one sentence each."""
+"""By format, a sentence on what it allows and the term leaves out."""

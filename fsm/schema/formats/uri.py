@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
-from functools import cache
 
 from fsm.schema.formats.address import hostname, ipv4, ipv6
-from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
+from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import Ranges, json_spelling
 from fsm.terms.node import EPSILON, Node
@@ -30,8 +29,8 @@ class _Syntax:
     """The grammar of RFC 3986, or of RFC 3987 with the characters that it adds.
 
     Attributes:
-        more: characters beyond ASCII that may stand wherever a letter may.
-        private: those that may stand in a query only.
+        more: characters beyond ASCII that are allowed wherever a letter is.
+        private: those that are allowed only in a query.
     """
 
     more: Ranges = ()
@@ -42,18 +41,18 @@ class _Syntax:
 
     @property
     def _authority(self) -> Node:
-        userinfo = any_number(self._one_of(_SUB_DELIMS + ":"))
+        userinfo = nodes.repeat(self._one_of(_SUB_DELIMS + ":"))
         future = joined(
-            one_of("vV"), any_number(HEX, 1), text("."), any_number(one_of(_UNRESERVED + _SUB_DELIMS + ":"), 1)
+            one_of("vV"), nodes.repeat(HEX, 1), text("."), nodes.repeat(one_of(_UNRESERVED + _SUB_DELIMS + ":"), 1)
         )
-        host = either(joined(text("["), either(ipv6(), future), text("]")), any_number(self._one_of(_SUB_DELIMS)))
-        port = nodes.optional(joined(text(":"), any_number(DIGIT)))
+        host = either(joined(text("["), either(ipv6(), future), text("]")), nodes.repeat(self._one_of(_SUB_DELIMS)))
+        port = nodes.optional(joined(text(":"), nodes.repeat(DIGIT)))
         return joined(nodes.optional(joined(userinfo, text("@"))), host, port)
 
     def _hierarchy(self, first_segment: Node) -> Node:
-        """An authority with a path, or a path, whose first segment is given where nothing stands before it."""
-        segments = any_number(joined(text("/"), any_number(self._one_of(_SUB_DELIMS + ":@"))))
-        rootless = joined(any_number(self._one_of(_SUB_DELIMS + ":@"), 1), segments)
+        """An authority with a path, or a path, whose first segment is `first_segment` if it does not begin with `/`."""
+        segments = nodes.repeat(joined(text("/"), nodes.repeat(self._one_of(_SUB_DELIMS + ":@"))))
+        rootless = joined(nodes.repeat(self._one_of(_SUB_DELIMS + ":@"), 1), segments)
         absolute = joined(text("/"), nodes.optional(rootless))
         return either(joined(text("//"), self._authority, segments), absolute, joined(first_segment, segments), EPSILON)
 
@@ -61,64 +60,45 @@ class _Syntax:
     def _rest(self) -> Node:
         """The query and the fragment, each of which may be absent."""
         plain = self._one_of(_SUB_DELIMS + ":@/?")
-        query = joined(text("?"), any_number(either(plain, json_spelling(self.private))))
-        return joined(nodes.optional(query), nodes.optional(joined(text("#"), any_number(plain))))
+        query = joined(text("?"), nodes.repeat(either(plain, json_spelling(self.private))))
+        return joined(nodes.optional(query), nodes.optional(joined(text("#"), nodes.repeat(plain))))
 
     def absolute(self) -> Node:
         """With a scheme."""
-        scheme = joined(one_of(string.ascii_letters), any_number(one_of(LETTERS_DIGITS + "+-.")))
-        hierarchy = self._hierarchy(any_number(self._one_of(_SUB_DELIMS + ":@"), 1))
+        scheme = joined(one_of(string.ascii_letters), nodes.repeat(one_of(LETTERS_DIGITS + "+-.")))
+        hierarchy = self._hierarchy(nodes.repeat(self._one_of(_SUB_DELIMS + ":@"), 1))
         return joined(scheme, text(":"), hierarchy, self._rest)
 
     def reference(self) -> Node:
-        """With a scheme or without one; then no colon stands in the first segment."""
-        relative = joined(self._hierarchy(any_number(self._one_of(_SUB_DELIMS + "@"), 1)), self._rest)
+        """With a scheme; or without one, and then without a colon in the first segment."""
+        relative = joined(self._hierarchy(nodes.repeat(self._one_of(_SUB_DELIMS + "@"), 1)), self._rest)
         return either(self.absolute(), relative)
 
 
-@cache
-def uri() -> Node:
-    """RFC 3986 URI."""
-    return _Syntax().absolute()
+URI = _Syntax()
+"""RFC 3986."""
+IRI = _Syntax(_IRI_CHARACTERS, _PRIVATE)
+"""RFC 3987."""
 
 
-@cache
-def uri_reference() -> Node:
-    """RFC 3986 URI-reference."""
-    return _Syntax().reference()
-
-
-@cache
-def iri() -> Node:
-    """RFC 3987 IRI."""
-    return _Syntax(_IRI_CHARACTERS, _PRIVATE).absolute()
-
-
-@cache
-def iri_reference() -> Node:
-    """RFC 3987 IRI-reference."""
-    return _Syntax(_IRI_CHARACTERS, _PRIVATE).reference()
-
-
-@cache
 def uri_template() -> Node:
     """RFC 6570 URI-Template, without the operators that it reserves."""
     reserved = set("\"%'<>\\^`{|}") - {"'"}
     ascii_literal = one_of("".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in reserved))
     literal = either(ascii_literal, json_spelling(_IRI_CHARACTERS), json_spelling(_PRIVATE), _ENCODED)
     varchar = either(one_of(LETTERS_DIGITS + "_"), _ENCODED)
-    name = joined(varchar, any_number(joined(nodes.optional(text(".")), varchar)))
+    name = joined(varchar, nodes.repeat(joined(nodes.optional(text(".")), varchar)))
     length = joined(one_of("123456789"), times(DIGIT, 0, 3))
     variable = joined(name, nodes.optional(either(text("*"), joined(text(":"), length))))
-    variables = joined(variable, any_number(joined(text(","), variable)))
+    variables = joined(variable, nodes.repeat(joined(text(","), variable)))
     expression = joined(text("{"), nodes.optional(one_of("+#./;?&")), variables, text("}"))
-    return any_number(either(literal, expression))
+    return nodes.repeat(either(literal, expression))
 
 
 def url(schemes: tuple[str, ...] | None) -> Node:
     """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
 
-    A URL of a file has no host. See the top of this file for what is left out.
+    A URL of a file has no host. The module docstring lists what is left out.
     """
     hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
     if schemes is None:
@@ -135,15 +115,14 @@ def url(schemes: tuple[str, ...] | None) -> Node:
 
 
 MAX_URL_BYTES = 2083
-"""What pydantic takes; no URL of ours is longer."""
+"""The bound of pydantic; no URL of ours is longer."""
 _URL_CHARACTERS = LETTERS_DIGITS + "-._~!$&'()*+,;=:@/?%[]"
 
 
-@cache
 def _url_authority() -> Node:
-    """A user, if any, a host (a name whose last label begins with a letter, or an address) and a port, if any."""
-    number = joined(one_of(string.digits), any_number(one_of(LETTERS_DIGITS + "-")))
-    before = joined(any_number(one_of(LETTERS_DIGITS + "-_.")), text("."))
+    """An optional user, a host (a name whose last label begins with a letter, or an address) and an optional port."""
+    number = joined(one_of(string.digits), nodes.repeat(one_of(LETTERS_DIGITS + "-")))
+    before = joined(nodes.repeat(one_of(LETTERS_DIGITS + "-_.")), text("."))
     name = nodes.intersection((hostname(), nodes.complement(joined(nodes.optional(before), number))))
     host = either(name, ipv4(), joined(text("["), ipv6(), text("]")))
     user = joined(times(one_of(_UNRESERVED + _SUB_DELIMS + "%:"), 1, 64), text("@"))
@@ -164,12 +143,11 @@ def _port() -> Node:
 
 
 def _url_path(first: str) -> Node:
-    """A path and a query that begin with one of some characters."""
+    """A path and a query that begin with one of the characters in `first`."""
     return joined(one_of(first), _url_characters(1_000, 100))
 
 
-@cache
 def _url_characters(ascii_only: int, mixed: int) -> Node:
-    """Up to so many characters of ASCII, and up to so many more from the first one beyond ASCII on."""
+    """At most `ascii_only` characters of ASCII, then nothing, or a character beyond ASCII and up to `mixed` in all from there."""
     plain, other = one_of(_URL_CHARACTERS), json_spelling(_IRI_CHARACTERS)
     return joined(times(plain, 0, ascii_only), nodes.optional(joined(other, times(either(plain, other), 0, mixed - 1))))

@@ -1,9 +1,8 @@
-"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`, and their negations."""
+"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`; with their negations (`SomeItem`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from fsm.schema.keywords.keyword import (
@@ -16,16 +15,8 @@ from fsm.schema.keywords.keyword import (
     no_failures,
     unless_trivial,
 )
-from fsm.schema.places.place import NegatedKeyword, Place, negation_of
+from fsm.schema.places.place import NegatedKeyword, Place, SomeItem, negation_of
 from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
-
-
-@dataclass(frozen=True, slots=True)
-class SomeItem:
-    """The negation of `items`: some item from `start` on satisfies a schema."""
-
-    start: int
-    schema: Schema
 
 
 def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
@@ -63,7 +54,6 @@ def _items_parts(place: Place, schema: Schema, name: Name, matches: Matches) -> 
 
 _array = partial(Keyword, types=ARRAY, since="draft-04", is_built=True)
 _counted = partial(_array, shape=COUNT, since="draft/2019-09", failures=no_failures, is_blamed=False)
-_unevaluated = unless_trivial(True)
 
 ARRAYS = (
     _array("prefixItems", SCHEMA_LIST, since="draft/2020-12", failures=_prefix_failures, parts=_prefix_parts),
@@ -80,5 +70,5 @@ ARRAYS = (
     ),
     _counted("minContains"),
     _counted("maxContains"),
-    _array("unevaluatedItems", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
+    _array("unevaluatedItems", SCHEMA, since="draft/2019-09", failures=unless_trivial(True), is_blamed=False),
 )

@@ -7,6 +7,7 @@ from functools import partial
 
 from fsm.schema.keywords.keyword import Failure, Keyword, Make, NoNegation, Role, no_failures
 from fsm.schema.places.place import Conjunction, Place
+from fsm.schema.places.resource import Resources
 from fsm.schema.places.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 
 _MAX_ONE_OF = 8
@@ -52,16 +53,18 @@ def _if_cases(place: Place, schema: Schema, make: Make) -> Iterator[list[Conjunc
 
 
 _schemas = partial(Keyword, shape=SCHEMA_LIST, role=Role.BRANCHES, since="draft-04")
-_reference = partial(Keyword, shape=TEXT, role=Role.REFERENCE, failures=no_failures)  # `Document` follows it
+_reference = partial(
+    Keyword, shape=TEXT, role=Role.REFERENCE, failures=no_failures
+)  # `Document` resolves and negates it
 _consequence = partial(Keyword, shape=SCHEMA, role=Role.CONSEQUENCE, failures=no_failures, is_blamed=False)
 
 COMBINING = (
     _schemas("anyOf", failures=_any_of_failures),
     _schemas("oneOf", failures=_one_of_failures, is_exclusive=True),
     _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
-    _reference("$ref", since="draft-04"),
-    _reference("$dynamicRef", since="draft/2020-12"),
-    _reference("$recursiveRef", since="draft/2019-09"),
+    _reference("$ref", since="draft-04", find=Resources.find),
+    _reference("$dynamicRef", since="draft/2020-12", find=Resources.find_dynamic, is_dynamic=True),
+    _reference("$recursiveRef", since="draft/2019-09", find=Resources.find_recursive, is_dynamic=True),
     Keyword("not", SCHEMA, role=Role.NOT, since="draft-04", failures=_not_failures),
     Keyword(
         "if",

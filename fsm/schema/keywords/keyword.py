@@ -1,6 +1,6 @@
 """`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name.
 
-The default of each attribute is safe, if less exact: without a term the keyword is checked when the value is complete; its negation is
+The default of each attribute is correct, if less exact: without a term the keyword is checked when the value is complete; its negation is
 "the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new keyword needs
 a name, a shape, the types that it can reject, and a predicate on values:
 
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, values_of
+from fsm.schema.places.place import WATCHERS, Conjunction, NegatedKeyword, Place, Scope, values_of
 from fsm.schema.places.shape import COUNT, JSON_TYPES, Inside, Schema, Shape, is_number
 from fsm.terms.node import Node
 
@@ -34,7 +34,7 @@ PYTHON_TYPE = "python"
 
 Part = Schema | NegatedKeyword | Place
 Failure = tuple[Part, ...]
-"""Schemas that hold together when a value fails in this way; a `Place` where it is a part of the schema itself."""
+"""One way to fail a keyword: schemas that the value then satisfies; a `Place` where it is a part of the schema itself."""
 
 
 class NoNegation(Exception):
@@ -49,39 +49,41 @@ class Role(Enum):
     ASSERTION = auto()
     """It constrains the value, or its parts."""
     VALUES = auto()
-    """It lists values."""
+    """It lists the allowed values."""
     REFERENCE = auto()
-    """It refers to a schema that must be satisfied, too."""
+    """It refers to a schema that the value must satisfy, too."""
     ALL = auto()
-    """All of its schemas must be satisfied, too."""
+    """The value must satisfy all of its schemas."""
     NOT = auto()
-    """Its schema must not be satisfied."""
+    """The value must not satisfy its schema."""
     BRANCHES = auto()
-    """Some of its schemas must be satisfied."""
+    """The value must satisfy one or more of its schemas."""
     CONDITION = auto()
-    """Which schema must be satisfied depends on the value."""
+    """Which schema the value must satisfy depends on the value."""
     CONSEQUENCE = auto()
-    """A part of a condition, which has no meaning alone."""
+    """A part of a condition, without a meaning of its own."""
 
 
 Name = str | int | None
-"""The key of a member, None for one that no keyword names, or the number of an item."""
+"""The key of a member, None for one that no keyword names, or the index of an item."""
 Matches = Callable[[str, str | None], bool | None]
 """Whether a pattern is found in a key; None: that is unknown."""
 Make = Callable[..., Schema]
-"""Interns a schema that is not in the document, given a key: the same object at every call."""
+"""Interns a schema that is not in the document, given a key: the same object at every call (`Document.make`)."""
+Find = Callable[..., tuple[Schema, Scope]]
+"""The schema that a reference names, given the resources, the reference, its scope and its pointer; a method of `Resources`."""
 
 
 def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
-    """One way to fail: a value of the keyword's types that it does not accept."""
+    """Yield one way to fail: a value of the keyword's types that it does not accept."""
     yield (NegatedKeyword(keyword.name, value, keyword.types),)
 
 
 def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
-    """The same, where terms or checks are sure to enforce it.
+    """Yield the same, for a keyword that its own term or a check enforces.
 
     Raises:
-        NoNegation: what builds the terms of the keyword may not know its negation.
+        NoNegation: only a builder of terms enforces it, which may not know its negation.
     """
     if keyword.language is None and not keyword.checked_types:
         raise NoNegation(keyword.name)
@@ -89,12 +91,12 @@ def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Fai
 
 
 def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
-    """None: the keyword beside which it counts tells them."""
+    """Yield nothing: another keyword, of which this one is a companion, yields them."""
     return iter(())
 
 
 def unless_trivial(trivial: Any) -> Any:
-    """The default, but for the one value of a keyword that rejects nothing."""
+    """The default, but no failures for the value of a keyword with which it rejects nothing."""
 
     def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         return iter(()) if value is trivial else default_failures(keyword, place, value)
@@ -104,31 +106,36 @@ def unless_trivial(trivial: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """One keyword.
+    """One keyword. An instance is the JSON value that is validated; a keyword's value is the one in the schema.
 
     Attributes:
         name: the keyword itself.
-        shape: its well-formed values, and where schemas are in them.
-        types: the types of the values that it can reject.
-        role: how it takes part in the cases of a value.
-        since: the first draft that has it; None: no draft, so that the validator is told what it accepts.
-        merge: makes one value of those that several schemas for the same value have; None: each of them holds by itself.
+        shape: which values are well-formed, and where they contain schemas.
+        types: the types of instances that it can reject.
+        role: how it takes part in the cases of a schema.
+        since: the first draft that has it; None: no draft, so the validator gets `accepts`.
+        merge: combines the values that several schemas have for the same instance; None: each of them applies by itself.
         failures: yields the ways to fail it, given this object, a place and the value there.
-        language: the insides of the JSON strings that it accepts, given its value, a pointer and limits; it may raise `NotRegular`, and
-            None says that it leaves strings alone.
-        accepts: whether it accepts a value of its types, given its own value; for `enum` and `const`, and for checks.
-        is_built: whether what builds the terms of its types holds it, or says what it leaves out.
-        is_heavy: whether its term costs more than others where it is joined to them.
-        parts: gives the places for a member or an item, given a place, the value there, the name, and what tells whether a pattern is
-            found in a key.
-        patterns: gives the regular expressions in its value; None: there are none.
-        cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
-        is_negating: whether the cases deny a schema in it.
-        is_exclusive: of branches, whether only one of them holds.
-        is_blamed: whether it is to blame where no value that satisfies it, and `type` beside it, begins with a text; False: it counts
-            with another keyword, or where no other explains it.
-        companions: keywords that count with it.
-        spelling: what is never written though it allows it, in a sentence, given its value; None: nothing.
+        language: returns the term of the accepted strings, without their quotes, given the value, its pointer and limits; None for a
+            value that does not constrain strings; it may raise `NotRegular`.
+        accepts: whether it accepts an instance of its types, given the value and the instance; for listed values and for checks.
+        is_built: whether the builders of terms (`object.py`, `array.py`, `scalars/`) enforce it, or report what they leave out.
+        is_heavy: whether its term is costly to combine with others.
+        parts: returns the places that apply to a member or an item, given a place, the value there, the name, and `Matches`.
+        names: returns the names of members that the value declares, in order.
+        remarks: yields notes for the report on how the value was read, given the value and limits.
+        ignored: returns why a value rejects nothing, None if it does reject, given the value and whether formats are asserted.
+        stands_for: returns an equivalent schema of other keywords, empty if there is none, for the instances outside of `language`.
+        is_single: for keywords that list values: whether the value is the only one, and not a list.
+        find: for references: the schema that it names.
+        is_dynamic: for references: whether that depends on the dynamic scope.
+        cases: for conditions: yields choices, given a place, the value there and `Make`; an instance satisfies one option of each choice.
+        is_negating: for conditions: whether some case negates the schema in the value.
+        is_exclusive: for branches: whether exactly one of them must be satisfied.
+        is_blamed: whether it is blamed for a text with which no value begins that satisfies it, and `type` next to it; False: another
+            keyword is blamed, or it is blamed only where none else explains the text.
+        companions: keywords in the same schema that change its meaning.
+        spelling: returns a sentence on the accepted values that are never generated, given the value; None: there are none.
     """
 
     name: str
@@ -143,7 +150,13 @@ class Keyword:
     is_built: bool = False
     is_heavy: bool = False
     parts: Callable[[Place, Any, Name, Matches], Iterable[Place]] | None = None
-    patterns: Callable[[Any], Iterable[str]] | None = None
+    names: Callable[[Any], Iterable[str]] | None = None
+    remarks: Callable[[Any, Limits], Iterable[str]] | None = None
+    ignored: Callable[[Any, bool], str | None] | None = None
+    stands_for: Callable[[Any], dict[str, Any]] | None = None
+    is_single: bool = False
+    find: Find | None = None
+    is_dynamic: bool = False
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
     is_negating: bool = False
     is_exclusive: bool = False
@@ -156,31 +169,31 @@ class Keyword:
         if self.since is not None or self.role is Role.ANNOTATION:
             return
         if self.accepts is None:
-            raise ValueError(f"`{self.name}` is in no draft: give `accepts`, which tells whether it accepts a value")
+            raise ValueError(f"`{self.name}` is in no draft: give `accepts`, which returns whether it accepts a value")
         if self.is_built or self.role not in (Role.ASSERTION, Role.CONDITION):
             raise ValueError(f"`{self.name}` is in no draft: it is an assertion or a condition, and not `is_built`")
 
     @property
     def checked_types(self) -> frozenset[str]:
-        """The types of values for which no term enforces it."""
+        """The types of instances for which no term enforces it."""
         if self.is_built or (self.since is not None and self.role is not Role.ASSERTION):
             return frozenset()
         return self.types if self.language is None else self.types - STRING
 
     def takes(self, value: Any, instance: Any) -> bool:
-        """Whether it accepts a value of any type, given its own value; only of a keyword with `accepts`."""
+        """Whether a keyword with `accepts` accepts an instance of any type."""
         assert self.accepts is not None
         return type_of(instance) not in self.types or self.accepts(value, instance)
 
     def merged(self, places: Conjunction, default: Any = None) -> Any:
-        """The one value that stands for those of all places, as a whole number; the default where no place has it."""
+        """The values at all places combined by `merge`, as a whole number; the default where no place has the keyword."""
         assert self.merge is not None
         values = [int(value) for _, value in values_of(places, self.name)]
         return self.merge(values) if values else default
 
 
 def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword, Keyword]:
-    """The two bounds of a count, of characters, items or members. The tightest holds; one fails where the opposite bound holds."""
+    """The lower and the upper bound of a count of characters, items or members; the tightest wins; each negates to the other."""
 
     def below(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         if value > 0:
@@ -208,34 +221,37 @@ class Registry(dict[str, Keyword]):
     """Keywords by name, and sets of names that are used often.
 
     Attributes:
-        enforced: the keywords that reject values.
         annotations: those that reject nothing.
-        own: those that constrain the value itself, or list values.
-        apart: those that apply other schemas to the value, or list values.
-        always: those whose schemas must be satisfied, or must not, in every case.
-        splitting: those that make several cases.
-        heavy: those whose terms cost much.
-        of_members: those that give schemas to members of objects.
-        only_checked: those that no term enforces, for some types of values.
-        of_strings: those that constrain strings and not all types.
-        of_any_type: those that may reject a value of any type, but for `type` and `enum`.
-        of_python_types: those that only the schemas of Python types have.
+        enforced: all others.
         listing: those that list values.
-        besides_type: those that reject values, but for `type`.
-        with_accepts: those that must be added to the validator.
-        with_language: those that are a language of strings.
-        with_patterns: those that contain regular expressions, each with a function that finds them in its value.
+        own: those that constrain the value itself, or list values.
+        assertions: those that constrain the value itself.
+        conjunctive: those whose schemas are satisfied, or not satisfied, in every case.
+        splitting: those that make several cases.
+        static_references: references that do not depend on the dynamic scope.
+        heavy: those with `is_heavy`.
+        of_members: those that apply schemas to members of objects.
+        naming: those that declare names of members.
+        of_other_members: those that apply schemas, in some place or other, to members that they do not name.
+        only_checked: those that no term enforces, for some types of values.
+        of_strings: those that constrain strings, but not values of all types.
+        of_any_type: those that may reject a value of any type, except `type` and `enum`.
+        of_python_types: those that only the schemas of Python types have.
+        besides_type: those that reject values, except `type`.
+        unknown_to: by draft, those that were added later.
+        with_accepts, with_language, with_names, with_remarks, with_ignored, with_equivalent: those that have the attribute
+            (`with_equivalent`: `stands_for`).
     """
 
     def add(self, keywords: Iterable[Keyword]) -> None:
-        """Know these keywords from now on."""
+        """Register these keywords."""
         self.update({keyword.name: keyword for keyword in keywords})
         self._sort()
 
     @contextmanager
     def adding(self, keyword: Keyword) -> Iterator[None]:
-        """Know one more keyword in the schemas that are compiled, explained and checked inside."""
-        assert keyword.name not in self, "it is known already"
+        """Register one more keyword for the schemas that are compiled, explained and checked inside of a `with` block."""
+        assert keyword.name not in self, "it is registered already"
         self.add((keyword,))
         try:
             yield
@@ -244,31 +260,36 @@ class Registry(dict[str, Keyword]):
             self._sort()
 
     def _sort(self) -> None:
+        self._by_role = {role: [one for one in self.values() if one.role is role] for role in Role}
         self.annotations = self._with_role(Role.ANNOTATION)
         self.enforced = frozenset(self) - self.annotations
         self.listing = self._with_role(Role.VALUES)
-        self.own = self._with_role(Role.ASSERTION) | self.listing
-        self.apart = self.enforced - self._with_role(Role.ASSERTION)
-        self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
+        self.assertions = self._with_role(Role.ASSERTION)
+        self.own = self.assertions | self.listing
+        self.conjunctive = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
         self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
-        self._by_role = {role: [one for one in self.values() if one.role is role] for role in Role}
+        self.static_references = self._those(lambda one: one.role is Role.REFERENCE and not one.is_dynamic)
         self.heavy = self._those(lambda one: one.is_heavy)
         self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
-        self._parts = tuple((name, one.parts) for name, one in self.items() if one.parts is not None)
+        self.with_names = tuple((name, one.names) for name, one in self.items() if one.names is not None)
+        self.naming = frozenset(name for name, _ in self.with_names)
+        self.of_other_members = (self.of_members - self.naming) | frozenset(WATCHERS)
         self.only_checked = self._those(lambda one: bool(one.checked_types))
         self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)
         any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
         self.of_any_type = any_type - {"type", "enum"}
         self.of_python_types = self._those(lambda one: one.since == PYTHON_TYPE)
         self.besides_type = self.enforced - {"type"}
+        self.unknown_to = {
+            draft: frozenset(name for name, one in self.items() if one.since in DRAFTS[number + 1 :])
+            for number, draft in enumerate(DRAFTS)
+        }
+        self._with_parts = tuple((name, one.parts) for name, one in self.items() if one.parts is not None)
         self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
-        self.with_patterns = tuple((name, one.patterns) for name, one in self.items() if one.patterns is not None)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
-        self._unknown = {draft: self._since(DRAFTS[number + 1 :]) for number, draft in enumerate(DRAFTS)}
-
-    def with_roles(self, place: Place, *roles: Role) -> list[Keyword]:
-        """The keywords of a place with these roles, those with the first role first."""
-        return [keyword for role in roles for keyword in self._by_role[role] if place.has(keyword.name)]
+        self.with_remarks = tuple((name, one.remarks) for name, one in self.items() if one.remarks is not None)
+        self.with_ignored = tuple((name, one.ignored) for name, one in self.items() if one.ignored is not None)
+        self.with_equivalent = tuple((name, one.stands_for) for name, one in self.items() if one.stands_for is not None)
 
     def _those(self, test: Callable[[Keyword], bool]) -> frozenset[str]:
         return frozenset(name for name, keyword in self.items() if test(keyword))
@@ -276,34 +297,39 @@ class Registry(dict[str, Keyword]):
     def _with_role(self, *roles: Role) -> frozenset[str]:
         return self._those(lambda one: one.role in roles)
 
-    def _since(self, drafts: tuple[str, ...]) -> frozenset[str]:
-        return self._those(lambda one: one.since in drafts)
+    def with_roles(self, place: Place, *roles: Role) -> list[Keyword]:
+        """The keywords of a place with these roles, those with the first role first."""
+        return [keyword for role in roles for keyword in self._by_role[role] if place.has(keyword.name)]
 
-    def unknown_to(self, draft: str) -> frozenset[str]:
-        """The keywords that a draft does not have."""
-        return self._unknown.get(draft, frozenset())
+    def values_of(self, places: Conjunction, name: str) -> Iterator[tuple[Place, Any]]:
+        """The places that have a keyword, each with its value, and those with another keyword whose value stands for it."""
+        yield from values_of(places, name)
+        for other, stands_for in self.with_equivalent:
+            for place, value in values_of(places, other):
+                if name in (found := stands_for(value)):
+                    yield place, found[name]
 
     def inside(self, name: str) -> Inside:
         """What the value of a keyword contains."""
         return self[name].shape.inside if name in self else Inside.DATA
 
     def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:
-        """The places that the keywords of one give to a member, or to an item; see `Keyword.parts`."""
+        """The places that the keywords of a place apply to a member or an item; see `Keyword.parts`."""
         schema = place.schema
         if isinstance(schema, dict):
-            for keyword, parts in self._parts:
+            for keyword, parts in self._with_parts:
                 if keyword in schema:
                     yield from parts(place, schema[keyword], name, matches)
 
     def strings_with(self, pattern: str, pointer: str, limits: Limits) -> Node:
-        """The inside of the strings in which a pattern is found: the language of `pattern`, with its errors."""
+        """The strings, without quotes, in which a pattern is found: the language of `pattern`, with its errors."""
         make = self["pattern"].language
         found = None if make is None else make(pattern, pointer, limits)
         assert found is not None, "`pattern` has a term"
         return found
 
     def subschemas(self, place: Place) -> Iterator[Place]:
-        """The places of the schemas that a normalized place holds in its keywords, references aside."""
+        """The places of the schemas that the keywords of a normalized place contain, without those that are only referred to."""
         if isinstance(place.schema, dict):
             for name, value in place.schema.items():
                 if name in self.enforced:

@@ -1,12 +1,12 @@
-"""The keywords of objects, as `Keyword` objects: properties, required and dependent ones, names of keys, counts, and their negations."""
+"""The keywords of objects, as `Keyword` objects: properties, keys, counts, dependencies; with their negations (`SomeMember`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fsm.limits import Limits
 from fsm.schema.keywords.keyword import (
     OBJECT,
     Failure,
@@ -18,32 +18,19 @@ from fsm.schema.keywords.keyword import (
     count_bounds,
     unless_trivial,
 )
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
+from fsm.schema.keywords.scalar import loose_reading
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, SomeMember, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
-
-
-@dataclass(frozen=True, slots=True)
-class SomeMember:
-    """The negation of a keyword of members: some member has a value of a schema, and a key that is not one of the known ones.
-
-    Attributes:
-        schema: what the value satisfies.
-        pattern: what is found in the key.
-        key: what the key satisfies.
-        known: keys that do not count.
-        known_patterns: what is not found in the key.
-    """
-
-    schema: Schema = True
-    pattern: str | None = None
-    key: Schema = True
-    known: tuple[str, ...] = ()
-    known_patterns: tuple[str, ...] = ()
 
 
 def _required_failures(keyword: Keyword, place: Place, names: list[str]) -> Iterator[Failure]:
     for name in names:
         yield ({"type": "object", "properties": {name: False}},)
+
+
+def _pattern_remarks(schemas: dict[str, Schema], limits: Limits) -> Iterator[str]:
+    for pattern in schemas:
+        yield from loose_reading(pattern, limits)
 
 
 def _properties_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Failure]:
@@ -118,18 +105,22 @@ def _without(place: Place, name: str, make: Make) -> Place:
 
 _object = partial(Keyword, types=OBJECT, since="draft-04", is_built=True)
 _dependent = partial(Keyword, types=OBJECT, role=Role.CONDITION, since="draft/2019-09")
-_unevaluated = unless_trivial(True)
 
 OBJECTS = (
-    _object("properties", SCHEMA_MAP, failures=_properties_failures, parts=_properties_parts),
-    _object("required", TEXTS, failures=_required_failures),
+    _object("properties", SCHEMA_MAP, failures=_properties_failures, parts=_properties_parts, names=iter),
+    _object("required", TEXTS, failures=_required_failures, names=iter),
     _object("additionalProperties", SCHEMA, failures=_additional_failures, parts=_additional_parts),
     _object(
-        "patternProperties", SCHEMA_MAP, failures=_pattern_failures, parts=_pattern_parts, patterns=iter, is_heavy=True
+        "patternProperties",
+        SCHEMA_MAP,
+        failures=_pattern_failures,
+        parts=_pattern_parts,
+        remarks=_pattern_remarks,
+        is_heavy=True,
     ),
     _object("propertyNames", SCHEMA, since="draft-06", failures=_names_failures, is_heavy=True),
     *count_bounds("minProperties", "maxProperties", OBJECT),
-    _object("unevaluatedProperties", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
+    _object("unevaluatedProperties", SCHEMA, since="draft/2019-09", failures=unless_trivial(True), is_blamed=False),
     _dependent("dependentRequired", NAME_LISTS, failures=_dependent_required_failures, cases=_required_cases),
     _dependent("dependentSchemas", SCHEMA_MAP, failures=_dependent_schemas_failures, cases=_schemas_cases),
 )

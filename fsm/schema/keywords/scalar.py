@@ -1,24 +1,37 @@
-"""The keywords of strings and numbers, as `Keyword` objects: counts of characters, `pattern`, `format`, bounds, `multipleOf`."""
+"""The keywords of strings and numbers, as `Keyword` objects: counts of characters, `pattern`, `format`, bounds, `multipleOf`.
+
+The formats of numbers (`NUMBER_FORMATS`) are here as well; those of strings are in `formats/table.py`. A format that is neither rejects
+nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.pattern.ecma_pattern import ecma_search
-from fsm.schema.formats.number_format import NUMBER_FORMATS
-from fsm.schema.formats.table import SPELLINGS, format_node
+from fsm.pattern.ecma_pattern import ecma_search, read_loosely
+from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
+from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT, shorten
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 
+_MAX_SINGLE = (2**24 - 1) * 2**104  # the largest float of 32 bits
+NUMBER_FORMATS: dict[str, dict[str, Any]] = {
+    "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
+    "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
+    "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
+    "double": {},  # every number of our JSON texts fits
+}
+"""The number formats of the OpenAPI registry, each as an equivalent schema of other keywords; they constrain numbers only."""
 
-def pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
+
+def _pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
     """The inside of the strings in which a pattern is found.
 
     Raises:
@@ -30,29 +43,23 @@ def pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
     try:
         return _found(pattern)
     except SchemaError:
-        return ecma_search(pattern, json_spelling, pointer=pointer)  # raises again, and says where
+        return ecma_search(pattern, json_spelling, pointer=pointer)  # raises again, with the position
 
 
 @lru_cache(maxsize=256)
 def _found(pattern: str) -> Node:
-    """Kept, as large schemas ask for the same few patterns again and again: azure-pipelines.json for 6,000, 67,000 times."""
+    """Cached, as large schemas repeat the same few patterns: azure-pipelines.json has 6,000 of them in 67,000 places."""
     return ecma_search(pattern, json_spelling)
 
 
-def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
-    return None if name in NUMBER_FORMATS else format_node(name)
-
-
-def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
-    """A format of numbers fails as the keywords do that it stands for."""
-    if name not in NUMBER_FORMATS:
-        yield (NegatedKeyword(keyword.name, name, STRING),)
-    for said, value in NUMBER_FORMATS.get(name, {}).items():
-        yield from _NUMBERS[said].failures(_NUMBERS[said], place, value)
+def loose_reading(pattern: str, limits: Limits) -> tuple[str, ...]:
+    """A note on a pattern that was read though ECMA-262 refuses it with the `u` flag."""
+    loose = read_loosely(pattern) if len(pattern) <= limits.max_pattern_length else ()
+    return (f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}",) if loose else ()
 
 
 def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
-    """A bound, which fails where the opposite one holds."""
+    """A bound; its negation is the opposite one."""
 
     def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         yield ({"type": "number", opposite: value},)
@@ -69,6 +76,34 @@ NUMBERS = (
 )
 _NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
 
+
+def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
+    return None if name in NUMBER_FORMATS else format_node(name)
+
+
+def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
+    """A format of numbers fails as the keywords do that it stands for."""
+    if name not in NUMBER_FORMATS:
+        yield (NegatedKeyword(keyword.name, name, STRING),)
+    for other, value in _number_keywords(name).items():
+        yield from _NUMBERS[other].failures(_NUMBERS[other], place, value)
+
+
+def _number_keywords(name: str) -> dict[str, Any]:
+    return NUMBER_FORMATS.get(name, {})
+
+
+def _ignored_format(name: object, asserts_format: bool) -> str | None:
+    if not isinstance(name, str) or (asserts_format and (name in STRING_FORMATS or name in NUMBER_FORMATS)):
+        return None
+    if not asserts_format:
+        return 'formats="annotate"'
+    near = get_close_matches(name.lower(), FORMATS, 1)
+    known = ", ".join((*FORMATS, *OPENAPI_FORMATS, *NUMBER_FORMATS))
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known are {known}."
+    return f"the format {shorten(name)} is not known, so that any text passes. {hint}"
+
+
 STRINGS = (
     *count_bounds("minLength", "maxLength", STRING),
     Keyword(
@@ -76,8 +111,8 @@ STRINGS = (
         TEXT,
         STRING,
         since="draft-04",
-        language=pattern_node,
-        patterns=lambda pattern: (pattern,),
+        language=_pattern_node,
+        remarks=loose_reading,
         is_heavy=True,
         is_built=True,
     ),
@@ -88,6 +123,8 @@ STRINGS = (
         since="draft-04",
         language=_format_language,
         failures=_format_failures,
+        ignored=_ignored_format,
+        stands_for=_number_keywords,
         is_built=True,
         is_heavy=True,
         spelling=SPELLINGS.get,

@@ -1,6 +1,6 @@
 """The keywords of values of any type, as `Keyword` objects: `type`, `enum`, `const`, and the annotations, which reject nothing.
 
-`types_at` and `values_at` read the types and the listed values of a place; `schema_of` makes the schema of a single list or object.
+The functions read the types (`types_at`) and the listed values (`values_at`, `schemas_listed`) of a place.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.keywords.keyword import ALL_TYPES, Failure, Keyword, Part, Role
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Failure, Keyword, Part, Role
 from fsm.schema.places.place import NegatedKeyword, Place
 from fsm.schema.places.shape import (
     ANY_SCHEMA_MAP,
@@ -38,19 +38,29 @@ def types_at(place: Place) -> frozenset[str]:
     return ALL_TYPES if value is None else types_named(value)
 
 
+def listing_at(place: Place) -> Keyword | None:
+    """The keyword that lists the values of a place (`CaseFinder` separates two of them); None where it has none."""
+    return KEYWORDS.with_roles(place, Role.VALUES)[0] if place.has_any(KEYWORDS.listing) else None
+
+
 def values_at(place: Place) -> list[Any] | None:
-    """The values that `enum` or `const` of a place allows (`Document` parts the two); None where it has neither."""
-    values: list[Any] | None = place.get("enum")
-    return [place.get("const")] if values is None and place.has("const") else values
+    """The values that a place lists; None where it has no such keyword."""
+    keyword = listing_at(place)
+    if keyword is None:
+        return None
+    value = place.get(keyword.name)
+    return [value] if keyword.is_single else value
 
 
 def pointer_to(place: Place, position: int) -> str:
-    """Where `enum` or `const` of a place holds the value at a position of `values_at`."""
-    return f"{place.at('enum')}/{position}" if place.has("enum") else place.at("const")
+    """The pointer to the value at a position of `values_at`."""
+    keyword = listing_at(place)
+    assert keyword is not None
+    return place.at(keyword.name) if keyword.is_single else place.at(keyword.name, position)
 
 
 def identity(value: Any) -> tuple[str, Any]:
-    """What tells a scalar from another in JSON, where 1 and 1.0 are equal and true is no number."""
+    """A hashable form of a scalar, equal for scalars that are equal in JSON: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, bool) or value is None:
         return ("name", value)
     if isinstance(value, str):
@@ -58,8 +68,20 @@ def identity(value: Any) -> tuple[str, Any]:
     return ("number", to_decimal(value)) if is_number(value) else ("other", id(value))
 
 
-def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]:
-    """A schema that only this list or object satisfies. Cost: one level; what lies below is told by `const`."""
+def schemas_listed(place: Place) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield schemas that stand for the listed values of a place, with pointers: one for all scalars, one for each list and object."""
+    values = values_at(place) or []
+    scalars = [value for value in values if not isinstance(value, dict | list)]
+    if scalars:
+        yield {"enum": scalars}, place.pointer
+    for position, value in enumerate(values):
+        if isinstance(value, dict | list):
+            pointer = pointer_to(place, position)
+            yield _schema_of(value, pointer), pointer
+
+
+def _schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]:
+    """A schema that only this list or object satisfies; its items and members are listed values again."""
     if isinstance(value, list):
         schema: dict[str, Any] = {"type": "array", "minItems": len(value), "maxItems": len(value)}
         return schema | ({"prefixItems": [{"enum": [item]} for item in value]} if value else {})
@@ -77,23 +99,20 @@ def _type_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failu
     yield (NegatedKeyword(keyword.name, value, ALL_TYPES - types_named(value)),)
 
 
-def _listed_failures(keyword: Keyword, place: Place, values: list[Any]) -> Iterator[Failure]:
+def _listed_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
+    values = [value] if keyword.is_single else value
     scalars = tuple(value for value in values if not isinstance(value, list | dict))
     parts: list[Part] = [NegatedKeyword("enum", scalars, ALL_TYPES)]
     for value in values:
         if isinstance(value, list | dict):
-            parts.append(place.beside(schema_of(value, place.at(keyword.name)), keyword.name, negated=True))
+            parts.append(place.beside(_schema_of(value, place.at(keyword.name)), keyword.name, negated=True))
     yield tuple(parts)
-
-
-def _const_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
-    yield from _listed_failures(keyword, place, [value])
 
 
 ANY_VALUE = (
     Keyword("type", TYPES, since="draft-04", failures=_type_failures, is_built=True),
     Keyword("enum", VALUES, role=Role.VALUES, since="draft-04", failures=_listed_failures),
-    Keyword("const", VALUE, role=Role.VALUES, since="draft-06", failures=_const_failures),
+    Keyword("const", VALUE, role=Role.VALUES, since="draft-06", failures=_listed_failures, is_single=True),
 )
 
 

@@ -1,45 +1,24 @@
-"""`Dialect`: the drafts of JSON Schema (3 to 2020-12) and OpenAPI 3.0 and 3.1, by name or by the URI of the metaschema in `$schema`.
+"""The dialects: the drafts of JSON Schema (3 to 2020-12), OpenAPI 3.0 and 3.1, by name or by the URI of the metaschema in `$schema`.
 
-A dialect has what differs between them for reading references and subschemas; keywords of older drafts are in `documents/older_word.py`.
+`Dialect` itself is in `place.py`; how keywords of older drafts are rewritten is in `documents/older_word.py`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
 from fsm.errors import SchemaError
+from fsm.schema.places.place import Dialect
 from fsm.schema.places.shape import shorten
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """One draft, or the schemas of OpenAPI.
-
-    Attributes:
-        name: as in its URI.
-        specification: its description for the library `referencing`.
-        identifier: the keyword that gives a schema its URI.
-        has_lonely_references: whether keywords beside `$ref` are ignored.
-        evaluates_contained: whether an item that satisfies `contains` counts as evaluated.
-        has_nullable: whether `nullable` is one of its keywords, with the meaning of OpenAPI 3.0 to the letter.
-    """
-
-    name: str
-    specification: Specification[Any]
-    identifier: str = "$id"
-    has_lonely_references: bool = False
-    evaluates_contained: bool = False
-    has_nullable: bool = False
-
-
 def _tolerant(draft: Specification[Any]) -> Specification[Any]:
-    """A draft for which what is no schema holds none, and has no identifier; a list may stand as `items` in every one."""
+    """A draft whose subschemas are found in malformed schemas, too, and in a list as `items`, which only older drafts have."""
 
     def subresources(contents: Any) -> Iterator[Any]:
         if isinstance(contents, dict) and isinstance(contents.get("items"), list):
@@ -81,7 +60,7 @@ _STANDARD = re.compile(r"https?://(?:(?:www\.)?json-schema\.org|spec\.openapis\.
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect that the option `dialect` names: `draft-07`, `2020-12`, `openapi-3.0`, or the URI of a metaschema.
+    """Return the dialect that the option `dialect` names: `draft-07`, `2020-12`, `openapi-3.0`, or the URI of a metaschema.
 
     Raises:
         SchemaError: there is no such dialect.
@@ -92,13 +71,13 @@ def dialect_named(name: str) -> Dialect:
     if found is None:
         raise SchemaError(
             f"expected one of {', '.join(d.name for d in DIALECTS)} as `dialect`, received {shorten(name)}. "
-            "Leave it out for schemas that say it themselves in `$schema`"
+            "Leave it out for schemas that name it in `$schema`"
         )
     return found
 
 
 def _by_uri(uri: str) -> Dialect | None:
-    """The draft whose name is in the URI of a metaschema: its own URI, in any of its spellings, or that of an extension of it."""
+    """The draft whose name is part of the URI of a metaschema: that of the draft, in any spelling, or of an extension of it."""
     if (named := _OPENAPI.match(uri)) is not None:
         return _BY_NAME[f"openapi-{named[1]}"]
     if (named := _DRAFT.search(uri)) is not None:
@@ -107,12 +86,12 @@ def _by_uri(uri: str) -> Dialect | None:
 
 
 def is_known(uri: str) -> bool:
-    """Whether `$schema` names a draft, or a version of OpenAPI, and nothing that is only built on one."""
+    """Whether a URI names the metaschema of a draft or of a version of OpenAPI, and not that of an extension."""
     return _STANDARD.match(uri) is not None and _by_uri(uri) is not None
 
 
 def metaschema_of(uri: str) -> str | None:
-    """The URI under which the standard keeps the metaschema that is meant by another spelling of it, such as `https` for `http`."""
+    """The URI of the standard metaschema of which `uri` is another spelling, such as `https` for `http`; None: it is not one."""
     dialect = _by_uri(uri) if is_known(uri) and uri.removesuffix("#").endswith("/schema") else None
     if dialect is None or dialect.has_nullable:
         return None
@@ -120,13 +99,13 @@ def metaschema_of(uri: str) -> str | None:
 
 
 def dialect_of(schema: Any, inherited: Dialect, pointer: str) -> Dialect:
-    """The draft that a schema names in `$schema`, or that of the schema around it.
+    """Return the draft that a schema names in `$schema`, or else `inherited`, that of the schema around it.
 
-    A metaschema that is not known counts as an extension of the draft that its URI names, or else of the latest one. The schemas of a
+    An unknown metaschema counts as an extension of the draft whose name is in its URI, or else of the inherited one. The schemas of a
     document of OpenAPI are written in the dialect of its version.
 
     Raises:
-        SchemaError: `$schema` is no string.
+        SchemaError: `$schema` is not a string.
     """
     if not isinstance(schema, dict):
         return inherited

@@ -1,6 +1,7 @@
-"""`Place`: a subschema with its JSON pointer, its resource, whether it is negated, and the place that applies it to the same value.
+"""`Place`: a subschema with its JSON pointer, its scope, whether it is negated, and the place that applies it to the same value.
 
-A list of places is a conjunction (`Conjunction`). `NegatedKeyword` is the negation of a single keyword, after `not` was pushed inwards.
+A tuple of places is a conjunction (`Conjunction`). `NegatedKeyword` is the negation of a single keyword, after `not` was pushed inwards.
+`Scope` is where references are resolved: a resource, its draft (`Dialect`) and the dynamic scope.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from fsm.schema.places.dialect import Dialect
+from referencing import Specification
+
 from fsm.schema.places.shape import Schema, escape
 from fsm.terms.node import Node
 
@@ -24,7 +26,7 @@ class NegatedKeyword:
 
     Attributes:
         keyword: its name.
-        value: its value, or an object made from it for the builder of the term.
+        value: its value, or what the builder of the term needs instead (`SomeItem`, `SomeMember`).
         types: the JSON types; `number` stands for numbers that are not whole.
     """
 
@@ -33,9 +35,57 @@ class NegatedKeyword:
     types: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class SomeItem:
+    """The negation of `items`: some item from `start` on satisfies a schema."""
+
+    start: int
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SomeMember:
+    """The negation of a keyword of members: some member has a key and a value as follows.
+
+    Attributes:
+        schema: the schema that the value satisfies.
+        pattern: a pattern that is found in the key; None: any.
+        key: the schema that the key satisfies.
+        known: names that the key is not.
+        known_patterns: patterns that are not found in the key.
+    """
+
+    schema: Schema = True
+    pattern: str | None = None
+    key: Schema = True
+    known: tuple[str, ...] = ()
+    known_patterns: tuple[str, ...] = ()
+
+
 def negation_of(schema: Schema) -> Schema:
     """The schema of the values that do not satisfy another one."""
     return not schema if isinstance(schema, bool) else {"not": schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One draft, or the schemas of OpenAPI: what differs between them for references and subschemas.
+
+    Attributes:
+        name: as in its URI.
+        specification: its description for the library `referencing`.
+        identifier: the keyword that gives a schema its URI.
+        has_lonely_references: whether the other keywords of a schema with `$ref` are ignored.
+        evaluates_contained: whether an item that satisfies `contains` counts as evaluated.
+        has_nullable: whether it has the keyword `nullable` of OpenAPI 3.0, which only adds null to `type`.
+    """
+
+    name: str
+    specification: Specification[Any]
+    identifier: str = "$id"
+    has_lonely_references: bool = False
+    evaluates_contained: bool = False
+    has_nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +93,10 @@ class Scope:
     """The resource of a place, and the dynamic scope in which its references are resolved.
 
     Attributes:
-        uri: the base of its references.
-        path: the URIs of the resources that led there, outermost first, as far as they have dynamic anchors of their own.
+        uri: the base URI of its references.
+        path: the URIs of the resources that led there, outermost first; only those with dynamic anchors that no outer one has.
         dialect: the draft in which it is written.
-        root: which object the resource is, so that its own relative URI is applied once.
+        root: the `id()` of the resource's root object, so that its own relative URI is applied once.
     """
 
     uri: str
@@ -59,13 +109,13 @@ class Place(NamedTuple):
     """A subschema and its position in the document. A tuple, as many are made for each part of a schema.
 
     Attributes:
-        schema: the schema itself, or what is left of one that is negated.
+        schema: the schema itself, or what remains of one that is negated.
         pointer: JSON pointer to it, for reports and errors; it begins with a URI where the place is in another resource.
         scope: the resource that it is part of, and those that led there; None: the root's.
         negated: whether the value must not satisfy the schema.
         via: the place that applies this one to the same value (by `$ref`, `allOf`, `not`, ...), if any.
         depth: the number of such steps.
-        origin: the schema of which this one is what is left without its listed values; None: it is itself.
+        origin: the schema from which this one was made by removing its listed values; None: it is itself.
         is_watched: whether an `unevaluated...` keyword of an outer place depends on what this one evaluates.
     """
 
@@ -89,35 +139,33 @@ class Place(NamedTuple):
         """True when the schema is an object with this keyword."""
         return isinstance(self.schema, dict) and keyword in self.schema
 
-    def says(self, keywords: frozenset[str]) -> bool:
-        """True when the schema has one of these keywords."""
+    def has_any(self, keywords: frozenset[str]) -> bool:
+        """True when the schema is an object with one of these keywords."""
         return isinstance(self.schema, dict) and not keywords.isdisjoint(self.schema)
 
     @property
-    def is_watching(self) -> bool:
-        """True when the schema depends on which parts of the value are evaluated."""
-        return self.has(WATCHERS[0]) or self.has(WATCHERS[1])
+    def watches_branches(self) -> bool:
+        """True when an `unevaluated...` keyword, here or at an outer place, depends on which schemas inside this one are satisfied."""
+        return self.is_watched or self.has(WATCHERS[0]) or self.has(WATCHERS[1])
 
     def get(self, keyword: str) -> Any:
         """The value of a keyword; None where it is absent."""
         return self.schema.get(keyword) if isinstance(self.schema, dict) else None
 
-    def at(self, keyword: str) -> str:
-        """The pointer to a keyword."""
-        return f"{self.pointer}/{escape(keyword)}"
+    def at(self, *tokens: str | int) -> str:
+        """The pointer to a keyword, or to a part of its value."""
+        return self.pointer + "".join(f"/{escape(str(token))}" for token in tokens)
 
     def below(self, schema: Schema, *tokens: str | int) -> Place:
         """A place for a part of the value (a property, an item)."""
-        return Place(schema, self.pointer + "".join(f"/{escape(str(t))}" for t in tokens), self.scope)
+        return Place(schema, self.at(*tokens), self.scope)
 
     def beside(self, schema: Schema | NegatedKeyword, *tokens: str | int, negated: bool = False) -> Place:
         """A place for the same value."""
-        pointer = self.pointer + "".join(f"/{escape(str(t))}" for t in tokens)
-        is_watched = self.is_watched or self.is_watching
-        return Place(schema, pointer, self.scope, negated, self, self.depth + 1, None, is_watched)
+        return Place(schema, self.at(*tokens), self.scope, negated, self, self.depth + 1, None, self.watches_branches)
 
     def elsewhere(self, schema: Schema, pointer: str, scope: Scope | None) -> Place:
-        """A place for the same value that a reference leads to, negated as this one is."""
+        """The place for the same value that a reference names, negated if this one is."""
         return self.beside(schema, negated=self.negated)._replace(pointer=pointer, scope=scope)
 
     def lineage(self) -> Iterator[Place]:
@@ -128,7 +176,7 @@ class Place(NamedTuple):
             place = place.via
 
     def holding(self) -> Iterator[Place]:
-        """Yield those of the same that are sure to hold where this one does: until one is negated."""
+        """Yield the places of the lineage that are satisfied wherever this one is: those before the first that is negated."""
         return takewhile(lambda place: not place.negated, self.lineage())
 
     def leads_back_to(self, schema: Schema | NegatedKeyword, scope: Scope | None) -> bool:
@@ -142,20 +190,25 @@ class Place(NamedTuple):
 
 
 Conjunction = tuple[Place, ...]
-"""Schemas that hold together for one value; none: any value."""
+"""Schemas that one value must all satisfy; the empty tuple: any value."""
 Builder = Generator[Conjunction, Node, Node]
-"""A builder that yields the schemas whose terms it needs, receives each, and returns its own term."""
+"""A coroutine that yields the conjunctions whose terms it needs, receives each term, and returns its own."""
 
 
 def values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
-    """The places that have a keyword, with its value."""
+    """The places that have a keyword, each with the value of the keyword."""
     for place in places:
         if place.has(keyword):
             yield place, place.get(keyword)
 
 
 def negated_values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
-    """The places that are left of a negated keyword, each with the value of `NegatedKeyword`."""
+    """The places that are the negation of a keyword (`NegatedKeyword`), each with the value of the keyword."""
     for place in places:
         if isinstance(place.schema, NegatedKeyword) and place.schema.keyword == keyword:
             yield place, place.schema.value
+
+
+def excluded_values(places: Conjunction) -> list[Any]:
+    """The scalars that negated `enum` and `const` exclude."""
+    return [value for _, values in negated_values_of(places, "enum") for value in values]

@@ -1,7 +1,7 @@
 """`Resources`: resolves `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with their dynamic scope, by the library `referencing`.
 
-Reachable are the document, the schemas that were given with it, and the standard metaschemas; nothing is fetched. The dynamic scope is
-reduced to resources with dynamic anchors that no outer one has, so that recursion meets finitely many scopes.
+It knows the document, the schemas that were given with it, and the standard metaschemas; nothing is fetched. The dynamic scope is reduced
+to resources with dynamic anchors that no outer one has, so that recursion meets finitely many scopes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
-from fsm.schema.places.dialect import Dialect, dialect_named, dialect_of, metaschema_of
-from fsm.schema.places.place import Scope
+from fsm.schema.places.dialect import dialect_named, dialect_of, metaschema_of
+from fsm.schema.places.place import Dialect, Scope
 from fsm.schema.places.shape import Schema, part_at, shorten
 
 ROOT_URI = "urn:schema:root"
@@ -26,11 +26,11 @@ ROOT_URI = "urn:schema:root"
 
 
 class Resources:
-    """The schemas that the references of one document can reach: its own, those given with it, the metaschemas.
+    """The schemas that the references of one document can name: its own, those given with it, the metaschemas.
 
     Args:
         root, given, dialect: the document, schemas by URI, the draft.
-        is_last: whether a reference that leads nowhere is not read in any other way.
+        is_last: whether `_loosely` is off: a reference that names nothing is an error at once.
 
     Raises:
         SchemaError: a given schema is not a schema, or names an unknown dialect.
@@ -57,7 +57,7 @@ class Resources:
         return self._into(Scope(self.uri, (), self.dialect), self.uri, self.dialect, 0)
 
     def _into(self, scope: Scope, uri: str, dialect: Dialect, root: int) -> Scope:
-        """The scope after a step into the resource `uri`; one whose dynamic anchors are all hidden by outer ones leaves no trace."""
+        """The scope after a step into the resource `uri`, which joins the path if it has a dynamic anchor that no outer one has."""
         known = frozenset[str]().union(*map(self._dynamic_names, scope.path))
         path = (*scope.path, uri) if self._dynamic_names(uri) - known else scope.path
         return Scope(uri, path, dialect, root)
@@ -77,23 +77,39 @@ class Resources:
             found = self._names[uri] = frozenset(names)
         return found
 
-    def find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool = False) -> tuple[Schema, Scope]:
-        """The schema that a reference names, and its scope.
+    def find(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
+        """Return the schema that a `$ref` in a scope names, and its scope; `pointer` is that of the keyword.
 
         Raises:
             SchemaError: it names nothing that is known.
         """
+        return self._find(reference, scope, pointer, is_dynamic=False)
+
+    def find_dynamic(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
+        """The same for a `$dynamicRef`."""
+        return self._find(reference, scope, pointer, is_dynamic=True)
+
+    def find_recursive(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
+        """The same for a `$recursiveRef` (draft 2019-09), whose value is always `#`."""
+        schema, found = self.find("#", scope, pointer)
+        if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
+            for uri in scope.path:
+                if "" in self._dynamic_names(uri):
+                    return self.find(uri, scope, pointer)
+        return schema, found
+
+    def _find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool) -> tuple[Schema, Scope]:
         base, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
         try:
             uri = urljoin(scope.uri, base) if base else scope.uri  # the library joins nothing to a URN
         except ValueError as error:
-            raise SchemaError(f"reference {shorten(reference)} is no URI: {error}. Correct it", pointer) from None
+            raise SchemaError(f"reference {shorten(reference)} is not a URI: {error}. Correct it", pointer) from None
         try:
             if not fragment or fragment.startswith("/"):
                 return self._walk(uri, fragment, scope, reference)
             return self._anchor(uri, fragment, scope, is_dynamic=is_dynamic)
-        except (Unresolvable, NoSuchAnchor, LookupError, NoSuchPlace) as problem:
+        except (Unresolvable, NoSuchAnchor, LookupError) as problem:
             found = None if is_dynamic or self._is_last else self._loosely(reference, scope, pointer)
             if found is not None:
                 return found
@@ -105,20 +121,11 @@ class Resources:
                 pointer,
             ) from None
 
-    def recursive(self, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
-        """The schema that `$recursiveRef: "#"` names (draft 2019-09)."""
-        schema, found = self.find("#", scope, pointer)
-        if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
-            for uri in scope.path:
-                if "" in self._dynamic_names(uri):
-                    return self.find(uri, scope, pointer)
-        return schema, found
-
     def _loosely(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope] | None:
-        """What a reference means where identifiers do not mean what their draft says; None: nothing then, too.
+        """Resolve a reference that names nothing by the rules of its draft; None where it still names nothing.
 
-        A pointer may begin at the root, whatever identifier stands on the way; a schema may have the identifier of another draft
-        (`id` for `$id`), and a metaschema another scheme. Only asked where nothing is found by the letter.
+        A pointer may begin at the root although a schema on the way has an identifier; a schema may have the identifier of another
+        draft (`id` for `$id`), and a metaschema another scheme.
         """
         base, _, fragment = reference.partition("#")
         known = metaschema_of(base)
@@ -167,7 +174,7 @@ class Resources:
         return self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
 
     def _entered(self, root: Any, uri: str, scope: Scope) -> Scope:
-        """The scope of a resource that was found under `uri`, which may be a name of its own or where it was put."""
+        """The scope of a resource that was found under `uri`, which may be its own identifier or its key in the registry."""
         dialect = self._dialect_of(root, uri)
         own = root.get(dialect.identifier) if isinstance(root, dict) else None
         named = urldefrag(urljoin(uri, own))[0] if isinstance(own, str) else uri
@@ -175,7 +182,7 @@ class Resources:
         return self._into(scope, named if is_known else uri, dialect, id(root))
 
     def inside(self, schema: Any, scope: Scope) -> Scope:
-        """The scope of a schema, which may begin a resource of its own."""
+        """The scope inside a schema, which may begin a resource of its own."""
         if not isinstance(schema, dict) or id(schema) == scope.root:
             return scope
         identifier = schema.get(scope.dialect.identifier)
@@ -187,15 +194,15 @@ class Resources:
         return self._into(scope, uri, dialect_of(schema, scope.dialect, uri), id(schema))
 
 
-class NoSuchPlace(Exception):
-    """A pointer leads nowhere; `args[0]` is the message."""
+class NoSuchPlace(LookupError):
+    """A JSON pointer names no part of the document; `args[0]` is the message."""
 
 
 def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:
     known: Registry[Any] = REGISTRY
     try:
         return known.with_resources(found).crawl()
-    except (AttributeError, TypeError, ValueError):  # what the library says of values that it does not expect
+    except (AttributeError, TypeError, ValueError):  # what the library raises for malformed values
         raise SchemaError(
             "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
             "something else. Correct it or remove it"
@@ -203,7 +210,7 @@ def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:
 
 
 def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:
-    """How to read the identifiers of a given schema; one of an unknown draft may stay where nothing refers to it."""
+    """How to read the identifiers of a given schema; a malformed `$schema` in it is an error only where something refers to it."""
     try:
         return dialect_of(schema, dialect, "").specification
     except SchemaError:

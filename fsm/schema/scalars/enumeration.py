@@ -15,11 +15,10 @@ from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.value import identity, pointer_to, values_at
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, excluded_values, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, shorten
 from fsm.schema.scalars.number import Demand, check_digits, demand_of, is_whole, number_texts
-from fsm.schema.scalars.quoted import spelled
-from fsm.schema.scalars.string import string_node
+from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Node
@@ -69,7 +68,7 @@ _NAMES = ((None, "null", b"null"), (True, "boolean", b"true"), (False, "boolean"
 
 def names(places: Conjunction, types: frozenset[str]) -> list[tuple[bool | None, bytes]]:
     """Which of null, true and false are of these types and are not excluded, each with its text."""
-    excluded = [other for _, values in negated_values_of(places, "enum") for other in values]
+    excluded = excluded_values(places)
     return [
         (value, text) for value, name, text in _NAMES if name in types and not any(value is other for other in excluded)
     ]
@@ -94,7 +93,7 @@ def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str],
             strings.append(value)
         elif not isinstance(value, list | dict):
             if is_number(value):
-                check_digits(value, place, "enum" if place.has("enum") else "const", limits)
+                check_digits(value, pointer_to(place, position), limits)
             elif value is not None and not isinstance(value, bool):
                 raise SchemaError(
                     f"expected a JSON value, received {shorten(value)}. Correct the schema", pointer_to(place, position)
@@ -107,13 +106,13 @@ def _is_about_strings(place: Place) -> bool:
     """True when a place says something of strings besides `type` and what it lists."""
     if isinstance(place.schema, NegatedKeyword):
         return place.schema.keyword in KEYWORDS.of_strings
-    return place.says(KEYWORDS.of_strings)
+    return place.has_any(KEYWORDS.of_strings)
 
 
 def _strings(values: list[str], types: frozenset[str], places: Conjunction, make: Callable[[], Node]) -> list[bytes]:
     if "string" not in types:
         return []
-    excluded = {other for _, others in negated_values_of(places, "enum") for other in others if isinstance(other, str)}
+    excluded = {other for other in excluded_values(places) if isinstance(other, str)}
     texts = [spelled(value) for value in values if value not in excluded]
     if texts and any(map(_is_about_strings, places)):
         automaton = Automaton(make())

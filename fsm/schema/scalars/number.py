@@ -31,8 +31,8 @@ from typing import Any
 
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.formats.number_format import NUMBER_FORMATS
-from fsm.schema.places.place import Conjunction, Place, negated_values_of, values_of
+from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.places.place import Conjunction, excluded_values, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, to_decimal
 from fsm.schema.scalars.multiple import common_multiple, multiples
 from fsm.schema.scalars.number_range import (
@@ -138,7 +138,7 @@ class Demand:
         return self.divisor is None or (Fraction(value) / self.divisor).denominator == 1
 
 
-def check_digits(value: int | float | Decimal, place: Place, keyword: str, limits: Limits) -> Decimal:
+def check_digits(value: int | float | Decimal, pointer: str, limits: Limits) -> Decimal:
     """Convert a number of a schema.
 
     Raises:
@@ -146,19 +146,17 @@ def check_digits(value: int | float | Decimal, place: Place, keyword: str, limit
     """
     if isinstance(value, int):
         digits = value.bit_length() * 301 // 1000 + 1
-        limits.check("max_number_digits", digits, "digits of a number", place.at(keyword))
+        limits.check("max_number_digits", digits, "digits of a number", pointer)
     decimal = to_decimal(value)
     _, digits_of, exponent = decimal.as_tuple()
     assert isinstance(exponent, int)  # finite: the shape was checked
     reached = max(len(digits_of) + exponent, -exponent, len(digits_of))
-    limits.check("max_number_digits", reached, "digits of a number written out", place.at(keyword))
+    limits.check("max_number_digits", reached, "digits of a number written out", pointer)
     return decimal
 
 
-_SINGLE_DEMAND = Demand(
-    Bound(to_decimal(NUMBER_FORMATS["float"]["minimum"]), True),
-    Bound(to_decimal(NUMBER_FORMATS["float"]["maximum"]), True),
-)
+_MAX_SINGLE = Decimal((2**24 - 1) * 2**104)  # the bounds of the format `float`
+_SINGLE_DEMAND = Demand(Bound(_MAX_SINGLE.copy_negate(), True), Bound(_MAX_SINGLE, True))
 
 
 def decimals_of(value: Decimal) -> int:
@@ -172,18 +170,20 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
     """Read bounds, divisors and formats of all places together."""
     low = high = None
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
-        for place, value in _said(places, keyword):
+        for place, value in KEYWORDS.values_of(places, keyword):
             upwards = keyword in ("minimum", "exclusiveMinimum")
-            bound = Bound(check_digits(value, place, keyword, limits), keyword in ("minimum", "maximum"))
+            bound = Bound(check_digits(value, place.at(keyword), limits), keyword in ("minimum", "maximum"))
             if not integers:
                 bound = _for_doubles(bound, upwards=upwards)
             elif isinstance(value, float):
                 bound = _for_both_readings(bound, value, upwards=upwards)
             low, high = (higher(low, bound), high) if upwards else (low, lower(high, bound))
-    steps = [check_digits(value, place, "multipleOf", limits) for place, value in _said(places, "multipleOf")]
+    steps = [
+        check_digits(value, place.at("multipleOf"), limits) for place, value in KEYWORDS.values_of(places, "multipleOf")
+    ]
     denied = negated_values_of(places, "multipleOf")
-    not_divisors = [Fraction(check_digits(value, place, "multipleOf", limits)) for place, value in denied]
-    excluded = [to_decimal(v) for _, values in negated_values_of(places, "enum") for v in values if is_number(v)]
+    not_divisors = [Fraction(check_digits(value, place.at("multipleOf"), limits)) for place, value in denied]
+    excluded = [to_decimal(value) for value in excluded_values(places) if is_number(value)]
     return Demand(
         low,
         high,
@@ -192,15 +192,6 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
         frozenset(excluded),
         max(map(decimals_of, steps), default=0),
     )
-
-
-def _said(places: Conjunction, keyword: str) -> Iterable[tuple[Place, Any]]:
-    """The values of a keyword of numbers, and those that formats such as `int32` stand for."""
-    yield from values_of(places, keyword)
-    for place, name in values_of(places, "format"):
-        said = NUMBER_FORMATS.get(name, {})
-        if keyword in said:
-            yield place, said[keyword]
 
 
 def _for_both_readings(bound: Bound, value: float, *, upwards: bool) -> Bound:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
+from outlines_cont.policies.compose import Track, compose, row_ahead
 from outlines_cont.policies.row_view import RowView
 
 ONLY, HINT = "the only token", "a hint of a policy"
@@ -179,7 +179,7 @@ class Lookahead:
         if len(self.token_ids) >= self._room:
             return False
         branches, _ = compose(self._tracks, self._ahead)
-        if len(branches) != 1 or goes_back(branches[0]):
+        if len(branches) != 1 or branches[0].is_rewind:
             return False
         branch = branches[0]
         if branch.sample_mask is None:

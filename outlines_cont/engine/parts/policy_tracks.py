@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
+from outlines_cont.policies.compose import Track, compose, row_ahead
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.shallow import shallow_copy
@@ -106,7 +106,7 @@ class PolicyTracks:
         for track in self.tracks:
             branch = track.policy.at_end(track.states[-1], row)
             if branch is not None:
-                if not goes_back(branch):
+                if not branch.is_rewind:
                     raise UnsupportedBranch(
                         f"expected None or a branch that goes back from `at_end` at {row.place}, got {branch!r} of {track.policy!r}. "
                         "Have it give tokens back, or exclude some."

@@ -1,9 +1,11 @@
-"""`SentencePieceBackend`: the backend for SentencePiece models read by the library `sentencepiece`. A copy of the model with
-normalisation switched off encodes text within a text; models that mark spaces after words are refused.
+"""Backends for SentencePiece models: `SentencePieceBackend` for the library `sentencepiece`, and `SlowBackend` for slow Hugging Face
+tokenizers, which may number the pieces anew and add tokens. A copy of the model with normalisation switched off encodes text within a
+text; models that mark spaces after words are refused.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from outlines_cont.errors import TokenizerError
@@ -30,16 +32,16 @@ class SentencePieceBackend:
     def __init__(self, processor: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
         pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
         self.table = TokenTable.from_entries(
-            {token_id: piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
-            special_token_ids=special_ids(processor),
+            {token_id: _piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
+            special_token_ids=_special_ids(processor),
             unknown_token_ids=[processor.unk_id()],
             eos_token_id=None if processor.eos_id() < 0 else processor.eos_id(),
             bos_token_id=None if processor.bos_id() < 0 else processor.bos_id(),
-            has_prefix_space=has_prefix_space(processor),
+            has_prefix_space=_has_prefix_space(processor),
         )
         self.start_token_ids = start_token_ids
         self._processor = processor
-        self._plain = without_normalization(processor)
+        self._plain = _without_normalization(processor)
         self._names = SpecialNames(self.table.special_tokens)
 
     def encode_start(self, text: str) -> list[int]:
@@ -57,19 +59,99 @@ class SentencePieceBackend:
         return token_ids
 
 
-def piece_bytes(processor: Any, token_id: int, piece: str) -> bytes:
+class SlowBackend:
+    """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`); it is not changed.
+
+    Such a tokenizer may number the pieces in its own way, and adds tokens of its own. Raises `TokenizerError` where the model marks
+    spaces after words.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        processor = tokenizer.sp_model
+        added = {token_id: token.content for token_id, token in tokenizer.added_tokens_decoder.items()}
+        special = set(tokenizer.all_special_ids)
+        special.update(i for i, token in tokenizer.added_tokens_decoder.items() if token.special)
+        no_text = _special_ids(processor)
+        unknown = set() if tokenizer.unk_token_id is None else {tokenizer.unk_token_id}
+        self._piece_ids: dict[str, int] = {}
+        entries: dict[int, bytes] = {}
+        names: dict[int, bytes] = {}
+        for token_id, piece in enumerate(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))):
+            processor_id = processor.piece_to_id(piece)
+            if processor.id_to_piece(processor_id) != piece:
+                entries[token_id] = added.get(token_id, "").encode()
+            elif processor_id in no_text:
+                special.add(token_id)
+                if processor.is_unknown(processor_id):
+                    unknown.add(token_id)
+                names[token_id] = piece.encode()
+            else:
+                self._piece_ids[piece] = token_id
+                entries[token_id] = _piece_bytes(processor, processor_id, piece)
+        self.table = TokenTable.from_entries(
+            entries | names,
+            special_token_ids=special,
+            unknown_token_ids=unknown,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            has_prefix_space=_has_prefix_space(processor),
+            added=added,
+        )
+        text = -1  # stands for the ids of a text
+        built = tokenizer.build_inputs_with_special_tokens([text])
+        self.start_token_ids = tuple(built[: built.index(text)])
+        self._tokenizer = tokenizer
+        names_by_id = self.table.special_tokens
+        self._names = SpecialNames({**names_by_id, **self.table.markup_tokens})
+        self._unnamed = SpecialNames({i: name for i, name in names_by_id.items() if i not in added})
+        self._plain = _without_normalization(processor)
+        self._added_ids = {text: i for i, text in added.items() if entries.get(i) == text.encode() != b""}
+        longest_first = sorted(map(re.escape, self._added_ids), key=len, reverse=True)
+        self._added = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
+
+    def encode_start(self, text: str) -> list[int]:
+        """Encode the start of a text: normalised, with its prefix space."""
+        if self._names.first_in(text) is None:
+            return self._encode(text)
+        pieces = self._tokenizer.tokenize(text, split_special_tokens=True)
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(pieces)
+        return token_ids
+
+    def encode_special(self, text: str) -> list[int]:
+        """Encode the start of a text with special tokens recognised, also those that only the SentencePiece model names."""
+        return self._unnamed.encode(text, self._encode, self.encode_plain)
+
+    def _encode(self, text: str) -> list[int]:
+        """Encode as the tokenizer does, special tokens that it names recognised."""
+        # Not `tokenizer.encode`, which keeps a note in the tokenizer when a text is long.
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text))
+        return token_ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode text without normalisation and prefix space; a part that no token spells is left out."""
+        token_ids: list[int] = []
+        for part in self._added.split(text) if self._added else [text]:
+            if part in self._added_ids:
+                token_ids.append(self._added_ids[part])
+            else:
+                pieces = self._plain.encode(part, out_type=str)
+                token_ids += [self._piece_ids[piece] for piece in pieces if piece in self._piece_ids]
+        return token_ids
+
+
+def _piece_bytes(processor: Any, token_id: int, piece: str) -> bytes:
     """Return the bytes of a piece of `processor`."""
     return (_BYTE if processor.is_byte(token_id) else _TEXT).piece_bytes(piece)
 
 
-def special_ids(processor: Any) -> set[int]:
+def _special_ids(processor: Any) -> set[int]:
     """Return the ids of `processor` without text: control, unknown and unused ones."""
     token_ids = list(range(processor.get_piece_size()))
     tests = (processor.is_control, processor.is_unknown, processor.is_unused)
     return {token_id for test in tests for token_id, holds in zip(token_ids, test(token_ids), strict=True) if holds}
 
 
-def has_prefix_space(processor: Any) -> bool:
+def _has_prefix_space(processor: Any) -> bool:
     """Return whether `processor` puts a space before a text; `TokenizerError` where it puts one after it."""
     marked = processor.normalize("a")
     if marked.endswith(_SPACE):
@@ -80,7 +162,7 @@ def has_prefix_space(processor: Any) -> bool:
     return bool(marked.startswith(_SPACE))
 
 
-def without_normalization(processor: Any) -> Any:
+def _without_normalization(processor: Any) -> Any:
     """Return a copy of `processor` that neither normalises nor adds a space."""
     plain = type(processor)()
     plain.LoadFromSerializedProto(processor.serialized_model_proto() + _NORMALIZER_SPEC)

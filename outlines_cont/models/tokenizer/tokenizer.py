@@ -1,6 +1,7 @@
 """`Tokenizer`: a tokenizer of Hugging Face, SentencePiece or mistral-common with the exact bytes of every token. `encode_inside`
 returns ids whose bytes join to exactly the text, if need be the fewest that spell it; `encode` follows the library, which may normalise
-the text. Special tokens in a text are ordinary characters, except for `encode_special`.
+the text. Special tokens in a text are ordinary characters, except for `encode_special`. `open_backend` chooses the backend by the
+attributes of the tokenizer object; a `TokenizerBackend` has what differs between the libraries.
 
 Supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral), Unigram with a mark for
 the space, and tekken. WordPiece and others whose tokens do not join to the text are refused with `TokenizerError`.
@@ -12,20 +13,52 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
+
+import tokenizers
 
 from outlines_cont.errors import TokenizerError
 from outlines_cont.immutable import Immutable
-from outlines_cont.models.tokenizer.opening import open_backend
+from outlines_cont.models.tokenizer.fast import FastBackend
+from outlines_cont.models.tokenizer.sentencepiece import SentencePieceBackend, SlowBackend
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.tekken import TekkenBackend
+from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
-# How much of the text before is encoded together with a text that goes on after it. More would not often
-# change the result, since tokenizers cut a text at words, and would cost time at every call.
+# How much of the text before is encoded together with its continuation. More would not often change the result, since tokenizers
+# cut a text at words, and would cost time at every call.
 _CONTEXT_TOKENS = 4
 _CONTEXT_BYTES = 64
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+
+
+class TokenizerBackend(Protocol):
+    """The methods of a tokenizer library that `Tokenizer` uses. The tokenizer of the user is never changed."""
+
+    @property
+    def table(self) -> TokenTable:
+        """The bytes of every token."""
+
+    @property
+    def start_token_ids(self) -> tuple[int, ...]:
+        """Special ids that the tokenizer puts before a text; empty if it adds none."""
+
+    def encode_start(self, text: str) -> list[int]:
+        """Encode the start of a text, without special tokens; those in it, and markup, are ordinary characters.
+
+        The tokenizer may normalise the text and add a space in front.
+        """
+
+    def encode_special(self, text: str) -> list[int]:
+        """Encode the start of a text as the tokenizer does where special tokens that are written in it are read as such."""
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode text unchanged: no normalisation, no prefix space, no special tokens.
+
+        The joined bytes are those of the text where the library can do it; the caller checks.
+        """
 
 
 class Tokenizer(Immutable):
@@ -220,3 +253,44 @@ def _utf8(text: str) -> bytes:
             f"expected Unicode characters, received the lone surrogate {text[error.start]!r} at position "
             f'{error.start}. Repair the text first, as `text.encode("utf-8", "replace").decode()` does.'
         ) from None
+
+
+def open_backend(tokenizer: Any) -> TokenizerBackend:
+    """Return the backend of a Hugging Face tokenizer, or of the library object that one wraps.
+
+    Raises `TokenizerError` where the kind is unknown, or its tokens have no exact bytes.
+    """
+    if isinstance(tokenizer, tokenizers.Tokenizer):
+        return FastBackend(tokenizer)
+    if isinstance(getattr(tokenizer, "backend_tokenizer", None), tokenizers.Tokenizer):
+        return FastBackend(
+            tokenizer.backend_tokenizer,
+            special_token_ids=tokenizer.all_special_ids,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+        )
+    if hasattr(tokenizer, "serialized_model_proto"):
+        return SentencePieceBackend(tokenizer)
+    if hasattr(tokenizer, "id_to_byte_piece"):
+        return TekkenBackend(tokenizer)
+    if hasattr(tokenizer, "sp_model"):
+        return SlowBackend(tokenizer)
+    instruct = getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None)
+    if (inner := getattr(instruct, "tokenizer", None)) is not None:
+        return _open_mistral_common(inner)
+    raise TokenizerError(
+        "expected a Hugging Face tokenizer that is fast, or made with SentencePiece or mistral-common, received "
+        f"{type(tokenizer).__name__}. Load one with `transformers.AutoTokenizer.from_pretrained`."
+    )
+
+
+def _open_mistral_common(inner: Any) -> TokenizerBackend:
+    """Return the backend of the tokenizer inside a `MistralTokenizer`, which puts BOS before a text."""
+    if hasattr(inner, "id_to_byte_piece"):
+        return TekkenBackend(inner, start_token_ids=(inner.bos_id,))
+    if hasattr(processor := getattr(inner, "_model", None), "serialized_model_proto"):
+        return SentencePieceBackend(processor, start_token_ids=(inner.bos_id,))
+    raise TokenizerError(
+        f"expected a tekken or SentencePiece tokenizer of mistral-common, received {type(inner).__name__}. "
+        "Load the model's tokenizer.json instead, with `transformers.PreTrainedTokenizerFast`."
+    )

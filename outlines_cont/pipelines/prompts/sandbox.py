@@ -1,8 +1,6 @@
 """`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one up to a length limit. Only the results of `*`
-and `**` are bounded inside of an expression; limits on time and memory are those of `template_process`.
-
-Names are strict, no attribute leads to Python, and no row can be changed. Templates can make huge results in more ways than an allow-list
-of operators and filters could cover, so a process with limits renders them.
+and `**` are bounded inside of an expression; `template_process` renders in a process with limits on time and memory, since templates can
+make huge results in more ways than an allow-list of operators and filters could cover.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ class Sandbox(BoundedSandbox):
         self._max_characters = max_characters
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute `left operator right` where the result cannot be huge."""
+        """Compute `left operator right` unless the result would be huge."""
         if operator == "*":
             for sized, count in ((left, right), (right, left)):
                 if hasattr(sized, "__len__") and isinstance(count, int) and len(sized) * count > self._max_characters:
@@ -35,18 +33,6 @@ class Sandbox(BoundedSandbox):
                         f"{self._max_characters} characters"
                     )
         return super().call_binop(context, operator, left, right)
-
-
-def compiled(source: str, max_characters: int) -> Template:
-    """Return a template that was parsed before, ready to be filled in.
-
-    Raises:
-        TemplateError: it is too large, or nested too deeply, for Python's compiler.
-    """
-    try:
-        return Sandbox(max_characters).from_string(source)
-    except (RecursionError, SyntaxError) as error:
-        raise TemplateError(f"the template cannot be compiled: {type(error).__name__}: {error}") from error
 
 
 def filled(template: Template, values: Mapping[str, Any], max_characters: int) -> str:
@@ -70,7 +56,6 @@ def filled(template: Template, values: Mapping[str, Any], max_characters: int) -
         raise
     except UndefinedError as error:
         raise TemplateError(f"{error.message}; the row has {listed(values)}") from error
-    except Exception as error:
-        # Expressions of a template may raise anything that Python can.
+    except Exception as error:  # expressions of a template may raise anything that Python can
         raise TemplateError(f"the template fails on this row with {type(error).__name__}: {error}") from error
     return "".join(parts)

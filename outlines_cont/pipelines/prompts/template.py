@@ -6,6 +6,7 @@ limit fails the row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ MAX_SECONDS = 1.0
 MAX_MEMORY_BYTES = 2**28
 
 MakePrompt = Callable[[Mapping[str, Any]], Any]
-"""From the fields of a row to its prompt: a text, `Tokens`, token ids or messages."""
+"""Returns the prompt of a row, given its fields: a text, `Tokens`, token ids or messages."""
 
 
 class PromptTemplate:
@@ -34,7 +35,7 @@ class PromptTemplate:
     Attributes:
         source: the text of the template.
         names: the variables that it may read.
-        limits: of the length of a prompt, and of the time and memory that it may take.
+        limits: of the length of a prompt, and of the time and memory of rendering it.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class PromptTemplate:
             tree = environment.parse(source)
             self.names = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
             has_includes = any(True for _ in meta.find_referenced_templates(tree))
-            environment.compile(source, raw=True)  # Python's own compiler would compute what is constant
+            environment.compile(source, raw=True)  # not by Python, whose compiler would evaluate constant expressions
         except TemplateSyntaxError as error:
             raise SetupError(
                 f"expected a Jinja template in {origin}, but line {error.lineno} is malformed: {error.message}. "
@@ -84,48 +85,48 @@ class PromptTemplate:
         """Return the prompt of one row.
 
         Args:
-            values: what JSON can hold, by name.
+            values: JSON values by name.
 
         Raises:
-            TemplateError: a name is missing, a limit is reached, or an expression fails.
+            TemplateError: a name is missing, a limit is exceeded, or an expression fails.
 
         Cost: 0.2 ms, and 0.1 s for the first one; see `template_process`.
         """
         return SHARED.fill(self.source, values, self.limits)
 
 
+@dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """Makes the prompts of rows by a template and the fields of each row.
+    """Renders a template with the fields of a row, and with the names `text`, `row` (all fields) and `schema`.
 
-    Args:
-        template: a template that may name `text`, any field of the row, `row` (all fields) and `schema`.
-        text_field: the field that holds the message, which the template calls `text`.
-        json_schema: what a record must be, as JSON.
+    Attributes:
+        template: the template.
+        text_field: the field with the message, which the template calls `text`.
+        json_schema: the schema of a record, as JSON.
     """
 
-    def __init__(self, template: PromptTemplate, text_field: str, json_schema: str) -> None:
-        self._template = template
-        self._text_field = text_field
-        self._json_schema = json_schema
+    template: PromptTemplate
+    text_field: str
+    json_schema: str
 
     @property
     def needs_text(self) -> bool:
-        """Whether a row without a message has no prompt."""
-        return "text" in self._template.names
+        """Whether the template needs the message of a row."""
+        return "text" in self.template.names
 
     def text(self, fields: Mapping[str, Any], marked: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
         """Return the prompt of a row.
 
         Args:
             fields: those of the row.
-            marked: marks in the values what must not become a special token.
+            marked: inserts marks into values, so that no special token is read in them.
 
         Raises:
-            RowError: the message is missing, blank or no text.
-            TemplateError: the template names what the row does not have, or goes beyond a limit.
+            RowError: the message is missing, blank or not a text.
+            TemplateError: the template names a field that the row lacks, or exceeds a limit.
         """
-        name = self._text_field
-        values = {**fields, "row": dict(fields), "schema": self._json_schema}
+        name = self.text_field
+        values = {**fields, "row": dict(fields), "schema": self.json_schema}
         if name in fields:
             text = values["text"] = fields[name]
             if not isinstance(text, str) or not text.strip():
@@ -136,4 +137,4 @@ class RowPrompt:
                 f"expected a field {name!r}, got {listed(fields) or 'no fields'}. Name the field of the message with --text-field, or "
                 "`text_field=`."
             )
-        return self._template.render(marked(values))
+        return self.template.render(marked(values))

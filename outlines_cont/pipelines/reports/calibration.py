@@ -1,17 +1,19 @@
 """`Calibration`: curves from the share of samples that agree with a value to the probability that it is right, by isotonic regression (pool
 adjacent violators), one per field and one for all fields; between its points a curve is linear. The curve of all fields is the prior of
-each, and serves fields that were not seen.
+each, and is used for fields that were not seen.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Self
+
+import numpy
+from pydantic import Field, TypeAdapter
 
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.json_paths import field_of
@@ -20,6 +22,11 @@ from outlines_cont.pipelines.rows.json_paths import field_of
 _PRIOR = 10.0
 _ALL = ""
 
+Curve = tuple[tuple[float, float], ...]
+"""Shares of samples, ascending, each with the probability that a value is right."""
+_UnitFloat = Annotated[float, Field(ge=0, le=1)]
+_CURVES = TypeAdapter(dict[str, tuple[tuple[_UnitFloat, _UnitFloat], ...]])
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -27,9 +34,9 @@ class Answer:
 
     Attributes:
         path: its path in the record.
-        share: the share of the samples that have the same.
+        share: the share of the samples with an equal value.
         is_right: whether it is as expected.
-        count: how many values of that kind there are.
+        count: the number of such values.
     """
 
     path: str
@@ -40,15 +47,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Curves from the share of samples that agree to the chance that the value is right: one for each field, and one for all.
-
-    A curve never falls (isotonic regression: pool adjacent violators); between its points it is straight.
+    """Non-decreasing curves from the share of samples that agree with a value to the probability that it is right.
 
     Attributes:
-        curves: by field, items of lists as one; the points of each, ascending.
+        curves: by the path of the field, with `[]` for all items of a list; the empty path is for all fields.
     """
 
-    curves: Mapping[str, tuple[tuple[float, float], ...]]
+    curves: Mapping[str, Curve]
 
     @classmethod
     def learned(cls, answers: Iterable[Answer]) -> Self:
@@ -65,8 +70,8 @@ class Calibration:
                 found[1] += answer.count
         if not counts:
             raise SetupError("expected rows with a record and with known answers to calibrate by, got none")
-        # What no sample agrees with is taken for wrong where nothing is known of it. And half a value more on either side: what was
-        # always right in some rows is not certain in others.
+        # Without data a value that no sample agrees with counts as wrong. Half a value is added to both counts (additive smoothing),
+        # so that no probability is 0 or 1.
         levels = {0.0: [0.0, 1.0], **counts.pop(_ALL)}
         common = _isotonic({share: [right + 0.5, count + 1] for share, (right, count) in levels.items()})
         curves = {_ALL: common}
@@ -78,27 +83,23 @@ class Calibration:
         return cls(curves)
 
     def confidence(self, path: str, share: float) -> float:
-        """Return the probability that a value is right with which this share of the samples agrees."""
+        """Return the probability that a value is right if this share of the samples agrees with it."""
         return _at(self.curves.get(field_of(path), self.curves[_ALL]), share)
 
     def save(self, path: str | Path) -> None:
         """Write the curves as JSON."""
-        text = json.dumps(
-            {"curves": {name: [list(point) for point in curve] for name, curve in self.curves.items()}}, indent=1
-        )
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps({"curves": self.curves}, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` has written.
+        """Read a file that `save` has written.
 
         Raises:
             SetupError: the file is not a saved calibration.
         """
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))["curves"]
-            curves = {str(name): tuple(_point(point) for point in curve) for name, curve in found.items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            curves = _CURVES.validate_python(json.loads(Path(path).read_text(encoding="utf-8"))["curves"])
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise SetupError(
                 f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {error}"
             ) from error
@@ -107,32 +108,20 @@ class Calibration:
         return cls(curves)
 
 
-def _point(point: Any) -> tuple[float, float]:
-    share, chance = map(float, point)
-    if not (0 <= share <= 1 and 0 <= chance <= 1):
-        raise ValueError(f"{point} is no point of a curve")
-    return share, chance
-
-
-def _isotonic(levels: Mapping[float, list[float]]) -> tuple[tuple[float, float], ...]:
-    """Return the curve that never falls and is nearest to the shares of right answers, by squares, weighted by their counts."""
+def _isotonic(levels: Mapping[float, list[float]]) -> Curve:
+    """Return the isotonic regression of the shares of right answers (least squares, weighted by counts), by pooling adjacent violators."""
     pools: list[tuple[list[float], float, float]] = []  # shares, right ones, all
     for share in sorted(levels):
         right, count = levels[share]
         pools.append(([share], right, count))
         while len(pools) > 1 and pools[-2][1] * pools[-1][2] >= pools[-1][1] * pools[-2][2]:
             shares, right, count = pools.pop()
-            before, *_ = pools[-1]
-            pools[-1] = ([*before, *shares], pools[-1][1] + right, pools[-1][2] + count)
+            before, right_before, count_before = pools[-1]
+            pools[-1] = ([*before, *shares], right_before + right, count_before + count)
     return tuple((share, right / count) for shares, right, count in pools for share in shares)
 
 
-def _at(curve: tuple[tuple[float, float], ...], share: float) -> float:
-    """Return the curve at a share; before its first point and after its last as there."""
-    at = bisect_left(curve, (share, 0.0))
-    if at == 0:
-        return curve[0][1]
-    if at == len(curve):
-        return curve[-1][1]
-    (left, low), (right, high) = curve[at - 1], curve[at]
-    return low + (high - low) * (share - left) / (right - left)
+def _at(curve: Curve, share: float) -> float:
+    """Return the value of a curve by linear interpolation; it is constant before its first point and after its last."""
+    shares, chances = zip(*curve, strict=True)
+    return float(numpy.interp(share, shares, chances))

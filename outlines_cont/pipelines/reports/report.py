@@ -1,6 +1,5 @@
-"""`Report`: statistics of an output (accuracy, failures, lengths, agreement), gathered in one pass over its lines with counters; the 50
-least certain values, and the wrong values that seemed most certain, are kept in bounded heaps. Accuracy needs a field with the right
-record.
+"""`Report`: statistics of an output (accuracy, failures, lengths, agreement), counted in one pass over its lines; the 50 least certain
+values, and the 50 wrong values that seemed most certain, are kept in bounded heaps. Accuracy needs a field with the right record.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,18 +25,18 @@ _LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a record that a person should look at: uncertain or wrong.
+    """A value of a record, to be shown where it is uncertain or wrong.
 
     Attributes:
-        line: of its row in the input.
+        line: the line number of its row in the input.
         path: its path in the record.
         value: the value itself.
-        logprob: the log-probability of its tokens; None where that is not known.
-        agreement: the share of the samples that have the same; None where there are none.
-        confidence: the chance that it is right, by calibration; None without one.
-        expected: what would be right, where `is_right` is known.
-        is_right: whether it is as expected; None where nothing is known.
-        text: the message; empty where the output does not have it.
+        logprob: the log-probability of its tokens; None if it is unknown.
+        agreement: the share of the samples with an equal value; None without samples.
+        confidence: the probability that it is right, by calibration; None without one.
+        expected: the right value; meaningless where `is_right` is None.
+        is_right: whether it is as expected; None if there is no right record.
+        text: the message; empty if the output does not have it.
     """
 
     line: int
@@ -56,13 +55,13 @@ class FieldCounts:
     """Statistics of the values of one field.
 
     Attributes:
-        values: how many there are.
-        scored: how many have a log-probability.
-        logprob: the sum of these.
-        compared: how many right answers are known.
-        right: how many of these the records have.
-        voted: how many were compared with samples.
-        agreement: the sum of the shares that agree.
+        values: their number.
+        scored: the number of those with a log-probability.
+        logprob: the sum of the log-probabilities.
+        compared: the number of expected values.
+        right: the number of expected values that the records have.
+        voted: the number of values that were compared with samples.
+        agreement: the sum of the shares of samples that agree.
     """
 
     values: int = 0
@@ -79,20 +78,20 @@ class Report:
     """Counts of the rows of an output.
 
     Attributes:
-        text_field: the field of a row that holds the message, where the output holds it.
-        gold: the field of a row that holds the right record, as an object or as JSON; None where there is none.
-        rows: how many.
-        failed: how many of them have an error.
-        errors: by the type of the error.
-        examples: for each type a few lines with their messages.
+        text_field: the field with the message of a row, if the output has it.
+        gold: the field with the right record of a row, as an object or as JSON; None if there is none.
+        rows: the number of rows.
+        failed: the number of rows with an error.
+        errors: the number of errors by type.
+        examples: for each type of error a few line numbers with their messages.
         tokens: the number of records by their number of tokens.
         prompt_tokens: the number of prompts by their number of tokens.
-        fields: by the name of the field, items of lists as one.
-        compared: records with a right one to compare with.
-        right: those that are right as a whole.
-        unreadable: rows whose right record cannot be read.
+        fields: counts by the path of the field, with `[]` for all items of a list.
+        compared: the number of records with a right record to compare with.
+        right: the number of those without a wrong value.
+        unreadable: the number of rows whose right record cannot be parsed.
         answers: the number of values by field, agreement, and whether they are right.
-        chances: the same by the confidence of the value, in hundredths; empty without a calibration.
+        chances: the number of values by confidence, in hundredths, and whether they are right; empty without a calibration.
     """
 
     text_field: str = "text"
@@ -114,7 +113,7 @@ class Report:
     _number: int = 0
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add a line of output."""
+        """Count a line of output."""
         self.rows += 1
         details = line.get("_details", {})
         for name, counts in (("tokens", self.tokens), ("prompt_tokens", self.prompt_tokens)):
@@ -126,7 +125,7 @@ class Report:
             self._add_record(line, details)
 
     def add_file(self, path: Path) -> None:
-        """Add a file of lines."""
+        """Count all lines of a file."""
         with path.open("rb") as file:
             for line in file:
                 self.add(json.loads(line))
@@ -134,12 +133,12 @@ class Report:
     @property
     def least_certain(self) -> list[Value]:
         """The values with the least agreement or log-probability, the least certain first."""
-        return [value for *_, value in sorted(self._least, key=lambda item: (-item[0], item[1]))]
+        return _ranked(self._least)
 
     @property
     def wrong(self) -> list[Value]:
-        """Values that are not as expected, those first that seem most certain."""
-        return [value for *_, value in sorted(self._wrong, key=lambda item: (-item[0], item[1]))]
+        """The values that are not as expected, those first that seem most certain."""
+        return _ranked(self._wrong)
 
     def calibration(self) -> Calibration:
         """Return the calibration learned from the rows with a right record.
@@ -178,7 +177,7 @@ class Report:
             self._add_value(value, path in values)
 
     def _verdicts(self, line: Mapping[str, Any]) -> tuple[Any, Mapping[str, bool]]:
-        """Return the right record of a row, and which of its values the record has; none where it is not known."""
+        """Return the right record of a row, and for each of its values whether the record has it; empty without a right record."""
         if self.gold is None or line.get(self.gold) is None:
             return None, {}
         expected = line[self.gold]
@@ -212,39 +211,27 @@ class Report:
                 self.answers[name, value.agreement, value.is_right] += 1
         if value.confidence is not None and value.is_right is not None:
             self.chances[round(100 * value.confidence), value.is_right] += 1
-        self._keep(value, is_there)
-
-    def _keep(self, value: Value, is_there: bool) -> None:
-        """Keep the value where it is one of the least certain, or of the wrong ones that seem most certain."""
         self._number += 1
         certainty = _certainty(value)
         if certainty is not None and is_there:
-            _push(self._least, -certainty, -self._number, value)
+            _push(self._least, (-certainty, -self._number, value))
         if value.is_right is False:
-            _push(self._wrong, 0.0 if certainty is None else certainty, -self._number, value)
+            _push(self._wrong, (0.0 if certainty is None else certainty, -self._number, value))
 
 
 def _certainty(value: Value) -> float | None:
-    """Return how certain a value is: by its confidence, else its agreement, and by its log-probability among equals."""
+    """Return the sort key of a value: its confidence, else its agreement, with its log-probability as tie-breaker."""
     share = value.confidence if value.confidence is not None else value.agreement
     if share is None:
         return value.logprob
     return 1000 * (share - 1) + (value.logprob or 0.0)
 
 
-def _push(heap: list[tuple[float, int, Value]], key: float, number: int, value: Value) -> None:
-    """Keep the values with the largest keys."""
-    if len(heap) < MOST_VALUES:
-        heapq.heappush(heap, (key, number, value))
-    else:
-        heapq.heappushpop(heap, (key, number, value))
+def _push(heap: list[tuple[float, int, Value]], item: tuple[float, int, Value]) -> None:
+    heapq.heappush(heap, item)
+    if len(heap) > MOST_VALUES:
+        heapq.heappop(heap)
 
 
-def shares(answers: Iterable[tuple[float, bool, int]]) -> list[tuple[float, int, int]]:
-    """Return for each level how many values there are, and how many of them are right, the lowest level first."""
-    found: dict[float, list[int]] = {}
-    for level, is_right, count in answers:
-        counts = found.setdefault(level, [0, 0])
-        counts[0] += count
-        counts[1] += count * is_right
-    return [(level, *found[level]) for level in sorted(found)]  # type: ignore[misc]
+def _ranked(heap: list[tuple[float, int, Value]]) -> list[Value]:
+    return [value for *_, value in sorted(heap, key=lambda item: (-item[0], item[1]))]

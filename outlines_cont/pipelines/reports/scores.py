@@ -1,5 +1,5 @@
 """Scores of a record: `value_logprobs`, the log-probability of each value by prefix sums over its tokens, and `agreement`, the share of
-samples with an equal value at the same path. A token across the end of a value counts for that value; what the schema forces has
+samples with an equal value at the same path. A token across the end of a value counts for that value; forced tokens have
 log-probability 0.
 """
 
@@ -20,10 +20,7 @@ _MISSING = object()
 
 
 def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
-    """Return for each value of a record, by its path, the log-probability of its tokens, as they were drawn.
-
-    That is under the schema and the sampler: what the schema leaves no choice about is certain. A token that covers the end of a value
-    and what follows counts for the value.
+    """Return for each value of a record, by its path, the log-probability of its tokens under the schema and the sampler.
 
     Args:
         row: a row whose last generated span is a record.
@@ -42,7 +39,7 @@ def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
 
 
 def agreement(record: Any, samples: Sequence[Any]) -> dict[str, float]:
-    """Return for each value of a record, by its path, the share of the samples that have an equal one there; 0 where there are none."""
+    """Return for each value of a record, by its path, the share of the samples with an equal one there; 0 without samples."""
     votes = [leaves(sample) for sample in samples]
     return {
         path: sum(_is_same(vote.get(path, _MISSING), value) for vote in votes) / max(len(votes), 1)
@@ -51,7 +48,7 @@ def agreement(record: Any, samples: Sequence[Any]) -> dict[str, float]:
 
 
 def same_values(expected: Any, record: Any) -> Mapping[str, bool]:
-    """Return for each value that is expected, by its path, whether the record has an equal one there."""
+    """Return for each expected value, by its path, whether the record has an equal one there."""
     found = leaves(record)
     return {path: _is_same(found.get(path, _MISSING), value) for path, value in leaves(expected).items()}
 

@@ -14,7 +14,7 @@ class SetupError(OutlinesContError, ValueError):
 
 
 class OutputError(OutlinesContError, OSError):
-    """The output could not be written to its end, for example because the disk is full. It holds whole lines."""
+    """The output could not be written to its end, for example because the disk is full. It has only whole lines."""
 
 
 class RowError(OutlinesContError, ValueError):

@@ -37,7 +37,7 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     # For each object and list that is open its path, and the next key or number.
     stack: list[tuple[str, str | int | None]] = []
-    empty: int | None = None  # where an object or a list began that holds nothing yet
+    empty: int | None = None  # where an object or a list began that has no member yet
     for match in _TOKEN.finditer(text):
         (start, end), token = match.span(), match.group()
         if token in b"{[":
@@ -65,7 +65,7 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
 
 
 def field_of(path: str) -> str:
-    """Return a path without the numbers of list items: what values of different records have in common."""
+    """Return a path without the numbers of list items, so that values of different records have it in common."""
     return re.sub(r"\[\d+\]", "[]", path)
 
 
@@ -74,7 +74,7 @@ def _member(path: str, name: str) -> str:
 
 
 def _here(stack: list[tuple[str, str | int | None]]) -> str:
-    """Return the path of the value that comes next."""
+    """Return the path of the value that follows."""
     if not stack:
         return ""
     path, at = stack[-1]
@@ -82,7 +82,7 @@ def _here(stack: list[tuple[str, str | int | None]]) -> str:
 
 
 def _advance(stack: list[tuple[str, str | int | None]]) -> None:
-    """Note that a value has ended: after it comes another key, or the next item."""
+    """Move to the next key or item after the end of a value."""
     if stack:
         path, at = stack[-1]
         stack[-1] = (path, at + 1 if isinstance(at, int) else None)

@@ -11,7 +11,7 @@ from typing import Any, Self
 ShowValue = Callable[[Any, Any, bool], None]
 """Shows a value while it is written: the key of its row, the value so far, and whether it is whole.
 
-The value is None before there is one; None that is whole says that the row is over.
+The value is None before there is one; a None that is whole means that the row is over.
 """
 
 
@@ -43,7 +43,7 @@ class Usage:
     Attributes:
         prompt_tokens: tokens of the prompt.
         tokens: tokens of the record.
-        forced_tokens: those of them that the schema left no choice for.
+        forced_tokens: those of them that the schema determined.
         sample_tokens: tokens of the samples that were compared with it.
         steps: steps of the engine from the moment when the row was given to it.
     """
@@ -62,9 +62,9 @@ class Outcome:
     Attributes:
         record: the record as JSON; None where the row failed (or the record is `null`).
         failure: why there is no record; None where there is one.
-        value: what the type of the schema makes of the record; None where it came from another process.
+        value: the record as an instance of the Python type of the schema; None if it is from another process.
         weight: the log-probability of the record, under the unmodified model; None where it was not requested.
-        usage: what the row took.
+        usage: the cost of the row.
         logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
         agreement: for each value of the record, by its path, the share of the samples that have the same there.
         reused_tokens: tokens of any rows that were not fed, because others had fed the same, since the outcome before this one.

@@ -1,20 +1,19 @@
 """`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines, text, CSV or Parquet. The format follows from the
 file name, on the standard input from the first line that is not blank; a row that cannot be used is an `InputRow` with an error.
 
-A line ends with a line feed; blank lines are skipped. `count` reads a file once more to number its rows.
+A line ends with a line feed; blank lines are skipped.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputFormat, InputRow
-from outlines_cont.pipelines.rows.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
+from outlines_cont.pipelines.rows.row import InputFormat, InputRow, check_fields, digest_of
+from outlines_cont.pipelines.rows.table_rows import csv_reader, csv_rows, parquet_file, parquet_rows
 
 STDIN = "-"
 _SUFFIXES = {
@@ -31,9 +30,9 @@ class RowSource:
 
     Args:
         path: a file, or `-` for `stdin`.
-        input_format: what the lines are. `AUTO` goes by the name of a file (.jsonl or .ndjson, .txt, .csv, .parquet); of the standard
-            input the first line that is not blank decides: when it is a JSON object, all lines are JSON, otherwise all are text.
-        text_field: under which name a line of text is kept.
+        input_format: the format. `AUTO` infers it from the name of a file (.jsonl or .ndjson, .txt, .csv, .parquet), of the standard input
+            from the first line that is not blank: if it is a JSON object, all lines are JSON, otherwise all are text.
+        text_field: the name of the field for a line of text.
         stdin: the standard input, as bytes; None for a file.
 
     Raises:
@@ -57,7 +56,7 @@ class RowSource:
         if self._path is None or not self._path.is_file():
             return None
         if self._format is InputFormat.PARQUET:
-            return parquet_count(self._path)
+            return int(parquet_file(self._path).metadata.num_rows)
         with self._path.open("rb") as file:
             if self._format is InputFormat.CSV:
                 return sum(1 for _ in csv_rows(file))
@@ -68,11 +67,11 @@ class RowSource:
         if self._path is None or not self._path.is_file():
             return None
         if self._format is InputFormat.PARQUET:
-            return parquet_columns(self._path)
+            return list(parquet_file(self._path).schema_arrow.names)
         if self._format is not InputFormat.CSV:
             return None
-        with self._path.open("rb") as file:
-            return csv_columns(file)
+        with self._path.open("rb") as file, csv_reader(file) as reader:
+            return next(reader, [])
 
     def __iter__(self) -> Iterator[InputRow]:
         if self._path is None:
@@ -99,13 +98,15 @@ class RowSource:
     def _row(self, number: int, data: bytes) -> InputRow:
         if self._format is InputFormat.AUTO:
             self._format = InputFormat.JSONL if _is_object(data) else InputFormat.TXT
-        digest = hashlib.sha256(data).hexdigest()[:12]
         try:
-            text = _decode(data)
+            text = data.decode("utf-8")
             fields = {self._text_field: text} if self._format is InputFormat.TXT else _object(text)
+        except UnicodeDecodeError as wrong:
+            where = f"byte {data[wrong.start]:#04x} at byte {wrong.start} of the line"
+            return InputRow(number, digest_of(data), error=RowError(f"expected UTF-8, got {where}"))
         except RowError as error:
-            return InputRow(number, digest, error=error)
-        return InputRow(number, digest, fields)
+            return InputRow(number, digest_of(data), error=error)
+        return InputRow(number, digest_of(data), fields)
 
 
 def _check_readable(path: Path) -> None:
@@ -136,15 +137,6 @@ def _is_object(data: bytes) -> bool:
         return False
 
 
-def _decode(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RowError(
-            f"expected UTF-8, got byte {data[error.start]:#04x} at byte {error.start} of the line"
-        ) from error
-
-
 def _object(text: str) -> dict[str, Any]:
     """Return a JSON object that can be written again as it was read."""
     try:
@@ -152,14 +144,12 @@ def _object(text: str) -> dict[str, Any]:
         # Lone surrogates and numbers beyond the range of a float can be read, but not written.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        # Not the line that `json` names: it counts from the beginning of this one.
+        # The message of `json` itself would name a line: 1, as it sees only this one.
         why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise RowError(f"expected a line that is a JSON object, got something else: {why}") from error
     if not isinstance(value, dict):
         raise RowError(f"expected a line that is a JSON object, got {type(value).__name__}")
-    taken = [name for name in OUTPUT_FIELDS if name in value]
-    if taken:
-        raise RowError(f"expected a row without {taken[0]!r}, which is a field of the output. Rename it in the input.")
+    check_fields(value)
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -38,3 +40,15 @@ class InputRow:
     digest: str
     fields: dict[str, Any] = field(default_factory=dict)
     error: RowError | None = None
+
+
+def digest_of(data: bytes) -> str:
+    """Return 12 hexadecimal digits of the SHA-256 of `data`."""
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def check_fields(names: Iterable[str], taken: Collection[str] = OUTPUT_FIELDS) -> None:
+    """Raise `RowError` for a row with a field that the output adds."""
+    name = next((name for name in taken if name in names), None)
+    if name is not None:
+        raise RowError(f"expected a row without {name!r}, which is a field of the output. Rename it in the input.")

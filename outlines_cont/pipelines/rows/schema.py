@@ -28,9 +28,9 @@ class RecordSchema:
     """A schema of records.
 
     Attributes:
-        schema: what `generate.json` takes: a JSON Schema, or a Python type.
+        schema: the argument of `generate.json`: a JSON Schema, or a Python type.
         json_schema: the JSON Schema as compact text, keys in their order.
-        dump: from a value of a generator to what is written to the output as JSON.
+        dump: converts a value of a generator to JSON for the output.
     """
 
     schema: Any
@@ -39,11 +39,11 @@ class RecordSchema:
 
     @classmethod
     def of(cls, schema: Any, source: str | None = None) -> Self:
-        """Return a JSON Schema (as a dict, as text, or a boolean) or a Python type as what a record must be.
+        """Return the schema of records from a JSON Schema (a dict, a boolean, or JSON text) or a Python type.
 
         Args:
             schema: the schema or the type.
-            source: what an error calls it; None for its `repr`.
+            source: its name in error messages; None for its `repr`.
 
         Raises:
             SetupError: it is neither.
@@ -54,15 +54,25 @@ class RecordSchema:
             except (ValueError, RecursionError) as error:
                 raise SetupError(f"expected a JSON Schema, got a text that is not JSON: {error}") from error
         if isinstance(schema, dict | bool):
-            return cls(schema, _compact(schema), _same)
-        adapter, text = _adapter(schema, repr(schema) if source is None else repr(source))
+            return cls(schema, _compact(schema), _unchanged)
+        shown = repr(schema if source is None else source)
+        if isroutine(schema):  # pydantic would describe the arguments of a function, and call it
+            raise SetupError(f"expected a pydantic model or another type as {shown}, got the function {schema!r}")
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(schema)
+            text = _compact(adapter.json_schema())
+        except (PydanticUserError, TypeError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise SetupError(
+                f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {shown}, got {schema!r}: {first}"
+            ) from error
         return cls(schema, text, partial(adapter.dump_python, mode="json", by_alias=True))
 
 
 def load_schema(source: str) -> RecordSchema:
     """Return the schema that `FILE.json`, `module:Class` or `FILE.py:Class` names.
 
-    A module is looked up in the current directory first, as `python -m` would, and it is run: name only code that you trust.
+    A module is searched in the current directory first, as by `python -m`, and it is run: name only code that you trust.
 
     Raises:
         SetupError: the file, module or class does not exist, or is not a schema.
@@ -97,54 +107,29 @@ def _from_file(path: Path) -> RecordSchema:
     return RecordSchema.of(schema)
 
 
-def _adapter(kind: Any, source: str) -> tuple[TypeAdapter[Any], str]:
-    """Return the `TypeAdapter` of a type, and its JSON Schema as text."""
-    if isroutine(kind):
-        # pydantic would describe the arguments of a function, and call it.
-        raise SetupError(f"expected a pydantic model or another type as {source}, got the function {kind!r}")
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(kind)
-        return adapter, _compact(adapter.json_schema())
-    except (PydanticUserError, TypeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise SetupError(
-            f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {source}, got {kind!r}: {first}"
-        ) from error
-
-
 def _imported(name: str, source: str) -> Any:
+    """Import a module by its name or its file. Its folder goes first in `sys.path`, as for a script, and stays there for later imports."""
+    path = Path(name) if name.endswith(".py") else None
+    if path is not None and not path.is_file():
+        raise SetupError(f"expected a Python file for the schema, but there is no {str(path)!r}")
+    folder = os.getcwd() if path is None else str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
-        if name.endswith(".py"):
-            return _module_of_file(Path(name))
-        return _module(name)
-    except SetupError:
-        raise
-    except (Exception, SystemExit) as error:
-        # The module is the user's own code and may raise anything.
+        return import_module(name) if path is None else _run_file(path)
+    except (Exception, SystemExit) as error:  # the module is code of the user, which may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise SetupError(
+                f"expected a module {name!r} for the schema, but there is none in {folder!r} or among the installed packages. "
+                "Go to the folder that holds it, or give the file itself: `path/to/file.py:Class`."
+            ) from error
         raise SetupError(
             f"the module {name!r} of the schema {source!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
 
 
-def _module(name: str) -> Any:
-    here = os.getcwd()
-    _search_first(here)
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise SetupError(
-            f"expected a module {name!r} for the schema, but there is none in {here!r} or among the installed packages. "
-            "Go to the folder that holds it, or give the file itself: `path/to/file.py:Class`."
-        ) from error
-
-
-def _module_of_file(path: Path) -> Any:
-    if not path.is_file():
-        raise SetupError(f"expected a Python file for the schema, but there is no {str(path)!r}")
-    _search_first(str(path.resolve().parent))
-    # Under a name of its own: the file may be called like a module that is loaded already.
+def _run_file(path: Path) -> Any:
+    # Under a name of its own: a module of the same name may be loaded already.
     name = f"schema_file_{path.stem}"
     spec = spec_from_file_location(name, path)
     assert spec is not None
@@ -153,12 +138,6 @@ def _module_of_file(path: Path) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _search_first(folder: str) -> None:
-    """Look in `folder` first, as Python does for a script. It stays: a class may import more of its neighbours later."""
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
 
 
 def _attribute(module: Any, path: str, source: str) -> Any:
@@ -177,5 +156,5 @@ def _compact(schema: Any) -> str:
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value

@@ -5,7 +5,6 @@ time; dates and decimals become strings). A row with a wrong number of cells, or
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow, digest_of
 
 _MAX_CELL = 1 << 26
 _BATCH = 256
@@ -24,7 +23,7 @@ _PARQUET = "reading and writing Parquet needs pyarrow: `pip install 'outlines-co
 
 
 @contextmanager
-def _csv_reader(file: BinaryIO) -> Iterator[Any]:
+def csv_reader(file: BinaryIO) -> Iterator[Any]:
     """Yield a reader of a CSV file in UTF-8; the file is left open."""
     csv.field_size_limit(_MAX_CELL)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -40,9 +39,9 @@ def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
     Raises:
         SetupError: the header cannot be used.
     """
-    with _csv_reader(file) as reader:
+    with csv_reader(file) as reader:
         header: list[str] = next(reader, [])
-        check_columns(header)
+        _check_columns(header)
         line = reader.line_num + 1
         for cells in reader:
             if cells:
@@ -50,55 +49,38 @@ def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
             line = reader.line_num + 1
 
 
-def csv_columns(file: BinaryIO) -> list[str]:
-    """Return the column names in the first line of a CSV file."""
-    with _csv_reader(file) as reader:
-        return next(reader, [])
-
-
 def _csv_row(line: int, header: Sequence[str], cells: Sequence[str]) -> InputRow:
     digest = _digest([header, cells])
     if len(cells) != len(header):
         error = RowError(f"expected {len(header)} cells, as the header names, got {len(cells)}")
         return InputRow(line, digest, error=error)
-    if not all(map(_is_utf8, cells)):
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8 are read as lone surrogates
         return InputRow(line, digest, error=RowError("expected UTF-8, got other bytes. Save the file as UTF-8."))
     return InputRow(line, digest, dict(zip(header, cells, strict=True)))
 
 
 def parquet_rows(path: Path) -> Iterator[InputRow]:
-    """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. Cost: a few hundred rows are held at once.
+    """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. At most 256 rows are in memory.
 
     Raises:
         SetupError: it is not a Parquet file, a column cannot be used, or pyarrow is not installed.
     """
-    file = _parquet_file(path)
-    check_columns(file.schema_arrow.names)
-    line = 0
-    for batch in file.iter_batches(batch_size=_BATCH):
-        for fields in batch.to_pylist():
-            line += 1
-            try:
-                fields = {name: _plain(value) for name, value in fields.items()}
-                json.dumps(fields, allow_nan=False)
-            except (RowError, ValueError) as error:
-                yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
-            else:
-                yield InputRow(line, _digest(fields), fields)
+    file = parquet_file(path)
+    _check_columns(file.schema_arrow.names)
+    rows = (fields for batch in file.iter_batches(batch_size=_BATCH) for fields in batch.to_pylist())
+    for line, fields in enumerate(rows, start=1):
+        try:
+            fields = {name: _plain(value) for name, value in fields.items()}
+            json.dumps(fields, allow_nan=False)
+        except (RowError, ValueError) as error:
+            yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
+        else:
+            yield InputRow(line, _digest(fields), fields)
 
 
-def parquet_columns(path: Path) -> list[str]:
-    """Return the columns of a Parquet file."""
-    return list(_parquet_file(path).schema_arrow.names)
-
-
-def parquet_count(path: Path) -> int:
-    """Return the number of rows of a Parquet file."""
-    return int(_parquet_file(path).metadata.num_rows)
-
-
-def check_columns(names: Sequence[str]) -> None:
-    """Raise `SetupError` for names of columns that rows cannot have."""
+def _check_columns(names: Sequence[str]) -> None:
     if not names:
         raise SetupError("expected a table whose first line names its columns, got an empty file")
     twice = next((name for name in names if list(names).count(name) > 1), None)
@@ -112,11 +94,7 @@ def check_columns(names: Sequence[str]) -> None:
 
 
 def pyarrow() -> Any:
-    """Return the package.
-
-    Raises:
-        SetupError: it is not installed.
-    """
+    """Return the package, or raise `SetupError` if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -124,7 +102,8 @@ def pyarrow() -> Any:
     return pyarrow
 
 
-def _parquet_file(path: Path) -> Any:
+def parquet_file(path: Path) -> Any:
+    """Return a `pyarrow.parquet.ParquetFile`, or raise `SetupError` if it cannot be read."""
     arrow = pyarrow()
     try:
         return arrow.parquet.ParquetFile(path)
@@ -147,8 +126,4 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
-
-
-def _is_utf8(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return digest_of(json.dumps(value).encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
@@ -14,15 +15,14 @@ from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
 
 _OTHERS = "additional"
-_USAGE = tuple(field.name for field in fields(Usage))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordColumns:
     """The columns of records, and their values.
 
     A record that is an object has a column for each of its members, and `additional`, as JSON, where there may be others; any other record
-    is one column, `record`. Then come `error`, `weight`, `usage`, and with samples `agreement`.
+    is one column, `record`. Then follow `error`, `weight`, `usage`, and with samples `agreement`.
 
     Attributes:
         shape: that of the records.
@@ -38,32 +38,31 @@ class RecordColumns:
         """Return the columns for an input that has columns of such names."""
         return replace(self, taken=frozenset(names))
 
-    @property
+    @cached_property
     def members(self) -> dict[str, tuple[str, Shape]]:
         """For each column of the record the name of its member, and its shape."""
         if not isinstance(self.shape, ObjectShape):
             return {self._free("record"): ("", self.shape)}
-        own = (*self._own, *([_OTHERS] if self.shape.is_open else []))
-        return {
-            f"record.{name}" if name in own else self._free(name): (name, shape) for name, shape in self.shape.members
-        }
+        taken = {*self.taken, *self._own}
+        return {f"record.{name}" if name in taken else name: (name, shape) for name, shape in self.shape.members}
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The names of all columns."""
-        others = [_OTHERS] if self._is_open else []
-        return [*self.members, *map(self._free, (*others, *self._own))]
+        return [*self.members, *map(self._free, self._own)]
 
     def schema(self) -> Any:
         """Return names and types as a schema of pyarrow."""
         arrow = pyarrow()
-        usage = arrow.struct([(name, arrow.int64()) for name in _USAGE])
         types = [shape.arrow() for _, shape in self.members.values()]
-        types += [arrow.string()] if self._is_open else []
-        types += [arrow.string(), arrow.float64(), usage]
+        types += [arrow.string()] if _OTHERS in self._own else []
+        types += [
+            arrow.string(),
+            arrow.float64(),
+            arrow.struct([(field.name, arrow.int64()) for field in fields(Usage)]),
+        ]
         if self.has_agreement:
-            members = [name or "record" for name, _ in self.members.values()]
-            types.append(arrow.struct([(name, arrow.float64()) for name in members]))
+            types.append(arrow.struct([(name or "record", arrow.float64()) for name, _ in self.members.values()]))
         return arrow.schema([*zip(self.names, types, strict=True)])
 
     def rows(self, outcomes: Iterable[Outcome]) -> Iterator[dict[str, Any]]:
@@ -76,40 +75,36 @@ class RecordColumns:
 
     def columns(self, outcomes: Iterable[Outcome]) -> dict[str, list[Any]]:
         """Return the values of each column."""
-        found: dict[str, list[Any]] = {name: [] for name in self.names}
-        for row in self.rows(outcomes):
-            for name, value in row.items():
-                found[name].append(value)
-        return found
+        rows = [*self.rows(outcomes)]
+        return {name: [row[name] for row in rows] for name in self.names}
 
     def table(self, outcomes: Iterable[Outcome]) -> Any:
         """Return a table of pyarrow."""
         return pyarrow().table(self.columns(outcomes), schema=self.schema())
 
-    @property
+    @cached_property
     def _own(self) -> list[str]:
-        return ["error", "weight", "usage", *(["agreement"] if self.has_agreement else [])]
-
-    @property
-    def _is_open(self) -> bool:
-        return isinstance(self.shape, ObjectShape) and self.shape.is_open
+        """The columns that follow those of the members, by the names that they have if these are free."""
+        others = [_OTHERS] if isinstance(self.shape, ObjectShape) and self.shape.is_open else []
+        return [*others, "error", "weight", "usage", *(["agreement"] if self.has_agreement else [])]
 
     def _free(self, name: str) -> str:
         return f"record.{name}" if name in self.taken else name
 
     def _row(self, outcome: Outcome) -> dict[str, Any]:
-        record, has_record = outcome.record, outcome.failure is None
+        given = (outcome.record or {}) if isinstance(self.shape, ObjectShape) else {"": outcome.record}
         values: list[Any] = []
         for name, shape in self.members.values():
-            value = (record.get(name) if isinstance(self.shape, ObjectShape) else record) if has_record else None
+            value = given.get(name)
             values.append(None if value is None else shape.convert(value))
-        if self._is_open:
+        if _OTHERS in self._own:
             known = {name for name, _ in self.members.values()}
-            others = {name: value for name, value in record.items() if name not in known} if has_record else {}
+            others = {name: value for name, value in given.items() if name not in known}
             values.append(json.dumps(others, ensure_ascii=False) if others else None)
-        values += [None if has_record else str(outcome.failure), outcome.weight, asdict(outcome.usage)]
+        has_failed = outcome.failure is not None
+        values += [str(outcome.failure) if has_failed else None, outcome.weight, asdict(outcome.usage)]
         if self.has_agreement:
-            values.append(self._agreement(outcome) if has_record else None)
+            values.append(None if has_failed else self._agreement(outcome))
         return dict(zip(self.names, values, strict=True))
 
     def _agreement(self, outcome: Outcome) -> dict[str, float | None]:

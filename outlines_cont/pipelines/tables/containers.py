@@ -20,7 +20,7 @@ _EXPECTED = (
 
 
 def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
-    """Return the records of `data`, as it came: rows for rows, columns for columns, a frame for a frame.
+    """Return the records of `data` in a container of its kind.
 
     Args:
         data: rows.
@@ -34,65 +34,60 @@ def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutc
     if isinstance(data, str):
         return next(columns.rows(make([data])))
     if isinstance(data, Mapping):
-        return _of_mapping(data, text_field, columns, make)
+        return _of_mapping(data, columns.beside(list(data)), make)
     if isinstance(data, list | tuple):
         return list(columns.rows(make(data)))
     library = type(data).__module__.partition(".")[0]
     if library == "pandas" and hasattr(data, "to_dict"):
-        return _of_pandas(data, text_field, columns, make)
+        return _of_pandas(data.to_frame(text_field) if hasattr(data, "to_frame") else data, columns, make)
     if library == "datasets":
-        return _of_dataset(data, columns, make)
+        return _of_dataset(data, columns.beside(data.column_names), make)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _of_arrow(data, library, text_field, columns, make)
+        is_series = library == "polars" and not hasattr(data, "columns")
+        table = _of_arrow(data.to_frame(text_field) if is_series else data, columns, make)
+        if library != "polars":
+            return table
+        import polars
+
+        return polars.from_arrow(table)
     if isinstance(data, Iterable):
         return columns.rows(make(data))
     raise OptionError(f"{_EXPECTED}, got {type(data).__name__}", "data")
 
 
-def _of_mapping(data: Mapping[str, Any], text_field: str, columns: RecordColumns, make: MakeOutcomes) -> dict[str, Any]:
+def _of_mapping(data: Mapping[str, Any], columns: RecordColumns, make: MakeOutcomes) -> dict[str, Any]:
     """Return columns for columns; the values of one row for one row."""
-    columns = columns.beside(list(data))
     lists = {name: list(values) for name, values in data.items() if _is_column(values)}
     if len(lists) < len(data) or not data:
         return next(columns.rows(make([dict(data)])))
-    lengths = {len(values) for values in lists.values()}
-    if len(lengths) > 1:
-        told = ", ".join(f"{name!r} {len(values)}" for name, values in lists.items())
-        raise OptionError(f"expected columns of one length, got {told}", "data")
+    if len({len(values) for values in lists.values()}) > 1:
+        lengths = ", ".join(f"{name!r} {len(values)}" for name, values in lists.items())
+        raise OptionError(f"expected columns of one length, got {lengths}", "data")
     return columns.columns(make(_rows_of(lists)))
 
 
 def _is_column(values: Any) -> bool:
-    return (
-        isinstance(values, Sequence) or hasattr(values, "__array__") or hasattr(values, "to_pylist")
-    ) and not isinstance(values, str | bytes)
+    is_listed = isinstance(values, Sequence) or hasattr(values, "__array__") or hasattr(values, "to_pylist")
+    return is_listed and not isinstance(values, str | bytes)
 
 
 def _rows_of(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     return (dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
 
 
-def _of_pandas(data: Any, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
-    """Return a frame with the same index, whose columns have types of Arrow; a series is one of messages."""
+def _of_pandas(frame: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    """Return a frame with the same index, whose columns have types of Arrow."""
     import pandas
 
-    frame = data.to_frame(text_field) if hasattr(data, "to_frame") else data
-    beside = columns.beside([*map(str, frame.columns)])
-    rows = ({str(name): _plain(value) for name, value in row.items()} for row in _pandas_rows(frame))
-    table = beside.table(make(rows))
-    found = table.to_pandas(types_mapper=pandas.ArrowDtype)
+    names = [*map(str, frame.columns)]
+    rows = (dict(zip(names, map(_plain, row), strict=True)) for row in frame.itertuples(index=False, name=None))
+    found = columns.beside(names).table(make(rows)).to_pandas(types_mapper=pandas.ArrowDtype)
     found.index = frame.index
     return found
 
 
-def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
-    names = list(frame.columns)
-    for values in frame.itertuples(index=False, name=None):
-        yield dict(zip(names, values, strict=True))
-
-
 def _plain(value: Any) -> Any:
-    """Return a value of a frame as Python's own; what is missing as None."""
+    """Return a value of a frame as a Python object; a missing value as None."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     elif hasattr(value, "tolist"):
@@ -100,29 +95,20 @@ def _plain(value: Any) -> Any:
     return None if value is None or value != value else value
 
 
-def _of_arrow(data: Any, library: str, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
-    """Return a table of pyarrow, of polars for one of polars."""
-    is_series = library == "polars" and not hasattr(data, "columns")
-    table = pyarrow().table(data.to_frame(text_field) if is_series else data)
+def _of_arrow(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    table = pyarrow().table(data)
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
-    found = columns.beside(table.column_names).table(make(rows))
-    if library != "polars":
-        return found
-    import polars
-
-    return polars.from_arrow(found)
+    return columns.beside(table.column_names).table(make(rows))
 
 
 def _of_dataset(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
-    """Return the dataset with the columns added, with types from the schema, as a first batch may have no records to infer them from."""
+    """Return the dataset with the columns added, typed by the schema, as all records of the first batch may be null."""
     from datasets import Features
 
-    beside = columns.beside(data.column_names)
-    features = Features({**data.features, **Features.from_arrow_schema(beside.schema())})
     names = list(data.column_names)
     return data.map(
-        lambda batch: beside.columns(make(_rows_of({name: batch[name] for name in names}))),
+        lambda batch: columns.columns(make(_rows_of({name: batch[name] for name in names}))),
         batched=True,
         batch_size=1000,
-        features=features,
+        features=Features({**data.features, **Features.from_arrow_schema(columns.schema())}),
     )

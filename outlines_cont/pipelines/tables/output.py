@@ -21,7 +21,7 @@ WriteLine = Callable[[bytes], None]
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
-    """Return a line of JSON; what UTF-8 cannot encode, such as half a surrogate pair, is replaced."""
+    """Return a line of JSON in UTF-8; lone surrogates are replaced by `?`."""
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
 
@@ -38,7 +38,7 @@ def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
 
 @contextmanager
 def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
-    """Yield a function that writes lines to a file, unbuffered. However the block ends, the file holds whole lines.
+    """Yield a function that writes lines to a file, unbuffered. However the block ends, the file has only whole lines.
 
     Args:
         path: the file.
@@ -71,17 +71,25 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
             yield write
         finally:
             if file.tell() != end:
-                # An interrupt or a full disk came between two parts of a write: half a line would follow the whole ones.
+                # An interrupt or a full disk between two parts of a write: remove the incomplete line.
                 file.truncate(end)
 
 
 def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite: bool) -> None:
-    """Raise `SetupError` where `path` cannot be the output, before any work is done."""
+    """Raise `SetupError` if `path` cannot be the output, before anything runs."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        _check_folder(path)
-        return
+        folder = path.parent
+        if not folder.is_dir():
+            raise SetupError(
+                f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
+            ) from None
+        if os.access(folder, os.W_OK | os.X_OK):
+            return
+        raise SetupError(
+            f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you"
+        ) from None
     except OSError as error:
         raise SetupError(f"expected a path for the output, but {str(path)!r}: {error.strerror}") from error
     if not stat.S_ISREG(mode):
@@ -98,18 +106,8 @@ def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite
         raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
 
 
-def _check_folder(path: Path) -> None:
-    folder = path.parent
-    if not folder.is_dir():
-        raise SetupError(
-            f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
-        )
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise SetupError(f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you")
-
-
 def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
-    """Take from `rows` those that the file `path` holds, and count them.
+    """Take the rows from `rows` that are in the file `path` already, and count them.
 
     Args:
         path: an output of an earlier run.
@@ -117,7 +115,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
         settings: the digest of everything but the row that a record depends on.
 
     Returns:
-        How many rows, how many of them with an error, and the bytes of their lines; what follows is an unfinished line.
+        The number of rows, the number of those with an error, and the bytes of their lines; any bytes after these are an unfinished line.
 
     Raises:
         SetupError: the file is not such an output, or its input or the settings have changed since.
@@ -128,19 +126,29 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
             if not line.endswith(b"\n"):
                 break
             where = f"line {number} of {str(path)!r}"
-            fields = _earlier(line, where)
+            fields = _line_fields(line, where)
             row = next(rows, None)
             if row is None:
                 raise SetupError(
                     f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond "
                     "its end. Give the same input as before, or start again with --overwrite."
                 )
-            _check_same(fields, row, settings, where)
+            digest, _, old_settings = fields["_digest"].partition("-")
+            if digest != row.digest or fields.get("_line") != row.line:
+                raise SetupError(
+                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
+                    "of. Give the same input as before, or start again with --overwrite."
+                )
+            if old_settings != settings:
+                raise SetupError(
+                    f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
+                    "Give the same ones, name another file, or start again with --overwrite."
+                )
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
     return done, failed, size
 
 
-def _earlier(line: bytes, where: str) -> dict[str, Any]:
+def _line_fields(line: bytes, where: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -151,17 +159,3 @@ def _earlier(line: bytes, where: str) -> dict[str, Any]:
             "Name another file, or start again with --overwrite."
         )
     return fields
-
-
-def _check_same(fields: dict[str, Any], row: InputRow, settings: str, where: str) -> None:
-    digest, _, old_settings = fields["_digest"].partition("-")
-    if digest != row.digest or fields.get("_line") != row.line:
-        raise SetupError(
-            f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
-            "of. Give the same input as before, or start again with --overwrite."
-        )
-    if old_settings != settings:
-        raise SetupError(
-            f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
-            "Give the same ones, name another file, or start again with --overwrite."
-        )

@@ -1,12 +1,12 @@
 """`Shape`: Arrow column types inferred from a JSON Schema or a Python type, and the conversion of values to them. Unions of several types,
-mixed lists, recursive references, open objects below the top and anything nested more than 16 levels deep become JSON text.
+mixed lists, recursive references, objects with unnamed members below the top and anything nested more than 16 levels deep become JSON text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -59,7 +59,7 @@ class ScalarShape:
         return getattr(pyarrow(), self.name)(*self.arguments)
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -68,7 +68,7 @@ def _json_text(value: Any) -> str:
 
 
 def _int64(value: Any) -> int:
-    """Return an integer; JSON may write it with a fraction of zeros."""
+    """Return an integer, which JSON may also write as a float such as `1.0`."""
     whole = int(value)
     if not -_INT64 <= whole < _INT64:
         raise ValueError(
@@ -78,7 +78,7 @@ def _int64(value: Any) -> int:
 
 
 def _local_time(text: str) -> datetime:
-    """Return a moment; a leap second is the second after the one before it."""
+    """Parse a date and time; a leap second, which `datetime` lacks, becomes the first second of the next minute."""
     earlier = _LEAP_SECOND.sub("59", text, count=1) if ":60" in text[10:] else text
     return datetime.fromisoformat(earlier) + timedelta(seconds=earlier != text)
 
@@ -87,13 +87,13 @@ def _utc(text: str) -> datetime:
     return _local_time(text).astimezone(UTC)
 
 
-TEXT = ScalarShape("string", _same)
+TEXT = ScalarShape("string", _unchanged)
 JSON_TEXT = ScalarShape("string", _json_text)
 """A value without a type of its own, as JSON text."""
 INTEGER = ScalarShape("int64", _int64)
 NUMBER = ScalarShape("float64", float)
-BOOLEAN = ScalarShape("bool_", _same)
-NULL = ScalarShape("null", _same)
+BOOLEAN = ScalarShape("bool_", _unchanged)
+NULL = ScalarShape("null", _unchanged)
 DAY = ScalarShape("date32", date.fromisoformat)
 LOCAL_TIME = ScalarShape("timestamp", _local_time, ("us",))
 MOMENT = ScalarShape("timestamp", _utc, ("us", "UTC"))
@@ -102,11 +102,7 @@ MOMENT = ScalarShape("timestamp", _utc, ("us", "UTC"))
 
 @dataclass(frozen=True, slots=True)
 class ListShape:
-    """A list.
-
-    Attributes:
-        item: the shape of its items.
-    """
+    """A list of items of one shape."""
 
     item: Shape
 
@@ -121,11 +117,11 @@ class ListShape:
 
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """An object with given members.
+    """An object.
 
     Attributes:
-        members: their names and shapes.
-        is_open: whether there may be others.
+        members: the names and shapes of the members that the schema names.
+        is_open: whether there may be other members.
     """
 
     members: tuple[tuple[str, Shape], ...]
@@ -136,7 +132,7 @@ class ObjectShape:
         return pyarrow().struct([(name, shape.arrow()) for name, shape in self.members])
 
     def convert(self, value: Any) -> Any:
-        """Return the members; null for those that are not there."""
+        """Return the members; null for those that are missing."""
         return {
             name: None if (item := value.get(name)) is None else shape.convert(item) for name, shape in self.members
         }
@@ -152,38 +148,38 @@ def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
 
     Args:
         schema: what a record must be.
-        has_formats: whether `format` is asserted; a `date` that is not is any text.
+        has_formats: whether `format` is asserted; otherwise a `date` may be any text.
     """
     if isinstance(schema.schema, dict | bool):
-        return _Reader(schema.schema, is_type=False, has_formats=has_formats).shape(schema.schema)
+        return _ShapeReader(schema.schema, is_type=False, has_formats=has_formats).shape(schema.schema)
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(schema.schema)
         found = adapter.json_schema(mode="serialization", schema_generator=_Serialized)
-    except (PydanticInvalidForJsonSchema, PydanticUserError):  # a serializer that says nothing of what it makes
+    except (PydanticInvalidForJsonSchema, PydanticUserError):  # a serializer without a return type
         return JSON_TEXT
-    return _Reader(found, is_type=True, has_formats=True).shape(found)
+    return _ShapeReader(found, is_type=True, has_formats=True).shape(found)
 
 
 class _Serialized(GenerateJsonSchema):
     """The JSON Schema of pydantic, with the digits of decimals and the offsets of datetimes."""
 
     def decimal_schema(self, schema: Any) -> dict[str, Any]:
-        """A decimal, with its digits."""
+        """Return the schema of a decimal, with its digits."""
         digits = {"digits": schema.get("max_digits"), "places": schema.get("decimal_places")}
         return {"type": "string", "format": "x-decimal", **digits}
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:
-        """A datetime, with whether it has an offset."""
+        """Return the schema of a datetime, by whether it has an offset."""
         is_naive = schema.get("tz_constraint") == "naive"
         return {"type": "string", "format": "x-local-date-time" if is_naive else "date-time"}
 
 
-class _Reader:
-    """Reads the shapes of one schema.
+class _ShapeReader:
+    """Infers the shape of a schema from its root, by recursion down to `_DEPTH` levels.
 
     Args:
-        root: the whole of it.
-        is_type: whether it is of a Python type, whose objects are closed by default.
+        root: the schema.
+        is_type: whether it is of a Python type, whose objects have no other members by default.
         has_formats: whether formats are asserted.
     """
 
@@ -193,15 +189,13 @@ class _Reader:
         self._has_formats = has_formats
 
     def shape(self, schema: Any, depth: int = 0, refs: tuple[str, ...] = ()) -> Shape:
-        """Return the shape of a part of the schema; the depth is bounded."""
+        """Return the shape of a subschema at a depth; `refs` are the references on the path to it."""
         while isinstance(schema, dict) and "$ref" in schema:
             target = schema["$ref"]
-            if target in refs or not isinstance(target, str):
-                return JSON_TEXT
-            refs = (*refs, target)
-            found = self._referred(target)
+            found = self._referred(target) if isinstance(target, str) and target not in refs else None
             if not isinstance(found, dict):
                 return JSON_TEXT
+            refs = (*refs, target)
             schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
         if not isinstance(schema, dict) or depth > _DEPTH:
             return JSON_TEXT
@@ -214,10 +208,16 @@ class _Reader:
         kinds = [kind for kind in kinds if kind != "null"] or kinds
         if set(kinds) == {"integer", "number"}:
             return NUMBER
-        return self._of_kind(kinds[0], schema, depth, refs) if len(kinds) == 1 else JSON_TEXT
+        if kinds == ["string"]:
+            return self._of_text(schema)
+        if kinds == ["array"]:
+            return self._of_items(schema, depth, refs)
+        if kinds == ["object"]:
+            return self._of_members(schema, depth, refs)
+        return _SCALARS.get(kinds[0], JSON_TEXT) if len(kinds) == 1 else JSON_TEXT
 
     def _combined(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
-        """Return the one shape of all alternatives that are not null, where there is one."""
+        """Return the common shape of all alternatives that are not null, else `JSON_TEXT`."""
         words = [word for word in ("allOf", "anyOf", "oneOf") if word in schema]
         parts = schema[words[0]]
         own = {key: value for key, value in schema.items() if key not in words}
@@ -225,17 +225,7 @@ class _Reader:
             return JSON_TEXT
         if own.keys() & {"type", "properties", "items", "enum", "const"}:
             return JSON_TEXT
-        shapes = [self.shape(part, depth + 1, refs) for part in parts if part != {"type": "null"}]
-        return shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else JSON_TEXT
-
-    def _of_kind(self, kind: Any, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
-        if kind == "string":
-            return self._of_text(schema)
-        if kind == "array":
-            return self._of_items(schema, depth, refs)
-        if kind == "object":
-            return self._of_members(schema, depth, refs)
-        return _SCALARS.get(kind, JSON_TEXT)
+        return _common([self.shape(part, depth + 1, refs) for part in parts if part != {"type": "null"}]) or JSON_TEXT
 
     def _of_text(self, schema: dict[str, Any]) -> Shape:
         kind = schema.get("format") if self._has_formats else None
@@ -251,8 +241,8 @@ class _Reader:
         if not isinstance(first, list) or isinstance(rest, list):
             return JSON_TEXT
         parts = [*first, *([] if rest is False or (first and len(first) == schema.get("maxItems")) else [rest])]
-        shapes = [self.shape(part, depth + 1, refs) for part in parts]
-        return ListShape(shapes[0]) if shapes and all(shape == shapes[0] for shape in shapes) else JSON_TEXT
+        item = _common([self.shape(part, depth + 1, refs) for part in parts])
+        return JSON_TEXT if item is None else ListShape(item)
 
     def _of_members(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
         properties = schema.get("properties", {})
@@ -264,22 +254,20 @@ class _Reader:
         return ObjectShape(members, is_open)
 
     def _referred(self, target: str) -> Any:
-        """Return the target of a reference inside the schema; None for any other."""
-        found = self._root
-        for key in _pointer(target):
-            found = found.get(key) if isinstance(found, dict) else None
+        """Return the target of a reference inside of the schema (a JSON pointer); None for any other."""
+        start, *keys = target.split("/")
+        found = self._root if start == "#" else None
+        for key in keys:
+            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
         return found
 
 
-def _pointer(target: str) -> Iterator[str]:
-    if not target.startswith("#"):
-        yield ""  # of another document
-    for key in target.removeprefix("#").split("/")[1:]:
-        yield key.replace("~1", "/").replace("~0", "~")
+def _common(shapes: Sequence[Shape]) -> Shape | None:
+    return shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else None
 
 
 def _of_values(values: Any) -> Shape:
-    """Return the one shape of given values, where there is one."""
+    """Return the common shape of given values, else `JSON_TEXT`."""
     found = {type(value) for value in values if value is not None} if isinstance(values, list) else set()
     if found == {int, float}:
         return NUMBER

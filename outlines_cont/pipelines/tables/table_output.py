@@ -1,6 +1,6 @@
-"""`table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; when all are there, the
-table is made of it in two passes (columns and types, then values) and renamed to its final name (atomic). Without a schema Parquet types
-are unified from the values; a column without a common type is JSON text.
+"""`table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; after the last row the table
+is made from it in two passes (columns and types, then values) and renamed to its final name (atomic). Without a schema Parquet types are
+unified from the values; a column without a common type is JSON text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.output import WriteLine, file_output
 from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
 
-_CHUNK = 1000  # rows that are held at once
+_CHUNK = 1000  # rows in memory
 TABLE_SUFFIXES = (".csv", ".parquet")
 
 
@@ -30,27 +30,19 @@ def lines_path(output: Path) -> Path:
 
 @contextmanager
 def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> Iterator[WriteLine]:
-    """Yield a function that writes lines to `lines_path(path)`; the table appears when the block has ended without an error.
+    """Yield a function that writes lines to `lines_path(path)`; when the block ends without an error, make the table from them.
 
     Args:
         path: the table, `.csv` or `.parquet`.
         keep: as for `file_output`, of the file of lines.
         shape: that of the records, for the types of Parquet; None infers types from the values.
-    """
-    lines = lines_path(path)
-    with file_output(lines, keep) as write:
-        yield write
-    write_table(lines, path, shape)
-    lines.unlink()
-
-
-def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:
-    """Make a table of lines of output, with `record` of the type of `shape`.
 
     Raises:
-        OutputError: it cannot be written.
+        SetupError, OutputError: as `file_output`; or the table cannot be written.
     """
-    new = path.with_name(f"{path.name}.new")
+    lines, new = lines_path(path), path.with_name(f"{path.name}.new")
+    with file_output(lines, keep) as write:
+        yield write
     try:
         if path.suffix.lower() == ".csv":
             _write_csv(lines, new)
@@ -62,6 +54,7 @@ def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:
         raise OutputError(
             f"writing to {str(path)!r} failed: {error.strerror}. {str(lines)!r} holds all rows; the same command with --resume tries again."
         ) from error
+    lines.unlink()
 
 
 def _rows(lines: Path) -> Iterator[dict[str, Any]]:
@@ -70,7 +63,7 @@ def _rows(lines: Path) -> Iterator[dict[str, Any]]:
 
 
 def _write_csv(lines: Path, path: Path) -> None:
-    """A column for each field of a record; what is nested as JSON. Cost: two passes over the lines, of which one is held at a time."""
+    """Write a column for each field of a record, nested values as JSON, in two passes over the lines with one of them in memory."""
     columns: dict[str, None] = {}
     for row in _rows(lines):
         columns.update(dict.fromkeys(_cells(row)))
@@ -98,18 +91,15 @@ def _cell(value: Any) -> str:
 
 
 def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
-    """`record`, `error` and `_details` are structs; a column whose values have no type in common holds JSON.
-
-    Cost: two passes over the lines, of which some are held at a time.
-    """
+    """Write `record`, `error` and `_details` as structs, and a column whose values have no common type as JSON; in two passes."""
     arrow = pyarrow()
     kinds: dict[str, Any] = {}
     for rows in _chunks(lines):
         for name in dict.fromkeys(name for row in rows for name in row):
             kinds[name] = _common(arrow, kinds.get(name, arrow.null()), [row.get(name) for row in rows])
-        shape = shape if shape is not None and _holds(shape, rows) else None
+        shape = shape if shape is not None and _fits(shape, rows) else None
     if isinstance(shape, ObjectShape) and shape.is_open:
-        shape = None  # members that the schema does not name are seen in the values only
+        shape = None  # the schema does not name all members
     if shape is not None and "record" in kinds:
         kinds["record"] = shape.arrow()
     schema = arrow.schema([(name, arrow.string() if kind is None else kind) for name, kind in kinds.items()])
@@ -119,8 +109,8 @@ def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
             writer.write_table(arrow.table(columns, schema=schema))
 
 
-def _holds(shape: Shape, rows: list[dict[str, Any]]) -> bool:
-    """Whether the types of the schema hold all records; an integer may be beyond 64 bits."""
+def _fits(shape: Shape, rows: list[dict[str, Any]]) -> bool:
+    """Whether all records can be converted; an integer may be beyond 64 bits."""
     try:
         for row in rows:
             if row.get("record") is not None:
@@ -137,13 +127,12 @@ def _chunks(lines: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
-    """Return the type that values have in common with those before them; None where there is none, so that they are written as JSON."""
+    """Return the common type of `kind` and of values; None if there is none, or `kind` is None: then they are written as JSON."""
     if kind is None:
         return None
     try:
-        own = arrow.array(values).type
-        fields = [arrow.schema([("", one)]) for one in (kind, own)]
-        common = arrow.unify_schemas(fields, promote_options="permissive").field(0).type
+        schemas = [arrow.schema([("", one)]) for one in (kind, arrow.array(values).type)]
+        common = arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
         arrow.array(values, type=common)
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
         return None
@@ -160,6 +149,6 @@ def _column(arrow: Any, name: str, kind: Any, rows: list[dict[str, Any]], shape:
 
 
 def _has_empty_struct(arrow: Any, kind: Any) -> bool:
-    """Whether a type has a struct without fields, which Parquet cannot hold."""
+    """Whether a type contains a struct without fields, which Parquet does not have."""
     fields = [kind.field(i) for i in range(kind.num_fields)]
     return (arrow.types.is_struct(kind) and not fields) or any(_has_empty_struct(arrow, field.type) for field in fields)

@@ -1,4 +1,4 @@
-"""The kinds of keys, against a look at every short text."""
+"""The minterms of languages of keys, against every short text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fsm import BudgetExceeded, EmptyLanguage, Limits, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.schema.key_kinds import KeyKinds
+from fsm.schema.key_minterms import KeyMinterms
 from fsm.terms import node as nodes
 from fsm.terms.characters import utf8
 from fsm.terms.derivative import Derivatives
@@ -30,7 +30,7 @@ LANGUAGES = st.lists(ATOMS, min_size=1, max_size=3).map(nodes.sequence)
 @settings(deadline=None)
 @given(LANGUAGES | st.just(nodes.repeat(LETTER)), st.lists(LANGUAGES, max_size=3))
 def test_sets_and_few_texts_are_those_of_brute_force(base: nodes.Node, languages: list[nodes.Node]) -> None:
-    kinds = KeyKinds(base, tuple(languages), Derivatives())
+    kinds = KeyMinterms(base, tuple(languages), Derivatives())
     automata = [Automaton(node) for node in languages]
     by_kind: dict[int, list[bytes]] = {}
     inside = Automaton(base)
@@ -42,7 +42,7 @@ def test_sets_and_few_texts_are_those_of_brute_force(base: nodes.Node, languages
     assert set(by_kind) <= set(kinds.found)
     for number in kinds.found:
         few = kinds.few_texts(number, 20)
-        if kinds.is_endless(number):
+        if kinds.is_infinite(number):
             assert few is None
         elif few is not None:
             assert sorted(by_kind.get(number, [])) == [text for text in few if len(text) < 6]
@@ -50,7 +50,7 @@ def test_sets_and_few_texts_are_those_of_brute_force(base: nodes.Node, languages
 
 def test_a_walk_that_is_too_long_says_so() -> None:
     words = nodes.words(b"%08x" % (number * number * 7_919) for number in range(2_000))
-    assert not KeyKinds(words, (), Derivatives()).is_complete
+    assert not KeyMinterms(words, (), Derivatives()).is_complete
 
 
 NAMES = st.lists(st.sampled_from(["a", "b", "ab", "ba", "c"]), min_size=1, max_size=3, unique=True).map(
@@ -79,7 +79,7 @@ def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_
     max_states: int, schema: dict[str, Any]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsm.schema.key_kinds._MAX_STATES", max_states)
+        patch.setattr("fsm.schema.key_minterms._MAX_STATES", max_states)
         try:
             accepts = json_schema(schema, key_order="any").accepts
         except EmptyLanguage:
@@ -93,7 +93,7 @@ def test_kinds_that_are_searched_one_by_one_have_a_limit() -> None:
     patterns = {"a.{10}$": {"type": "integer"}, "b.{5}$": {"type": "string"}}
     schema = {"type": "object", "patternProperties": patterns}
     base, *languages = [nodes.repeat(LETTER), *(ecma_search(pattern, utf8) for pattern in patterns)]
-    assert not KeyKinds(base, tuple(languages), Derivatives()).is_complete
+    assert not KeyMinterms(base, tuple(languages), Derivatives()).is_complete
     with pytest.raises(BudgetExceeded, match=r"kinds of keys: 4 are more than the 3 .* \(at '#'\)") as caught:
         json_schema(schema, limits=Limits(max_key_kinds=3))
     assert caught.value.limit == "max_key_kinds"

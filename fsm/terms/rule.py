@@ -1,0 +1,141 @@
+"""`Rule`, `Rules`: named terms that may refer to themselves, as nonterminals of a grammar do; the body is defined or built later.
+
+A rule that refers to itself would form a reference cycle with its body, so `Rules` keeps the bodies of such rules, and the rules refer to
+it weakly: memory is freed by reference counting alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import KW_ONLY, dataclass, field
+from weakref import ref
+
+from fsm.errors import ExpressionError
+from fsm.terms import work_budget as work
+from fsm.terms.node import Kind, Node, intern
+
+_building = threading.RLock()
+_numbers = iter(range(1 << 62))
+
+
+@dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
+class Rule:
+    """A named term that may refer to itself; its body is set once, by `define` or by `build` when it is first needed.
+
+    The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body; where
+    the body refers to the rule, make the rule with `Rules`.
+
+    Attributes:
+        name: for messages.
+        build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
+        is_sure: a promise that neither the body nor any of its derivatives is empty.
+        is_inhabited: a promise that some text belongs to the body, so that it need not be built to find that out.
+        family: equal for rules that differ only in how deep they may be nested and contain the same checks; unique by default.
+        keeps: an object that must live as long as the rule.
+        number: unique in this process.
+    """
+
+    name: str
+    build: Callable[[], Node] | None = None
+    _: KW_ONLY
+    is_sure: bool = False
+    is_inhabited: bool = False
+    family: Hashable = None
+    keeps: object = None
+    number: int = field(init=False, default_factory=_numbers.__next__)
+    _body: Node | None = field(init=False, default=None)
+    _rules: ref[Rules] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.family is None:
+            self.family = self.number
+
+    @property
+    def term(self) -> Node:
+        """The language of the rule; its body is looked up when it is first needed."""
+        return intern(Kind.RULE, (self,), False, key=(Kind.RULE, self.number))
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a body already."""
+        return self._known() is not None
+
+    @property
+    def body(self) -> Node:
+        """The body, built if need be.
+
+        Raises:
+            ExpressionError: the rule was never defined, or the `Rules` that keep its body are gone.
+        """
+        body = self._known()
+        if body is None:
+            with _building:
+                body = self._known()
+                if body is None:
+                    if self.build is None:
+                        raise ExpressionError(
+                            f"rule {self.name!r} has no body. Define it before the expression is used, and keep the expression "
+                            "as long as what is left of it."
+                        )
+                    with work.uncounted():
+                        body = self.build()
+                        self.define(body)
+        return body
+
+    def _known(self) -> Node | None:
+        if self._rules is None:
+            return self._body
+        rules = self._rules()
+        return None if rules is None else rules.bodies.get(self)
+
+    def define(self, body: Node) -> None:
+        """Set the body.
+
+        Raises:
+            ExpressionError: the rule has a body already, or `body` matches the empty text.
+        """
+        if self.is_built:
+            raise ExpressionError(f"rule {self.name!r} is defined already. Give each rule one body.")
+        if body.nullable:
+            raise ExpressionError(
+                f"rule {self.name!r} matches the empty text. Make the place that uses it optional instead."
+            )
+        rules = None if self._rules is None else self._rules()
+        if rules is None:
+            self._body, self.build = body, None
+        else:
+            rules.bodies[self] = body
+
+
+class Rules:
+    """Rules whose bodies refer to them, and these bodies.
+
+    Such a rule finds its body here and does not keep it; the term from outside, `entrance`, keeps all bodies, so that they are freed with
+    the last term that contains an entrance. A derivative of an entrance does not keep them: a caller that derives it further keeps the
+    entrance, as an automaton keeps its first state.
+
+    Attributes:
+        bodies: of the rules that are defined.
+    """
+
+    __slots__ = ("__weakref__", "bodies")
+
+    def __init__(self) -> None:
+        self.bodies: dict[Rule, Node] = {}
+
+    def rule(self, name: str, *, is_sure: bool = False) -> Rule:
+        """A rule whose body is kept here; see `Rule`."""
+        made = Rule(name, is_sure=is_sure)
+        made._rules = ref(self)
+        return made
+
+    def entrance(self, rule: Rule) -> Node:
+        """The term of a rule, which keeps all bodies alive.
+
+        Raises:
+            ExpressionError: the rule has no body yet.
+        """
+        outer = Rule(rule.name, is_sure=rule.is_sure, is_inhabited=rule.is_inhabited, family=rule.family, keeps=self)
+        outer.define(rule.body)
+        return outer.term

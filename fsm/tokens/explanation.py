@@ -1,0 +1,154 @@
+"""`Explanation`, `explain`, `wanted`: why a token is or is not allowed in a state, what would be, and which part of the source requires it.
+
+The token is read byte by byte by the automaton; the source is found by `Expression.blame`, where the text before the state is given.
+`gap_error` explains a vocabulary whose tokens spell no text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import BudgetExceeded, FSMError, VocabularyGap
+from fsm.expression import Expression
+from fsm.terms.rendering import render
+from fsm.tokens.coreachable import Spelling, survivors
+from fsm.tokens.vocabulary import Vocabulary
+
+_BEGINNINGS = b'0"-[{tn}]a'
+"""Bytes with which a value of JSON may begin or continue; where one is not allowed, a keyword forbids it."""
+
+_MAX_GAP_STATES = 100
+"""The most states that are visited to find which bytes a vocabulary lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a token is or is not allowed in a state.
+
+    Attributes:
+        token_id, token: the id and its bytes (None for a special token).
+        allowed: the answer.
+        position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
+        expected: the bytes that would fit there, ascending.
+        text: the same as a message.
+        rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.
+        sources: the parts of the source that require it (JSON pointers to keywords, or a pattern); only where the text was given.
+    """
+
+    token_id: int
+    token: bytes | None
+    allowed: bool
+    position: int | None
+    expected: bytes
+    text: str
+    rest: str = ""
+    sources: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def explain(
+    expression: Expression, automaton: Automaton, state: int, token_id: int, token: bytes, written: bytes | None
+) -> Explanation:
+    """Explain by its bytes whether a token is allowed; see `TokenFSM.explain`."""
+    for position, byte in enumerate(token):
+        moves = automaton.moves(state)
+        if byte not in moves:
+            expected, rest = bytes(sorted(moves)), render(automaton.nodes[state])
+            sources = () if written is None else expression.blame(written + token[: position + 1])
+            said = (
+                f"token {token_id} ({token!r}) is not allowed: expected {_shown(expected)} at byte {position} of it, "
+                f"received {bytes((byte,))!r}. {_required_by(sources)}What must follow there: {rest}. "
+                "`allowed_token_ids` lists what is allowed."
+            )
+            return Explanation(token_id, token, False, position, expected, said, rest, sources)
+        state = moves[byte]
+    return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
+
+
+def explain_gap(automaton: Automaton, state: int, token_id: int, token: bytes) -> Explanation:
+    """Explain that no tokens spell a text after `token`, which leads to `state`."""
+    rest = render(automaton.nodes[state])
+    said = (
+        f"token {token_id} ({token!r}) is not allowed: no tokens of this vocabulary spell a text that follows it. What must follow: "
+        f"{rest}. Use a tokenizer with these characters (byte-level or byte-fallback ones have all)."
+    )
+    return Explanation(token_id, token, False, None, bytes(sorted(automaton.moves(state))), said, rest)
+
+
+def explain_special(
+    expression: Expression,
+    automaton: Automaton,
+    vocabulary: Vocabulary,
+    state: int,
+    token_id: int,
+    written: bytes | None,
+) -> Explanation:
+    """Explain an id without bytes: an EOS id, another special token, or no id of the vocabulary."""
+    if token_id not in vocabulary.eos_token_ids:
+        known = 0 <= token_id < len(vocabulary)
+        what = "a special token" if known else f"no id of this vocabulary of {len(vocabulary)}"
+        said = f"token {token_id} is {what}, so it never belongs to a text."
+        return Explanation(token_id, None, False, None, b"", said)
+    accepting = automaton.is_accepting(state)
+    expected, rest = bytes(sorted(automaton.moves(state))), render(automaton.nodes[state])
+    sources = () if written is None or accepting else _missing(expression, automaton, state, written)
+    said = f"token {token_id} ends the text" + (
+        ", which is complete here; an end leads to no further state."
+        if accepting
+        else f", which still needs {_shown(expected)}. {_required_by(sources)}What must follow: {rest}."
+    )
+    return Explanation(token_id, None, accepting, None, expected, said, rest, sources)
+
+
+def wanted(expression: Expression, automaton: Automaton, state: int, written: bytes) -> str:
+    """Return what must follow in `state`; see `TokenFSM.wanted`."""
+    sources = _missing(expression, automaton, state, written)
+    return render(automaton.nodes[state]) + (f", required by {', '.join(sources)}" if sources else "")
+
+
+def _missing(expression: Expression, automaton: Automaton, state: int, written: bytes) -> tuple[str, ...]:
+    """The parts of the source that require more in `state`, after the text `written`."""
+    moves = automaton.moves(state)
+    # Blaming the end of the text is of little use where no value has begun; a byte that would begin or close one is blamed instead.
+    wrong = (expression.blame(written + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)
+    return expression.blame(written, is_whole=True) or next(filter(None, wrong), ())
+
+
+def gap_error(expression: Expression, automaton: Automaton, vocabulary: Vocabulary, spelling: Spelling) -> FSMError:
+    """Return the error where no tokens spell a text, or none were found; it names the bytes that are needed first and are no tokens."""
+    if not spelling.is_exact:
+        return BudgetExceeded(
+            f"whether tokens of this vocabulary, which lacks bytes, can spell a text was not decided within {spelling.max_search} "
+            "states. Add tokens of one byte to the vocabulary, or raise `TokenFSM.max_gap_search`.",
+            "max_gap_search",
+            spelling.max_search,
+        )
+    queue = [automaton.initial_state]
+    for state in queue:
+        _, targets = survivors(automaton, vocabulary.trie, state)
+        queue += [target for target in np.unique(targets).tolist() if target not in queue]
+        if len(queue) > _MAX_GAP_STATES:
+            break
+    needed = {b for state in queue for b in automaton.moves(state)}
+    missing = bytes(b for b in sorted(needed) if not vocabulary.single_bytes >> b & 1)
+    return VocabularyGap(
+        f"the vocabulary cannot spell any text of {expression!r}: no token supplies {_shown(missing)} where it is needed. "
+        "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
+    )
+
+
+def _shown(data: bytes) -> str:
+    """A few bytes for messages."""
+    if not data:
+        return "the end of the text"
+    shown = ", ".join(repr(bytes((b,)))[1:] for b in data[:12])
+    return f"one of {shown}" + (f" and {len(data) - 12} more" if len(data) > 12 else "")
+
+
+def _required_by(sources: tuple[str, ...]) -> str:
+    return f"This is required by {', '.join(sources)}. " if sources else ""

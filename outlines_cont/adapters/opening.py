@@ -1,0 +1,144 @@
+"""`logits_processor` and `prefix_allowed_tokens_fn`: compile a constraint for a tokenizer and `generate` of transformers.
+
+The vocabulary of a tokenizer is read once and kept as long as the tokenizer is alive (weak references), with an LRU cache of 64
+compiled constraints. A changed tokenizer, other end tokens or another vocabulary size are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fsm import Expression, TokenFSM, Vocabulary
+from outlines_cont.adapters.allowed_tokens import AllowedTokens
+from outlines_cont.adapters.language import expression_of
+from outlines_cont.adapters.processor import ConstraintProcessor
+from outlines_cont.adapters.row_masks import RowMasks
+from outlines_cont.checks import is_int
+from outlines_cont.errors import MissingEOS, OptionError
+from outlines_cont.models.tokenizer.tokenizer import open_backend
+from outlines_cont.unknown_option import knows_its_options
+
+EOSTokenIds = int | Sequence[int] | None
+Compile = Callable[[Expression], RowMasks]
+"""Returns the masks of an expression over one vocabulary. Raises `fsm.EmptyLanguage` and `fsm.VocabularyGap` where nothing satisfies it, or
+nothing that the tokens spell."""
+
+_COMPILERS: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compile]] = WeakKeyDictionary()
+_LOCK = Lock()
+
+
+@knows_its_options()
+def logits_processor(
+    constraint: Any,
+    tokenizer: Any,
+    *,
+    eos_token_ids: EOSTokenIds = None,
+    vocab_size: int | None = None,
+    checks: str = "refuse",
+) -> ConstraintProcessor:
+    """Return a logits processor for `model.generate(..., logits_processor=[processor])` of transformers.
+
+    It allows the same tokens as the generators of this package do with `force=False`: in each row those after which some text of the
+    constraint can still be written, and an end of text exactly where the text belongs to it. It can be used for any number of calls.
+
+    Args:
+        constraint: an expression of `fsm`, a JSON schema as a dict, a pydantic model or another type that `fsm.json_schema` accepts, or a
+            pattern as `fsm.regex` reads it.
+        tokenizer: the tokenizer of the model, of transformers or of `models`; or a model of `models`, which has the rest, too.
+        eos_token_ids: the ids that end a text; None for the tokenizer's. A model may have more: `model.generation_config.eos_token_id`.
+        vocab_size: how many tokens the model has logits for, where the tokenizer has more.
+        checks: what is done about keywords beyond the automaton (`expression.checks`): "refuse", or "ignore", so that a text may fail them.
+            That a key may occur twice in an object that takes any key is accepted: the last one counts when JSON is read.
+
+    Raises:
+        OptionError: an argument is none of these, or the constraint has checks.
+        fsm.FSMError: the constraint is malformed, or nothing satisfies it that the tokens spell.
+        MissingEOS: neither an argument nor the tokenizer names an id that ends a text.
+        TokenizerError: the tokens of the tokenizer do not join to the text.
+
+    Cost: the first one of a tokenizer reads its vocabulary (0.5 s for 131,072 tokens); equal constraints are compiled once.
+    """
+    return ConstraintProcessor(_compiled(constraint, tokenizer, eos_token_ids, vocab_size, checks))
+
+
+@knows_its_options()
+def prefix_allowed_tokens_fn(
+    constraint: Any,
+    tokenizer: Any,
+    *,
+    eos_token_ids: EOSTokenIds = None,
+    vocab_size: int | None = None,
+    checks: str = "refuse",
+) -> AllowedTokens:
+    """Return a function for `model.generate(..., prefix_allowed_tokens_fn=function)` of transformers.
+
+    It allows the same tokens as `logits_processor` does, which is faster where a state allows many: a function makes a list of them for
+    every row and step. Arguments and errors are those of `logits_processor`.
+    """
+    return AllowedTokens(_compiled(constraint, tokenizer, eos_token_ids, vocab_size, checks))
+
+
+def _compiled(
+    constraint: Any, tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | None, checks: str
+) -> RowMasks:
+    expression = expression_of(constraint, checks)
+    return compiler_of(tokenizer, eos_token_ids, vocab_size)(expression)
+
+
+def compiler_of(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | None) -> Compile:
+    """Return the compiler for a tokenizer, and remember it; arguments and errors are those of `logits_processor`.
+
+    Cost: 0.2 s for 131,072 tokens the first time, and what `open_backend` takes.
+    """
+    if vocab_size is not None and not is_int(vocab_size, 1):
+        raise OptionError(f"expected a number of tokens as `vocab_size`, got {vocab_size!r}", "vocab_size")
+    ends = None if eos_token_ids is None else _ids(eos_token_ids)
+    size = len(tokenizer) if hasattr(tokenizer, "__len__") else None  # tokens may have been added since
+    key = (size, ends, vocab_size)
+    with _LOCK:
+        try:
+            compilers = _COMPILERS.setdefault(tokenizer, {})
+        except TypeError:  # an object without weak references is read each time
+            compilers = {}
+        if key not in compilers:
+            compilers[key] = _read(tokenizer, ends, vocab_size)
+        return compilers[key]
+
+
+def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) -> Compile:
+    if hasattr(tokenizer, "eos_token_ids") and hasattr(tokenizer, "vocab_size") and hasattr(tokenizer, "tokenizer"):
+        vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
+        ends = tuple(sorted(tokenizer.eos_token_ids)) if ends is None else ends
+        tokenizer = tokenizer.tokenizer
+    tokens = tokenizer if hasattr(tokenizer, "token_bytes") else open_backend(tokenizer).table
+    if ends is None:
+        ends = () if tokens.eos_token_id is None else (tokens.eos_token_id,)
+    if not ends:
+        raise MissingEOS(
+            "expected a tokenizer with an end-of-sequence token, by which a model ends a constrained text, got one without. "
+            "Pass `eos_token_ids=model.generation_config.eos_token_id`."
+        )
+    token_bytes = tokens.token_bytes[:vocab_size]
+    odd = next((token_id for token_id in ends if not 0 <= token_id < len(token_bytes)), None)
+    if odd is not None:
+        raise OptionError(
+            f"expected ids from 0 to {len(token_bytes) - 1} as `eos_token_ids`, got {odd}. Give the tokenizer of the model that has it.",
+            "eos_token_ids",
+        )
+    vocabulary = Vocabulary(token_bytes, ends)
+    num_needed = 1 + max(*ends, *(token_id for token_id, data in enumerate(token_bytes) if data))
+    return lru_cache(64)(lambda expression: RowMasks(TokenFSM(expression, vocabulary), num_needed))
+
+
+def _ids(eos_token_ids: int | Sequence[int]) -> tuple[int, ...]:
+    given = list(eos_token_ids) if isinstance(eos_token_ids, Iterable) else [eos_token_ids]
+    if not given or not all(hasattr(item, "__index__") for item in given):
+        raise OptionError(
+            f"expected a token id or some of them as `eos_token_ids`, such as `model.generation_config.eos_token_id`, got {given}",
+            "eos_token_ids",
+        )
+    return tuple(sorted({int(item) for item in given}))

@@ -1,0 +1,196 @@
+"""`StateViews`: what can be read of the rows of a state without a forward: tokens and log-probabilities as padded tensors, texts, results,
+spans, finish reasons, and how a state is shown as text, in a console and in a notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from outlines_cont.immutable import Immutable
+from outlines_cont.interfaces import LanguageModel, Tokenizer
+from outlines_cont.state.html import state_html
+from outlines_cont.state.row import Rows, StateRow
+from outlines_cont.state.span import Span, spans_of
+
+
+@dataclass(frozen=True, eq=False)
+class StateViews(Immutable):
+    """The rows of a state, and what is read of them; the attributes are those of `SequenceState`, which derives states from states."""
+
+    model: LanguageModel
+    rows: Rows
+    seed: int | tuple[int, ...]
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self.rows)
+
+    @property
+    def num_samples(self) -> int:
+        """S."""
+        return len(self.rows[0]) if self.rows else 0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(B, S, T)."""
+        return self.batch_size, self.num_samples, max((len(row.token_ids) for row in self._flat), default=0)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each batch entry."""
+        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return self.model.tokenizer
+
+    @property
+    def token_ids(self) -> torch.Tensor:
+        """(B, S, T) int64 on the CPU, left-padded."""
+        return self._padded("token_ids", torch.int64)
+
+    @property
+    def attention_mask(self) -> torch.Tensor:
+        """(B, S, T) bool: True for tokens, False for padding."""
+        return self._padded("kinds", torch.bool)  # no kind is 0
+
+    @property
+    def logprobs(self) -> torch.Tensor:
+        """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0."""
+        return self._padded("logprobs", torch.float32)
+
+    @property
+    def sampling_logprobs(self) -> torch.Tensor:
+        """(B, S, T) float32: the same as sampled, that is masked and tempered; 0 for forced tokens, too."""
+        return self._padded("sampling_logprobs", torch.float32)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """(B, S) float32: sum of `logprobs` since the last reset, and of the end where one was sampled.
+
+        `+` with text, and a slice that does not begin at the start, are resets.
+        """
+        return self._numbers(lambda row: row.weight, torch.float32)
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """(B, S) float32: what `best` and `sort` rank by: the weights, but for rows that a search wrote, which text added between
+        pieces does not reset; see `samplers.beam_search`.
+        """
+        return self._numbers(lambda row: row.score, torch.float32)
+
+    @property
+    def cached(self) -> torch.Tensor:
+        """(B, S) int64: how many tokens of each row have their keys and values cached."""
+        return self._numbers(lambda row: row.cached, torch.int64)
+
+    @property
+    def retries(self) -> torch.Tensor:
+        """(B, S) int64: how often the last generated span of each row was rewound because a policy, such as a check, refused it."""
+        return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
+
+    @property
+    def stops(self) -> list[list[str | int | None]]:
+        """B lists of S: the stop text, or the id of the stop token, that ended the last generated span of each row; else None."""
+        return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
+
+    @property
+    def generated(self) -> str | list[list[str]]:
+        """What came after the prompt, text that was added included: one text for a state of one row, else B lists of S texts.
+
+        `str(state) == prompt + state.generated`, unless the tokenizer changes the text of the prompt.
+        """
+        texts = self._grid(lambda row: row.text(self.tokenizer)[row.prompt_length :])
+        return texts[0][0] if len(self._flat) == 1 else texts
+
+    @property
+    def finished(self) -> torch.Tensor:
+        """(B, S) bool: whether the last generated span came to its end; False where it was cut or failed."""
+        return self._numbers(lambda row: row.finish_reason in ("stop", "constraint"), torch.bool)
+
+    @property
+    def finish_reasons(self) -> list[list[str]]:
+        """B lists of S: `stop`, `constraint` (nothing may follow), `length` (cut) or `error`; empty before anything was generated."""
+        return self._grid(lambda row: row.finish_reason)
+
+    @property
+    def values(self) -> list[list[Any]]:
+        """B lists of S results of the last generator; None for a row that was cut or failed."""
+        return self._grid(lambda row: row.value)
+
+    @property
+    def value(self) -> Any:
+        """The result of the last generator: one for a state of one row, else as `values`."""
+        return self.values[0][0] if len(self._flat) == 1 else self.values
+
+    @property
+    def errors(self) -> list[list[Exception | None]]:
+        """B lists of S: what a row failed with, None where it did not."""
+        return self._grid(lambda row: row.error)
+
+    @property
+    def spans(self) -> list[list[list[Span]]]:
+        """B lists of S lists: the tokens of each row as runs of one provenance; see `Span`."""
+        return self._grid(lambda row: spans_of(row, self.tokenizer))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([row.text(self.tokenizer) for row in self._flat])
+
+    def __reversed__(self) -> Iterator[str]:
+        """Yield the texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
+        return reversed(list(self))
+
+    def __contains__(self, item: object) -> bool:
+        raise TypeError(
+            "a state is a text and a list of texts, so `in` could mean either. Instead of `x in state` write "
+            "`x in str(state)` for a part of its text, or `x in list(state)` for the whole text of a row."
+        )
+
+    def __len__(self) -> int:
+        return len(self._flat)
+
+    def __str__(self) -> str:
+        texts = list(self)
+        if len(texts) == 1:
+            return texts[0]
+        samples = self.num_samples
+        return "\n".join(f"[{i // samples}, {i % samples}] {text!r}" for i, text in enumerate(texts))
+
+    def __format__(self, spec: str) -> str:
+        """Return `str(state)` as a text is formatted: `f"{state:>10}"`."""
+        return format(str(self), spec)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: tokens by probability, forced and cached ones marked."""
+        return state_html(self.rows, self.tokenizer)
+
+    def __repr__(self) -> str:
+        batch, samples, width = self.shape
+        reasons = sorted({row.finish_reason for row in self._flat} - {""})
+        return (
+            f"<{type(self).__name__} of {batch} x {samples} rows, at most {width} tokens, "
+            f"{int(self.cached.sum())} cached in all, {'/'.join(reasons) or 'nothing generated'}>"
+        )
+
+    @property
+    def _flat(self) -> tuple[StateRow, ...]:
+        return tuple(row for group in self.rows for row in group)
+
+    def _grid(self, of: Callable[[StateRow], Any]) -> list[list[Any]]:
+        return [[of(row) for row in group] for group in self.rows]
+
+    def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
+
+    def _padded(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return (B, S, T): an attribute of each token, left-padded with zeros."""
+        out = torch.zeros(self.shape, dtype=dtype)
+        for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
+            line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
+        return out
