@@ -69,7 +69,7 @@ class Generator(PieceMaker):
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
-    # Not copied by `dataclasses.replace`: a changed generator is no longer the result of that call.
+    # `dataclasses.replace` does not copy it: a changed generator is no longer the result of that call.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -228,8 +228,7 @@ def text(
     draft: Any = None,
 ) -> Generator:
     """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not."""
-    _check(model, sampler)
-    return _complete(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
+    return _generator(model, None, _source("text", None), sampler, policies, draft)
 
 
 @_generator_function()
@@ -248,8 +247,8 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
     """
-    made = _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern))
-    return _complete(made, policies, draft)
+    source = _source("regex", pattern)
+    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, force=force)
 
 
 @_generator_function()
@@ -267,8 +266,8 @@ def choice(
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    made = _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options)))
-    return _complete(made, policies, draft)
+    expression = fsm_package.choice(options)
+    return _generator(model, expression, _source("choice", list(options)), sampler, policies, draft, force=force)
 
 
 @_generator_function(also_of=fsm_package.json_schema)
@@ -310,8 +309,8 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
-    made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _complete(made, policies, draft)
+    made = _generator(model, expression, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    return replace(made, partial_type=partial)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -348,8 +347,8 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    made = _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
-    return _complete(made, policies, draft)
+    source = _source("format", type)
+    return _generator(model, chosen.expression, source, sampler, policies, draft, chosen.parse, force=force)
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -373,8 +372,8 @@ def cfg(
         fsm.EmptyLanguage, fsm.VocabularyGap: it has no text, or none that the tokens of the model can spell.
     """
     expression = fsm_package.grammar(grammar, start, **options)
-    made = _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options]))
-    return _complete(made, policies, draft)
+    source = _source("cfg", [grammar, start, options])
+    return _generator(model, expression, source, sampler, policies, draft, force=force)
 
 
 @_generator_function()
@@ -405,8 +404,8 @@ def fsm(
         )
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
-    made = _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries)
-    return _complete(made, policies, draft)
+    source = _source("fsm", expression)
+    return _generator(model, language, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
@@ -429,16 +428,30 @@ def _check(model: LanguageModel, sampler: object) -> None:
         sampler.penalties.check_vocabulary(model.vocab_size)
 
 
-def _constrained(
+def _generator(
     model: LanguageModel,
-    expression: Expression,
-    sampler: Sampler | BeamSearch | None,
-    force: bool,
-    parse: Callable[[str], Any],
+    expression: Expression | None,
     source: str,
+    sampler: Sampler | BeamSearch | None,
+    policies: Sequence[Policy[Any]],
+    draft: Any,
+    parse: Callable[[str], Any] = str,
+    *,
+    force: bool = True,
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
+    constraint = None if expression is None else _constraint(model, expression, force, max_retries)
+    open_draft(draft, model)  # raises for an invalid argument now, not at the first call
+    steering = checked_policies(policies) if policies else ()
+    unbounded = () if expression is None else expression.report.unbounded
+    chosen = sampler or greedy()
+    return Generator(model, chosen, constraint, parse, source, steering=steering, draft=draft, unbounded=unbounded)
+
+
+def _constraint(
+    model: LanguageModel, expression: Expression, force: bool, max_retries: int
+) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
     if not is_int(max_retries, 0):
         raise OptionError(
@@ -451,17 +464,9 @@ def _constrained(
             "Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
     plain = Constraint.of_model(model, expression, force=force)
-    constraint: Constraint | CheckedConstraint = plain
-    if expression.has_checks:
-        constraint = CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
-    unbounded = expression.report.unbounded
-    return Generator(model, sampler or greedy(), constraint, parse, source, unbounded=unbounded)
-
-
-def _complete(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
-    open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
-    steering = checked_policies(policies) if policies else ()
-    return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator
+    if not expression.has_checks:
+        return plain
+    return CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
 
 
 def _source(kind: str, value: Any) -> str:

@@ -16,7 +16,7 @@ from outlines_cont.errors import SamplerError
 from outlines_cont.sampling.kernels.blocks import Drawn, TopBlocks, inverse_cdf, most_probable, not_below
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import SamplingParams, penalised
-from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.number_warpers import Temperature
 from outlines_cont.sampling.warpers.warper import RowWarper, Warper, WholeRowWarper, where_not_below
 from outlines_cont.sampling.warpers.xtc import RowXTC
 
