@@ -21,20 +21,20 @@ from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.chat_format import ChatFormat
-from outlines_cont.chats.jinja import check_role
-from outlines_cont.chats.message import checked_message
-from outlines_cont.chats.replies.reply_stream import ChatStream
+from outlines_cont.chats.message import Turn, checked_message, read_turns, turns_json
+from outlines_cont.chats.replies.reply_stream import ChatStream, ToolStream
 from outlines_cont.chats.replies.tool_reply import ToolPlan, resumed, written
-from outlines_cont.chats.replies.tool_stream import ToolStream
+from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import ToolCall
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.chats.turn import Turn, read_turns, turns_json
 from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
+from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.state_stream import StateStream
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
@@ -237,15 +237,15 @@ class Chat(Immutable):
                 f"{self._turns[-1].message['role'] if self._turns else 'no message'!r} and {self.finish_reason!r}. For a new reply write "
                 "`chat.assistant(generator)`."
             )
-        self._check(generator)
-        options = with_ends(options, [self])
-        chat = self._with_tools(tools, state=self.state)
-        piece = chat.state.rows[0][0].piece
-        is_own = piece is not None and piece.source == generator.source
-        if chat._may_call(generator, bool(tools)) or (chat._format.tools and not is_own):
-            text = chat._turns[-1].text or ""
-            return chat._with_calls(resumed(chat._tool_plan(generator), chat.state, text, options))
-        return chat._with_reply(continuous(generator).resume(chat.state, **options))
+        state = self.state
+        (chat,), generator, plan, options = self._begin([self], generator, tools, options)
+        piece = state.rows[0][0].piece
+        if plan is None and chat._format.tools and (piece is None or piece.source != generator.source):
+            plan = chat._tool_plan(generator)
+        chat = chat._copy_with(state=state)
+        if plan is None:
+            return chat._with_reply(continuous(generator).resume(state, **options))
+        return chat._with_calls(resumed(plan, state, chat._turns[-1].text or "", options))
 
     @classmethod
     def replies(
@@ -271,19 +271,13 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        chats = [chat._with_tools(tools) for chat in chats]
-        first = chats[0]
-        may_call = first._may_call(generator, bool(tools))
-        generator = generate.text(first.model) if generator is None else generator
-        for chat in chats:
-            chat._check(generator)
-        options = with_ends(options, chats)
-        if may_call:
-            if any(chat._format.tool_messages != first._format.tool_messages for chat in chats):
+        chats, generator, plan, options = cls._begin(chats, generator, tools, options)
+        if plan is not None:
+            if any(chat._format.tool_messages != chats[0]._format.tool_messages for chat in chats):
                 raise OptionError(
                     "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
                 )
-            called = written(first._tool_plan(generator), [chat.state for chat in chats], rng, options)
+            called = written(plan, [chat.state for chat in chats], rng, options)
             return [chat._with_calls(state) for chat, state in zip(chats, called, strict=True)]
         done = continuous(generator)([chat.state for chat in chats], rng=rng, **options)
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
@@ -324,21 +318,17 @@ class Chat(Immutable):
             As `assistant` does, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
-        chat = self._with_tools(tools)
-        may_call = chat._may_call(generator, bool(tools))
-        generator = generate.text(self.model) if generator is None else generator
-        chat._check(generator)
-        options = with_ends(options, [chat])
-        if not may_call:
-            shown: dict[str, Any] = {"top": top, "retract": retract, "partial": partial}
-            return ChatStream(continuous(generator).stream(chat.state, rng=rng, **shown, **options), chat._with_reply)
+        (chat,), generator, plan, options = self._begin([self], generator, tools, options)
+        if plan is None:
+            shown = StreamOptions.of(True, top, retract, partial)
+            return ChatStream(StateStream(generator, chat.state, shown, options, rng=rng), chat._with_reply)
         if retract:
             raise OptionError(
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
                 "retract",
             )
-        plan, first = chat._tool_plan(generator), chat._num_calls
-        calling = ToolStream(plan, chat.state, first, top=top, partial=partial, rng=rng, options=options)
+        shown = StreamOptions.of(True, top, False, partial)
+        calling = ToolStream(plan, chat.state, chat._num_calls, shown, options, rng)
         return ChatStream(calling, chat._with_calls)
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
@@ -459,14 +449,21 @@ class Chat(Immutable):
     def _num_calls(self) -> int:
         return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
 
-    def _with_tools(self, tools: Sequence[Any] | None, state: SequenceState | None = None) -> Self:
+    def _with_tools(self, tools: Sequence[Any] | None) -> Self:
         """Return the conversation with other tools; for None return the same."""
-        return self if tools is None else self._copy_with(format=self._format.with_tools(tools), state=state)
+        return self if tools is None else self._copy_with(format=self._format.with_tools(tools))
 
-    def _may_call(self, generator: Generator | None, has_tools: bool) -> bool:
-        """Return whether a reply by a generator may call: if tools were given to the call, or if the text is free."""
-        is_free = generator is None or (isinstance(generator, Generator) and generator.constraint is None)
-        return bool(self._format.tools) and (has_tools or is_free)
+    @classmethod
+    def _begin(
+        cls, chats: Sequence[Self], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
+    ) -> tuple[Sequence[Self], Generator, ToolPlan | None, PieceOptions]:
+        """Return the arguments of a reply, checked; with a `ToolPlan` if it may call: if tools were given to it, or if its text is free."""
+        chats = [chat._with_tools(tools) for chat in chats]
+        chosen = generate.text(chats[0].model) if generator is None else generator
+        for chat in chats:
+            chat._check(chosen)
+        may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
+        return chats, chosen, chats[0]._tool_plan(chosen) if may_call else None, with_ends(options, chats)
 
     def _tool_plan(self, generator: Generator) -> ToolPlan:
         assert self._format.form is not None

@@ -365,10 +365,10 @@ def test_a_role_that_nobody_knows_is_refused() -> None:
     ("template", "said"),
     [
         ("{% for m in messages %}{{ m.contnt }}{% endfor %}", "writes nothing for roles user"),
-        ("a\n{% if %}", "cannot be read: .* in line 2. Mend the template"),
+        ("a\n{% if %}", "cannot be read: .* in line 2. Correct it"),
         ("a\n\n{{ messages[0].content + 1 }}", "fails for roles user: .* in line 3 of the template"),
         ("a\n{{ messages[0].contnt.x }}", "fails for roles user: .* no attribute 'contnt', in line 2"),
-        ("{{ raise_exception('No user first') }}", "it says: No user first"),
+        ("{{ raise_exception('No user first') }}", "it rejects: No user first"),
     ],
 )
 def test_an_error_of_a_template_says_where_it_is(template: str, said: str) -> None:

@@ -71,7 +71,7 @@ generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts event
                         sampling
 continuation         <- events generate generation sampling state
 chats.replies        <- fsm chats events generation models.tokenizer sampling state
-chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
+chat                 <- fsm chats chats.replies continuation events generate generation samplers sampling state
 control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
                         sampling state
 pipelines            <- fsm chat events generate generation models.tokenizer pipelines.prompts pipelines.reports
