@@ -358,7 +358,7 @@ def test_bad_input_is_named_before_anything_runs(
 def test_an_empty_prompt_needs_a_first_token() -> None:
     assert generate.choice(random_model(), ["yes"])("") == "yes"
     bare = models.from_transformers(random_network("llama"), FakeTokenizer(bos=False))
-    with pytest.raises(EmptyPrompt, match="puts no token at the beginning"):
+    with pytest.raises(EmptyPrompt, match="adds no token at the beginning"):
         generate.choice(bare, ["yes"])("")
 
 
