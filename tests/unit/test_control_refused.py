@@ -124,7 +124,7 @@ def test_an_empty_mask_is_the_controllers_own() -> None:
         ({"grammar": 3}, "expected a text as `grammar`"),
         ({"temperature": "a"}, "as `temperature`, got 'a'"),
         ({"keep_stop": True}, "expected `stop_at` together with `keep_stop`"),
-        ({"require_stop": True}, "expected `stop_at` beside `require_stop`"),
+        ({"require_stop": True}, "expected `stop_at` together with `require_stop`"),
     ],
 )
 def test_an_option_of_gen(options: dict[str, Any], message: str) -> None:
