@@ -28,10 +28,10 @@ def is_conversation(value: object) -> bool:
 
 
 def checked_message(message: object) -> dict[str, Any]:
-    """Return a message as a dict of its own.
+    """Return a deep copy of a message.
 
     Raises:
-        ChatError: it has no role, its content is neither a text nor a list of parts, or its calls have no name or no arguments.
+        ChatError: it has no role, its content is neither a text nor a list of parts, or a call has no name or invalid arguments.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise ChatError(
@@ -51,7 +51,7 @@ def checked_message(message: object) -> dict[str, Any]:
 
 
 def called_functions(message: Message) -> list[Mapping[str, Any]]:
-    """Return name and arguments of the calls in a message.
+    """Return the function, with `name` and `arguments`, of each call in a message.
 
     Raises:
         ChatError: a call has no name.

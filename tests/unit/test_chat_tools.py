@@ -427,7 +427,7 @@ def test_calls_are_saved(tmp_path: Path) -> None:
     chat.save(tmp_path / "chat")
     loaded = Chat.load(tmp_path / "chat", model)
     assert [call.name for call in chat.tool_calls] == [call.name for call in loaded.tool_calls]
-    with pytest.raises(OptionError, match="function of Python"):
+    with pytest.raises(OptionError, match="is a Python function"):
         loaded.tool_calls[0].run()
     again = Chat.load(tmp_path / "chat", model, tools=[get_weather])
     assert again.tool_calls[0].run() == chat.tool_calls[0].run()
