@@ -287,7 +287,7 @@ class NoHypothesis(OutlinesContError, RuntimeError):
 
 
 class SlicingError(OutlinesContError, ValueError):
-    """A slice with `keep_cache` would lose the cache."""
+    """`state.crop` would lose keys and values of tokens that are inside the slice."""
 
 
 class KVBudgetError(OutlinesContError, MemoryError):

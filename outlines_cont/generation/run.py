@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -24,19 +24,6 @@ from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
-
-
-@dataclass(frozen=True, slots=True)
-class EndedRow:
-    """A row of a run that has ended, without its keys and values.
-
-    Attributes:
-        number: the index of the row.
-        row: the finished row, with its value or error.
-    """
-
-    number: int
-    row: StateRow
 
 
 class Run:
@@ -122,23 +109,21 @@ class Run:
         if self.call.job is not None:
             self._engine.cancel(self.call.job)
 
-    def take_ended(self) -> list[EndedRow]:
-        """Return the rows that ended since the last call, and release them; the first call also returns those that cannot run.
+    def take_ended(self) -> list[StateRow]:
+        """Return the rows that ended since the last call, without keys and values; the first call also returns those that cannot run.
 
-        Such a run has no state at its end, so its memory is that of the rows that still run.
+        They are released: such a run has no state at its end, so its memory is that of the rows that still run.
         """
         call, job = self.call, self.job
-        found: list[EndedRow] = []
+        found: list[StateRow] = []
         if self._running is None:
-            found = [EndedRow(i, call.results[i]) for i, row in enumerate(call.rows) if row is None]
+            found = [call.results[i] for i, row in enumerate(call.rows) if row is None]
             self._running = [i for i, row in enumerate(call.rows) if row is not None]
         with self._engine.lock:
             for at, state_row in list(islice(job.done.items(), self._num_taken, None)):
-                number = self._running[at]
-                ended = replace(call.finished(at, state_row), kv=None, logits=None)
-                found.append(EndedRow(number, ended))
-                job.done[at] = ended
-                call.release(number, at)
+                job.done[at] = replace(call.finished(at, state_row), kv=None, logits=None)
+                found.append(job.done[at])
+                call.release(self._running[at], at)
                 self._num_taken += 1
         return found
 

@@ -80,7 +80,7 @@ class _Call:
         if entry.show is not None and self._events is not None:
             for event in self._events.pull():
                 entry.show(entry.key, event.value, event.finish_reason not in ("", "length", "error"))
-        return next((Ended(entry.key, one.row, steps=step - self._first_step) for one in self.run.take_ended()), None)
+        return next((Ended(entry.key, row, steps=step - self._first_step) for row in self.run.take_ended()), None)
 
 
 class Window:

@@ -34,6 +34,9 @@ class Warper(ABC):
     follows_surprise: ClassVar[bool] = False
     """Whether the step depends on the surprisal of the tokens drawn so far, so that the row records where that began."""
 
+    needs_counts: ClassVar[bool] = False
+    """Whether the step depends on the tokens of the row as well; for warpers with a `for_rows` that takes their counts."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Drop an inherited `for_rows` if the class overrides `warp` alone."""
         super().__init_subclass__(**options)
@@ -56,11 +59,6 @@ class Warper(ABC):
     @property
     def is_neutral(self) -> bool:
         """Whether the step changes nothing, so that it can be skipped."""
-        return False
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether the step depends on the tokens of the row as well; for warpers with a `for_rows` that takes their counts."""
         return False
 
     @classmethod
