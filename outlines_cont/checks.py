@@ -16,7 +16,7 @@ from outlines_cont.interfaces import LanguageModel
 
 
 def check(option: str, value: object, holds: bool, expected: str) -> None:
-    """Raise `OptionError`, whose message has what was `expected` as `option`, if `holds` is false."""
+    """Raise `OptionError` with the message `expected {expected} as {option}` if `holds` is false."""
     if not holds:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
 
@@ -41,11 +41,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def checked_bool(value: object, option: str) -> bool:
-    """Return the value of an option that is True or False; a text such as "no" would count as true.
-
-    Raises:
-        OptionError: it is something else.
-    """
+    """Return the value of an option; raise `OptionError` if it is neither True nor False, since a text such as "no" is truthy."""
     check(option, value, isinstance(value, bool), "True or False")
     return bool(value)
 

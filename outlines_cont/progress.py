@@ -1,5 +1,5 @@
-"""`Progress`, the argument of `on_progress=` callbacks, `ProgressBar`, which shows it on a terminal (rich), and `ProgressReporter`, which
-calls back when a row ends, else at most ten times a second.
+"""`Progress`, the argument of `on_progress=` callbacks; `ProgressBar`, a callback that shows a bar on a terminal (rich); and
+`ProgressReporter`, which calls the callback when a row ends, else at most ten times a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INTERVAL = 0.1
 
 
 def bar_columns(*more: ProgressColumn) -> tuple[ProgressColumn, ...]:
-    """Return the columns of a bar of rows, some of which have failed (the field `failed` of the task), `more` before the times."""
+    """Return the columns of a bar of rows with a field `failed`, and `more` before the times."""
     rows = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -40,12 +40,12 @@ class Progress:
     """The progress of a call: rows, tokens and seconds so far.
 
     Attributes:
-        rows: texts of the call, samples counted.
-        done: those that have ended, with an error or not.
-        failed: those that have ended with an error.
-        tokens: tokens of all of them so far, prompts left out.
-        seconds: since the call began.
-        is_over: nothing follows: all have ended, or the call was interrupted.
+        rows: the number of texts of the call, including all samples.
+        done: the number of those that have ended, with an error or not.
+        failed: the number of those that have ended with an error.
+        tokens: the number of tokens of all of them so far, without prompts.
+        seconds: the time since the call began.
+        is_over: whether this is the last report: all have ended, or the call was interrupted.
     """
 
     rows: int
@@ -61,7 +61,7 @@ class ProgressBar:
 
     Args:
         description: the text before the bar.
-        console: where it is shown; None is the standard error. Nothing is shown unless it is a terminal.
+        console: the console of rich to write to; None is the standard error. Nothing is written unless it is a terminal.
     """
 
     def __init__(self, description: str = "texts", *, console: Console | None = None) -> None:
@@ -70,7 +70,7 @@ class ProgressBar:
         self._bar: RichProgress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Show it."""
+        """Update the bar."""
         if not self._console.is_terminal:
             return
         bar = self._bar or self._opened(progress)
@@ -101,7 +101,7 @@ class ProgressReporter:
         self._done, self._is_over = -1, False
 
     def __call__(self, *, is_over: bool = False) -> None:
-        """Call the callback, unless it was called less than a tenth of a second ago; at the end always."""
+        """Call the callback, unless no row has ended and the last call was less than a tenth of a second ago; at the end always."""
         if self._is_over:
             return
         self._is_over = is_over
