@@ -320,14 +320,14 @@ class Chat(Immutable):
         """
         (chat,), generator, plan, options = self._begin([self], generator, tools, options)
         if plan is None:
-            shown = StreamOptions.of(True, top, retract, partial)
+            shown = StreamOptions(True, top, retract, partial)
             return ChatStream(StateStream(generator, chat.state, shown, options, rng=rng), chat._with_reply)
         if retract:
             raise OptionError(
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
                 "retract",
             )
-        shown = StreamOptions.of(True, top, False, partial)
+        shown = StreamOptions(True, top, False, partial)
         calling = ToolStream(plan, chat.state, chat._num_calls, shown, options, rng)
         return ChatStream(calling, chat._with_calls)
 

@@ -15,10 +15,10 @@ from outlines_cont.errors import OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
 
 
-def check(option: str, value: object, holds: bool, expected: str) -> None:
-    """Raise `OptionError` with the message `expected {expected} as {option}` if `holds` is false."""
+def check(option: str, value: object, holds: bool, expected: str, advice: str = "") -> None:
+    """Raise `OptionError` with the message `expected {expected} as {option}`, and the advice, if `holds` is false."""
     if not holds:
-        raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
+        raise OptionError(f"expected {expected} as `{option}`, got {value!r}{advice and '. ' + advice}", option)
 
 
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:

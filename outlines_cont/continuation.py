@@ -81,7 +81,7 @@ class Continuation(Immutable):
         Raises:
             As a call does; a single row that fails has its error in its last event.
         """
-        shown = StreamOptions.of(True, top, retract, partial)
+        shown = StreamOptions(True, top, retract, partial)
         return StateStream(self.generator, prompt, shown, options, rng=rng)
 
     astream = stream  # the same stream, by the name that generators have for `async for`

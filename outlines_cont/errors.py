@@ -254,10 +254,6 @@ class ReplayError(ScriptError):
     """A script that was replayed for a fork made other calls than before, so the fork cannot continue."""
 
 
-class EngineInterrupted(OutlinesContError, RuntimeError):
-    """A row was lost in an interrupted step. Interrupted steps are undone as a whole, so it is no longer raised; the name is kept."""
-
-
 class UserCodeError(OutlinesContError, RuntimeError):
     """Code of the user raised something that is not an `Exception`, such as `SystemExit`; or `logits` of a callable model failed.
 

@@ -145,7 +145,7 @@ class Generator(PieceMaker):
         Raises:
             As a call does: errors of arguments immediately, the others after the last text.
         """
-        return self._stream(*self._streamed(prompt, StreamOptions.of(events, top, retract, partial), options, rng))
+        return self._stream(*self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
     def astream(
         self,
@@ -159,7 +159,7 @@ class Generator(PieceMaker):
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
-        return self._astream(*self._streamed(prompt, StreamOptions.of(events, top, retract, partial), options, rng))
+        return self._astream(*self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
     def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.

@@ -1,5 +1,5 @@
-"""`Progress`, the argument of `on_progress=` callbacks; `ProgressBar`, a callback that shows a bar on a terminal (rich); and
-`ProgressReporter`, which calls the callback when a row ends, else at most ten times a second.
+"""`Progress`, the argument of `on_progress=` callbacks, `ProgressBar`, which shows it on a terminal (rich), and `ProgressReporter`, which
+calls back when a row ends, else at most ten times a second.
 """
 
 from __future__ import annotations
@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 OnProgress = Callable[["Progress"], object]
@@ -24,28 +17,17 @@ OnProgress = Callable[["Progress"], object]
 _INTERVAL = 0.1
 
 
-def bar_columns(*more: ProgressColumn) -> tuple[ProgressColumn, ...]:
-    """Return the columns of a bar of rows with a field `failed`, and `more` before the times."""
-    rows = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-    )
-    return (*rows, *more, TimeElapsedColumn(), TimeRemainingColumn())
-
-
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a call: rows, tokens and seconds so far.
 
     Attributes:
-        rows: the number of texts of the call, including all samples.
-        done: the number of those that have ended, with an error or not.
-        failed: the number of those that have ended with an error.
-        tokens: the number of tokens of all of them so far, without prompts.
-        seconds: the time since the call began.
-        is_over: whether this is the last report: all have ended, or the call was interrupted.
+        rows: texts of the call, samples counted.
+        done: those that have ended, with an error or not.
+        failed: those that have ended with an error.
+        tokens: tokens of all of them so far, prompts left out.
+        seconds: since the call began.
+        is_over: nothing follows: all have ended, or the call was interrupted.
     """
 
     rows: int
@@ -61,7 +43,7 @@ class ProgressBar:
 
     Args:
         description: the text before the bar.
-        console: the console of rich to write to; None is the standard error. Nothing is written unless it is a terminal.
+        console: where it is shown; None is the standard error. Nothing is shown unless it is a terminal.
     """
 
     def __init__(self, description: str = "texts", *, console: Console | None = None) -> None:
@@ -70,21 +52,34 @@ class ProgressBar:
         self._bar: RichProgress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Update the bar."""
+        """Show it."""
+        if self._bar is None:
+            self.start(progress.rows)
+        rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s" if progress.seconds else ""
+        self.update(progress.done, progress.failed, rate, self._description)
+        if progress.is_over:
+            self.stop()
+
+    def start(self, total: int | None, done: int = 0, failed: int = 0) -> None:
+        """Show the bar; `total` is None for an unknown number of rows."""
         if not self._console.is_terminal:
             return
-        bar = self._bar or self._opened(progress)
-        rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s" if progress.seconds else ""
-        bar.update(bar.task_ids[0], completed=progress.done, failed=progress.failed, rate=rate)
-        if progress.is_over:
-            bar.stop()
-            self._bar = None
+        before = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        notes = (TextColumn("{task.fields[failed]} failed"), TextColumn("{task.fields[rate]}"))
+        self._bar = RichProgress(*before, *notes, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console)
+        self._bar.add_task(self._description, total=total, completed=done, failed=failed, rate="")
+        self._bar.start()
 
-    def _opened(self, progress: Progress) -> RichProgress:
-        bar = self._bar = RichProgress(*bar_columns(TextColumn("{task.fields[rate]}")), console=self._console)
-        bar.add_task(self._description, total=progress.rows, failed=0, rate="")
-        bar.start()
-        return bar
+    def update(self, done: int, failed: int, rate: str, description: str) -> None:
+        """Show new numbers, if there is a terminal."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=description, completed=done, failed=failed, rate=rate)
+
+    def stop(self) -> None:
+        """End the bar, which stays on the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
 class ProgressReporter:
@@ -101,7 +96,7 @@ class ProgressReporter:
         self._done, self._is_over = -1, False
 
     def __call__(self, *, is_over: bool = False) -> None:
-        """Call the callback, unless no row has ended and the last call was less than a tenth of a second ago; at the end always."""
+        """Call the callback, unless it was called less than a tenth of a second ago; at the end always."""
         if self._is_over:
             return
         self._is_over = is_over

@@ -12,7 +12,7 @@ from typing import Any
 
 from fsm import FSMError
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, OptionError, ResumeError, UnsupportedModel, shortened
