@@ -1,6 +1,6 @@
-"""`Chat`: a conversation with a chat model as an immutable value: messages, and a state that keeps tokens and KV cache as far as they are a
-prefix of what the chat template encodes now. A reply is one generated span, free or constrained, or tool calls; replies can be batched,
-streamed, forked, resumed and saved.
+"""`Chat`: a conversation with a chat model as an immutable value: messages, and a state that keeps the longest prefix of tokens and KV
+cache that the chat template still encodes the same way. A reply is one generated span, free or constrained, or tool calls; replies can
+be batched, streamed, forked, resumed and saved.
 """
 
 from __future__ import annotations
@@ -9,31 +9,32 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from operator import eq
 from typing import IO, Any, Self, Unpack
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
-from outlines_cont.chats.jinja import check_role
-from outlines_cont.chats.message import call_arguments, checked_message
-from outlines_cont.chats.replies.reply_stream import ChatStream
-from outlines_cont.chats.replies.tool_plan import ToolPlan
-from outlines_cont.chats.replies.tool_reply import call_messages, resumed, written
-from outlines_cont.chats.replies.tool_stream import ToolStream
-from outlines_cont.chats.template import ChatTemplate
-from outlines_cont.chats.tool import Tool, ToolCall
-from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
+from outlines_cont.chats.chat_format import ChatFormat
+from outlines_cont.chats.message import Turn, checked_message, read_turns, turns_json
+from outlines_cont.chats.replies.reply_stream import ChatStream, ToolStream
+from outlines_cont.chats.replies.tool_reply import ToolPlan, resumed, written
+from outlines_cont.chats.template import check_role
+from outlines_cont.chats.tool import ToolCall
+from outlines_cont.chats.tool_form import ToolForm
 from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
+from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.state_stream import StateStream
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
@@ -46,46 +47,17 @@ from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One message.
-
-    Attributes:
-        message: as templates read it.
-        text: of a reply, its text in the row; None where it is not known.
-        value: the value that the generator has parsed.
-    """
-
-    message: Mapping[str, Any]
-    text: str | None = None
-    value: Any = None
-
-
-class _TurnRecord(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    message: dict[str, Any]
-    text: str | None
-    value: Any
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    turns: list[_TurnRecord]
-    options: dict[str, Any]
-    tools: list[dict[str, Any]] = []
-
-
 class Chat(Immutable):
     """A conversation: messages, and what the model has computed for them. It never changes; every method returns another.
 
         chat = Chat(model).system("You take orders.").user("Two lamps, please.")
         chat = chat.assistant(generate.json(model, Order), max_tokens=200)
         chat.value, chat.messages, chat.state
-        chat = chat.user("Make it three.").assistant(generate.json(model, Order), max_tokens=200)  # feeds what is new alone
+        chat = chat.user("Make it three.").assistant(generate.json(model, Order), max_tokens=200)  # feeds only new tokens
 
-    The ids are those that the chat template gives for the whole conversation, with every reply as the tokens that were written. What
-    both have in common is kept with its keys and values; where a template rewrites what was there, such as thoughts that it leaves out of
-    earlier turns, what comes after is fed again.
+    The token ids are those of the chat template for the whole conversation, except that every reply keeps the tokens that were generated.
+    The common prefix with the earlier conversation keeps its keys and values. If a template rewrites earlier messages, for example omits
+    the thoughts of earlier replies, the tokens from there on are fed again.
     """
 
     def __init__(
@@ -102,15 +74,17 @@ class Chat(Immutable):
 
         Args:
             model: a chat model.
-            template: a Jinja template, in place of the one of the model's tokenizer.
-            tools: what the model may call: functions with type hints, pydantic models, or tools of OpenAI, Anthropic or MCP as dicts.
-            tool_form: how it writes calls: a `ToolForm`, 'hermes', 'llama3', 'mistral' or 'generic'; None reads it off the template.
+            template: a Jinja template to use instead of that of the model's tokenizer.
+            tools: the tools that the model may call: functions with type hints, pydantic models, or tools of OpenAI, Anthropic or MCP
+                as dicts.
+            tool_form: how the model writes calls: a `ToolForm`, 'hermes', 'llama3', 'mistral' or 'generic'; None infers it from the
+                template.
             rng: the seed of the random stream; None takes one from the operating system.
-            **options: what the template reads besides messages, such as `enable_thinking=False`.
+            **options: variables of the template, such as `enable_thinking=False`.
 
         Raises:
             NoChatTemplate: the tokenizer has none, and none was given.
-            OptionError: the template reads no such option.
+            OptionError: the template reads no such variable.
         """
         if not hasattr(model, "tokenizer"):
             advice = f", here {model!r}" if isinstance(model, str) else ""
@@ -119,27 +93,23 @@ class Chat(Immutable):
                 f"{advice}. Wrap a model of transformers with `models.from_transformers(model, tokenizer)`.",
                 "model",
             )
-        self._given = template, _form(tool_form)
-        self._template = ChatTemplate.of(model, template, options)
-        self._form: ToolForm | None = None  # known as soon as there are tools
-        self._tools: tuple[Tool, ...] = ()
-        self._set_tools(tools)
+        self._format = ChatFormat.of(model, template, tool_form, options).with_tools(tools)
         self._rng = rng
-        self._turns: tuple[_Turn, ...] = ()
+        self._turns: tuple[Turn, ...] = ()
         # The last state that was computed, for these messages or others.
         self._base: SequenceState | None = None
-        # The state of these messages, where it is known.
+        # The state of these messages, if it is known.
         self._state: SequenceState | None = None
 
     @property
     def model(self) -> LanguageModel:
         """The model that replies."""
-        return self._template.model
+        return self._format.template.model
 
     @property
     def template(self) -> str | None:
         """The Jinja template; None for a tokenizer of mistral-common."""
-        return self._template.source
+        return self._format.template.source
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -148,22 +118,22 @@ class Chat(Immutable):
 
     @property
     def value(self) -> Any:
-        """The value of the last reply; None where it was cut, or not written by a generator."""
-        return next((turn.value for turn in reversed(self._turns) if turn.message["role"] == "assistant"), None)
+        """The value of the last reply; None if it was cut, or not written by a generator."""
+        return next((turn.value for turn in reversed(self._turns) if turn.is_reply), None)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of the last reply that have no result yet; of one that was cut (`finish_reason` is `length`) those that are whole."""
+        """The calls of the last reply that have no result yet; of a reply that was cut (`finish_reason` is `length`) the complete ones."""
         messages = [turn.message for turn in reversed(self._turns)]
-        answered, last = next(((i, said) for i, said in enumerate(messages) if said["role"] != "tool"), (0, {}))
-        return tuple(self._call(call) for call in (last.get("tool_calls") or ())[answered:])
+        answered, last = next(((i, found) for i, found in enumerate(messages) if found["role"] != "tool"), (0, {}))
+        return tuple(self._format.call(call) for call in (last.get("tool_calls") or ())[answered:])
 
     @property
     def state(self) -> SequenceState:
-        """The sequence: up to where a reply begins, or, where the last message is a reply, up to its end. Nothing is fed for it.
+        """The sequence: up to the beginning of the next reply, or, if the last message is a reply, up to its end. No token is fed.
 
         Raises:
-            ChatError: there is no message, or the template refuses them.
+            ChatError: there is no message, or the template rejects them.
             ContextLengthError: the conversation is too long.
         """
         if self._state is None:
@@ -172,45 +142,43 @@ class Chat(Immutable):
 
     @property
     def finish_reason(self) -> str:
-        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty where the last message is not a reply."""
-        return self.state.finish_reasons[0][0] if self._is_reply and self._turns else ""
+        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty if the last message is not a reply."""
+        return self.state.finish_reasons[0][0] if self._is_reply else ""
 
     def system(self, content: Any) -> Self:
-        """Return the conversation with a message of the system: how the model is to behave."""
+        """Return the conversation with a system message: instructions for the model."""
         return self.message({"role": "system", "content": content})
 
     def user(self, content: Any) -> Self:
-        """Return the conversation with a message of the user. Special tokens and markup that are written in it are letters."""
+        """Return the conversation with a message of the user. Special tokens and markup in it are encoded as plain text."""
         return self.message({"role": "user", "content": content})
 
     def message(self, message: Mapping[str, Any]) -> Self:
-        """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
+        """Return the conversation with any message, such as one with another role, or with more keys that the template reads.
 
         Raises:
             ChatError: it has no `role` or an unknown one, or its content is neither a text nor a list of parts.
         """
         if isinstance(message, Mapping) and isinstance(message.get("content"), Tokens):
             raise ChatError(
-                "expected a text as the content of a message, got `Tokens`: what is written in a message is letters. Control tokens are "
-                "those that the template writes: `Chat(model, template=...)`. Without `Chat`, add them to the text of a state: "
+                "expected a text as the content of a message, got `Tokens`: messages are encoded as plain text. Control tokens are written "
+                "by the template: `Chat(model, template=...)`. Without `Chat`, append them to a state: "
                 "`continuous(generator)(chat.state + Tokens.of(text, special=True))`."
             )
         checked = checked_message(message)
         check_role(checked["role"], self.template)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
-        return self._copy_with(turns=(*self._turns, _Turn(checked, text)))
+        return self._copy_with(turns=(*self._turns, Turn(checked, text)))
 
     def tool(self, result: Any) -> Self:
-        """Return the conversation with the result of the first call without a result; anything but text is written as JSON.
+        """Return the conversation with the result of the first call without a result; any other value than a text is written as JSON.
 
         Raises:
-            ChatError: no call waits for a result, or JSON cannot hold this one.
+            ChatError: every call has a result, or JSON cannot hold this one.
         """
         if not self.tool_calls:
-            raise ChatError(
-                "expected a reply with a call before its result, got none that waits for one: see `chat.tool_calls`"
-            )
+            raise ChatError("expected a reply with a call that has no result yet, got none: see `chat.tool_calls`")
         try:
             content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         except (TypeError, ValueError) as error:
@@ -228,19 +196,19 @@ class Chat(Immutable):
     ) -> Self:
         """Return the conversation with a reply.
 
-        Where there are tools, free text is text or calls: see `tool_calls`; a generator with a constraint writes what it says, and calls
-        only with `tools=`. After a reply it goes on with the same message: `chat.assistant("Sure: ").assistant(generator)` says how the
-        reply begins. A reply that was cut is ended by `resume`.
+        If there are tools, a reply of free text is text or calls: see `tool_calls`; a generator with a constraint calls only if `tools=`
+        is given. After a reply the same message is continued: `chat.assistant("Sure: ").assistant(generator)` sets the beginning of the
+        reply. A reply that was cut is continued by `resume`.
 
         Args:
-            reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
-                calls where the conversation has tools.
-            tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
+            reply: the generator of the reply, such as `generate.text(model)`; or a text, as an example. None is free text, and
+                calls if the conversation has tools.
+            tools: the tools that may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
             rng: a seed; None continues the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Raises:
-            ChatError: there is no message to reply to, or the template refuses them.
+            ChatError: there is no message to reply to, or the template rejects them.
             OptionError: `reply` is neither, or draws several samples.
             Exception: the error of the row. A reply that was cut is not an error; its `value` may be None.
         """
@@ -256,7 +224,7 @@ class Chat(Immutable):
 
         Args:
             generator: the one that has begun the reply.
-            tools: those of the reply, where they were given to it; in a conversation with tools free text may call anyway.
+            tools: those of the reply, if they were given to it; in a conversation with tools free text may call anyway.
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
@@ -269,15 +237,15 @@ class Chat(Immutable):
                 f"{self._turns[-1].message['role'] if self._turns else 'no message'!r} and {self.finish_reason!r}. For a new reply write "
                 "`chat.assistant(generator)`."
             )
-        self._check(generator)
-        options = with_ends(options, [self])
-        chat = self._with_tools(tools, state=self.state)
-        piece = chat.state.rows[0][0].piece
-        is_own = piece is not None and piece.source == generator.source
-        if chat._may_call(generator, bool(tools)) or (chat._tools and not is_own):
-            told = chat._turns[-1].text or ""
-            return chat._with_calls(resumed(chat._tool_plan(generator), chat.state, told, options))
-        return chat._with_reply(continuous(generator).resume(chat.state, **options))
+        state = self.state
+        (chat,), generator, plan, options = self._begin([self], generator, tools, options)
+        piece = state.rows[0][0].piece
+        if plan is None and chat._format.tools and (piece is None or piece.source != generator.source):
+            plan = chat._tool_plan(generator)
+        chat = chat._copy_with(state=state)
+        if plan is None:
+            return chat._with_reply(continuous(generator).resume(state, **options))
+        return chat._with_calls(resumed(plan, state, chat._turns[-1].text or "", options))
 
     @classmethod
     def replies(
@@ -293,7 +261,7 @@ class Chat(Immutable):
 
         Args:
             chats: conversations with one model.
-            generator: what writes, as in `assistant`.
+            generator: the generator of the replies, as in `assistant`.
             tools: as in `assistant`.
             rng: a seed, or a list with one per conversation.
             **options: as in `assistant`.
@@ -303,18 +271,18 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        chats = [chat._with_tools(tools) for chat in chats]
-        may_call = chats[0]._may_call(generator, bool(tools))
-        generator = generate.text(chats[0].model) if generator is None else generator
-        for chat in chats:
-            chat._check(generator)
-        if may_call:
-            return cls._tool_replies(chats, generator, rng, options)
-        states = [chat.state for chat in chats]
-        done = continuous(generator)(states, rng=rng, **with_ends(options, chats))
+        chats, generator, plan, options = cls._begin(chats, generator, tools, options)
+        if plan is not None:
+            if any(chat._format.tool_messages != chats[0]._format.tool_messages for chat in chats):
+                raise OptionError(
+                    "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
+                )
+            called = written(plan, [chat.state for chat in chats], rng, options)
+            return [chat._with_calls(state) for chat, state in zip(chats, called, strict=True)]
+        done = continuous(generator)([chat.state for chat in chats], rng=rng, **options)
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
-        parts = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
-        return [chat._with_reply(part) for chat, part in zip(chats, parts, strict=True)]
+        replied = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
+        return [chat._with_reply(state) for chat, state in zip(chats, replied, strict=True)]
 
     def stream(
         self,
@@ -327,91 +295,73 @@ class Chat(Immutable):
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> ChatStream[Self]:
-        """Generate a reply, and yield what is new after each step.
+        """Generate a reply, and yield events with its new text after each step.
 
             stream = chat.stream(generate.text(model), max_tokens=200)
             for event in stream:
                 print(event.text, end="")
             chat = stream.chat
 
-        A tool call is reported from its name on: `event.call` has the new text of its arguments, as JSON, and the arguments so far. Its
-        text is not part of `event.text`.
+        A tool call is reported as soon as its name is complete: `event.call` has the new text of its arguments, as JSON, and the partial
+        arguments. Its text is not part of `event.text`.
 
         Args:
             generator, tools: as in `assistant`.
-            top, retract, partial: as in `continuous(generator).stream`; of a reply that may call nothing is retracted.
+            top, retract, partial: as in `continuous(generator).stream`; a reply that may call supports no `retract`.
             rng: as in `assistant`.
             **options: as in `assistant`.
 
         Returns:
-            A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
+            A stream to iterate over, also with `async for`; its `chat` is the conversation at any time.
 
         Raises:
-            As `assistant` does, for arguments that can be checked at once.
+            As `assistant` does, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
-        chat = self._with_tools(tools)
-        may_call = chat._may_call(generator, bool(tools))
-        generator = generate.text(self.model) if generator is None else generator
-        chat._check(generator)
-        options = with_ends(options, [chat])
-        if may_call and retract:
+        (chat,), generator, plan, options = self._begin([self], generator, tools, options)
+        if plan is None:
+            shown = StreamOptions(True, top, retract, partial)
+            return ChatStream(StateStream(generator, chat.state, shown, options, rng=rng), chat._with_reply)
+        if retract:
             raise OptionError(
-                "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
+                "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
                 "retract",
             )
-        if may_call:
-            plan, first = chat._tool_plan(generator), chat._num_calls
-            calling = ToolStream(plan, chat.state, first, top=top, partial=partial, rng=rng, options=options)
-            return ChatStream(calling, chat._with_calls)
-        stream = continuous(generator).stream(chat.state, top=top, retract=retract, partial=partial, rng=rng, **options)
-        return ChatStream(stream, chat._with_reply)
-
-    @classmethod
-    def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
-        first = chats[0]
-        if any([tool.message for tool in chat._tools] != [tool.message for tool in first._tools] for chat in chats):
-            raise OptionError(
-                "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
-            )
-        parts = written(first._tool_plan(generator), [chat.state for chat in chats], rng, with_ends(options, chats))
-        return [chat._with_calls(part) for chat, part in zip(chats, parts, strict=True)]
+        shown = StreamOptions(True, top, False, partial)
+        calling = ToolStream(plan, chat.state, chat._num_calls, shown, options, rng)
+        return ChatStream(calling, chat._with_calls)
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
 
-        They share what was computed. Cost: what was not fed yet is fed, once for all of them.
+        They share keys and values. Cost: tokens that were not fed yet are fed, once for all of them.
         """
-        _ = self.state.logits  # fed once for all of them
+        _ = self.state.logits  # feeds them
         many = self.state.fork(n, same=same)
         return [self._copy_with(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
 
     def back(self, n: int = 1) -> Self:
-        """Return the conversation before the last `n` messages of the user; what came before them is not fed again.
+        """Return the conversation before the last `n` messages of the user; the messages before them are not fed again.
 
         Raises:
             ChatError: there are fewer messages of the user.
         """
-        asked = [index for index, turn in enumerate(self._turns) if turn.message["role"] == "user"]
-        if not is_int(n) or not 1 <= n <= len(asked):
-            raise ChatError(f"expected a number of messages of the user from 1 to {len(asked)} to go back, got {n!r}")
-        return self[: asked[-n]]
+        indices = [index for index, turn in enumerate(self._turns) if turn.message["role"] == "user"]
+        if not is_int(n, 1, len(indices)):
+            raise ChatError(f"expected a number of messages of the user from 1 to {len(indices)} to go back, got {n!r}")
+        return self[: indices[-n]]
 
     def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
-        """Write the conversation to one file, all or nothing: its messages, and its state as `SequenceState.save` does.
+        """Write the conversation to one file, atomically: its messages, and its state as `SequenceState.save` does.
 
-        A value that JSON cannot hold, such as a pydantic object, is not kept; the text of the reply is. Nor is a template.
+        A value that JSON cannot hold, such as a pydantic object, is not saved; the text of the reply is. A template is not saved.
 
         Raises:
-            ChatError: there is no message, or one holds what JSON cannot.
+            ChatError: there is no message, or JSON cannot hold one of them.
             StateFileError, OSError: the file cannot be written.
         """
-        turns = [{"message": turn.message, "text": turn.text, "value": plain(turn.value)} for turn in self._turns]
-        try:
-            saved = {"turns": turns, "options": self._template.options, "tools": [tool.message for tool in self._tools]}
-            text = json.dumps(saved, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ChatError(f"expected messages that JSON can hold, to save them: {error}") from error
+        turns = [replace(turn, value=plain(turn.value)) for turn in self._turns]
+        text = turns_json(turns, self._format.template.options, self._format.tool_messages)
         save_state(path, self.model, self.state.rows, self.state.seed, kv=checked_bool(kv, "kv"), chat=text)
 
     @classmethod
@@ -423,20 +373,19 @@ class Chat(Immutable):
         template: str | None = None,
         tools: Sequence[Any] = (),
     ) -> Self:
-        """Return the conversation that `save` wrote; with the same template and form of tools, if it had some of its own.
+        """Return the conversation that `save` wrote; pass its template and tools again, if they were given to it.
 
-        Of tools that were functions the descriptions are kept; to call them, give them again.
+        Of tools that were functions only the descriptions are saved; to call them, pass the functions.
 
         Raises:
-            StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
+            StateFileError: the file is missing, truncated, altered, or something else. Nothing is loaded.
             StateMismatch: it belongs to another model or tokenizer.
             NoChatTemplate: the tokenizer has no template, and none was given.
         """
         rows, seed, text = load_chat(path, model)
         try:
-            record = _Record.model_validate_json(text)
-            turns = tuple(_Turn(checked_message(turn.message), turn.text, turn.value) for turn in record.turns)
-            chat = cls(model, template=template, tools=tools or record.tools, **record.options)
+            turns, options, saved_tools = read_turns(text)
+            chat = cls(model, template=template, tools=tools or saved_tools, **options)
         except (ValidationError, ChatError, OptionError, FSMError) as error:
             raise StateFileError(
                 f"expected a conversation with this model and template in {path!r}, got something else: {error}"
@@ -444,7 +393,7 @@ class Chat(Immutable):
         return chat._copy_with(turns=turns, state=SequenceState(model, rows, seed))
 
     def __getitem__(self, key: slice) -> Self:
-        """Return the conversation of some of its messages: `chat[:3]` has the first three. Keys and values are kept as far as they fit.
+        """Return the conversation of some of its messages: `chat[:3]` has the first three. The common prefix keeps its keys and values.
 
         Raises:
             TypeError: the key is not a slice.
@@ -456,7 +405,7 @@ class Chat(Immutable):
         return self if self._turns[key] == self._turns else self._copy_with(turns=self._turns[key])
 
     def __len__(self) -> int:
-        """How many messages there are."""
+        """Return the number of messages."""
         return len(self._turns)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -467,8 +416,8 @@ class Chat(Immutable):
 
     def __repr__(self) -> str:
         roles = ", ".join(str(turn.message["role"]) for turn in self._turns)
-        held = f", {int(self._state.cached.sum())} tokens cached" if self._state is not None else ""
-        return f"<Chat of {len(self)} messages ({roles}){held}>" if roles else "<Chat without messages>"
+        cached = f", {int(self._state.cached.sum())} tokens cached" if self._state is not None else ""
+        return f"<Chat of {len(self)} messages ({roles}){cached}>" if roles else "<Chat without messages>"
 
     def __str__(self) -> str:
         return "\n".join(f"{turn.message['role']}: {turn.message.get('content') or ''}" for turn in self._turns)
@@ -478,13 +427,13 @@ class Chat(Immutable):
         if not isinstance(other, Chat):
             return NotImplemented
         messages, others = ([turn.message for turn in chat._turns] for chat in (self, other))
-        return self._template == other._template and messages == others
+        return self._format.template == other._format.template and messages == others
 
     def __hash__(self) -> int:
         return hash((id(self.model), self.template, str(self)))
 
     def _copy_with(self, **changes: Any) -> Self:
-        """Return a copy with other turns or another state. What was computed stays the base of the next state."""
+        """Return a copy with other turns, another format or a known state. The last computed state is the base of the next one."""
         other = shallow_copy(self)
         other._base = self._state or self._base
         other._state = changes.pop("state", None)
@@ -494,43 +443,32 @@ class Chat(Immutable):
 
     @property
     def _is_reply(self) -> bool:
-        return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
-
-    def _with_tools(self, tools: Sequence[Any] | None, **changes: Any) -> Self:
-        """Return the conversation with other tools and no known state; for None return the same."""
-        return self if tools is None else self._copy_with(**changes)._set_tools(tools)
-
-    def _set_tools(self, tools: Sequence[Any]) -> Self:
-        if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-            raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
-        self._tools = tuple(Tool.of(tool) for tool in tools)
-        names = [tool.name for tool in self._tools]
-        if len({*names}) < len(names):
-            raise OptionError(f"expected tools with different names, got {names}", "tools")
-        if self._tools:
-            template, form = self._given
-            self._template = ChatTemplate.of(self.model, template, self._template.options, tools=True)
-            self._form = form or self._form or form_of(self._template)
-        return self
-
-    def _may_call(self, generator: Generator | None, is_asked: bool) -> bool:
-        """Return whether a reply by a generator may call: if tools were given to the call, or if the text is free."""
-        is_free = generator is None or (isinstance(generator, Generator) and generator.constraint is None)
-        return bool(self._tools) and (is_asked or is_free)
-
-    def _tool_plan(self, generator: Generator) -> ToolPlan:
-        assert self._form is not None
-        return ToolPlan(generator, self._form, self._tools)
+        return bool(self._turns) and self._turns[-1].is_reply
 
     @property
     def _num_calls(self) -> int:
         return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
 
-    def _call(self, call: Mapping[str, Any]) -> ToolCall:
-        """Return a call of a message with the values and the function of its tool."""
-        name, arguments, id_ = call["function"]["name"], call_arguments(call["function"]), call.get("id", "")
-        tool = next((tool for tool in self._tools if tool.name == name), None)
-        return ToolCall(name, tool.values(arguments), id_, tool.function) if tool else ToolCall(name, arguments, id_)
+    def _with_tools(self, tools: Sequence[Any] | None) -> Self:
+        """Return the conversation with other tools; for None return the same."""
+        return self if tools is None else self._copy_with(format=self._format.with_tools(tools))
+
+    @classmethod
+    def _begin(
+        cls, chats: Sequence[Self], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
+    ) -> tuple[Sequence[Self], Generator, ToolPlan | None, PieceOptions]:
+        """Return the arguments of a reply, checked; with a `ToolPlan` if it may call: if tools were given to it, or if its text is free."""
+        chats = [chat._with_tools(tools) for chat in chats]
+        chosen = generate.text(chats[0].model) if generator is None else generator
+        for chat in chats:
+            chat._check(chosen)
+        may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
+        return chats, chosen, chats[0]._tool_plan(chosen) if may_call else None, with_ends(options, chats)
+
+    def _tool_plan(self, generator: Generator) -> ToolPlan:
+        assert self._format.form is not None
+        make_caller = partial(generate.fsm, generator.model, sampler=generator.sampler)
+        return ToolPlan(generator, self._format.form, self._format.tools, make_caller)
 
     def _check(self, generator: object) -> None:
         if not isinstance(generator, Generator):
@@ -554,11 +492,10 @@ class Chat(Immutable):
             )
 
     def _compute_state(self) -> SequenceState:
-        """Return the state of the messages, with what fits of what was computed."""
+        """Return the state of the messages, with the longest common prefix of the last computed state."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
-        asked = self._turns[:-1] if known is not None else self._turns
-        is_open = known is not None or not self._is_reply
-        ids = self._ids([turn.message for turn in asked], is_open)
+        before = self._turns[:-1] if known is not None else self._turns
+        ids = self._format.token_ids([turn.message for turn in before], known is not None or not self._is_reply)
         if known:
             ids += self.model.tokenizer.encode_inside(known, ids)
         if self._base is None:
@@ -568,23 +505,14 @@ class Chat(Immutable):
         row = aligned(self._base.rows[0][0], ids, self.model.tokenizer)
         return SequenceState(self.model, ((self._base._fitting(row),),), self._base.seed)
 
-    def _ids(self, messages: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
-        if self._form is not None and self._form.is_generic:
-            return self._template.token_ids(as_text(messages, self._tools), is_open=is_open)
-        return self._template.token_ids(messages, [tool.message for tool in self._tools], is_open=is_open)
-
     def _with_calls(self, state: SequenceState) -> Self:
-        """Return the conversation with the reply that a state ends with, which may be calls."""
+        """Return the conversation with the reply at the end of a state, which may be calls."""
         chat = self._with_reply(state)
         last = chat._turns[-1]
-        assert self._form is not None
-        text = last.text or ""
-        at = text.find(self._form.before)
-        calls = self._form.calls(text[at:]) if at >= 0 else []
-        if not calls:
-            return chat
-        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, self._num_calls)}
-        return chat._copy_with(turns=(*chat._turns[:-1], _Turn(message)), state=state)
+        message = self._format.with_calls(last.message, last.text or "", self._num_calls)
+        return (
+            chat if message is last.message else chat._copy_with(turns=(*chat._turns[:-1], Turn(message)), state=state)
+        )
 
     def _with_text_reply(self, text: str) -> Self:
         """Return the conversation with a text at the end of the reply, or as a new one."""
@@ -594,7 +522,7 @@ class Chat(Immutable):
         return self._with_extended_reply(text, None, self.state + added if text else self.state)
 
     def _with_reply(self, state: SequenceState) -> Self:
-        """Return the conversation with the reply that a state ends with."""
+        """Return the conversation with the reply at the end of a state."""
         row = state.rows[0][0]
         if row.error is not None:
             raise row.error
@@ -606,7 +534,7 @@ class Chat(Immutable):
         return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
 
     def _cache_prefix(self, before: StateRow, after: StateRow) -> None:
-        """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
+        """Keep the keys and values of the tokens before a reply, so that another reply to them feeds only the last token again."""
         length = len(before.token_ids) - 1
         is_new = before.logits is None and before.cached < length
         is_kept = after.cached >= length and after.token_ids[:length] == before.token_ids[:length]
@@ -615,25 +543,11 @@ class Chat(Immutable):
 
     def _with_extended_reply(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
         """Return the conversation with `text` at the end of its reply, in place of its last `cut` characters."""
-        turns = self._turns if self._is_reply else (*self._turns, _Turn({"role": "assistant", "content": ""}, ""))
-        last = turns[-1]
-        content, known = last.message.get("content") or "", last.text or ""
-        message = {**last.message, "content": content[: max(len(content) - cut, 0)] + text}
-        whole = replace(last, message=message, text=known[: max(len(known) - cut, 0)] + text, value=value)
-        return self._copy_with(turns=(*turns[:-1], whole), state=state)
-
-
-def _form(form: ToolForm | str | None) -> ToolForm | None:
-    if form is None or isinstance(form, ToolForm):
-        return form
-    if form not in FORMS:
-        raise OptionError(
-            f"expected a `ToolForm` or one of {', '.join(map(repr, FORMS))} as `tool_form`, got {form!r}", "tool_form"
-        )
-    return FORMS[form]
+        turns = self._turns if self._is_reply else (*self._turns, Turn({"role": "assistant", "content": ""}, ""))
+        return self._copy_with(turns=(*turns[:-1], turns[-1].extended(text, value, cut)), state=state)
 
 
 def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
-    """Return the options of a call in which what a template puts after a reply ends it, too."""
-    ends = {end for chat in chats for end in chat._template.end_token_ids}
+    """Return the options of a call with the tokens that a template writes after a reply as further `stop_token_ids`."""
+    ends = {end for chat in chats for end in chat._format.template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}

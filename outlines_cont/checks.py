@@ -11,12 +11,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
 
 
 def check(option: str, value: object, holds: bool, expected: str, advice: str = "") -> None:
-    """Raise `OptionError`, whose message has what was `expected` as `option`, if `holds` is false."""
+    """Raise `OptionError` with the message `expected {expected} as {option}`, and the advice, if `holds` is false."""
     if not holds:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}{advice and '. ' + advice}", option)
 
@@ -41,11 +41,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def checked_bool(value: object, option: str) -> bool:
-    """Return the value of an option that is True or False; a text such as "no" would count as true.
-
-    Raises:
-        OptionError: it is something else.
-    """
+    """Return the value of an option; raise `OptionError` if it is neither True nor False, since a text such as "no" is truthy."""
     check(option, value, isinstance(value, bool), "True or False")
     return bool(value)
 
@@ -79,6 +75,18 @@ def check_model(model: object) -> None:
         raise OptionError(
             f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
             "model",
+        )
+
+
+def check_draft(draft: object) -> None:
+    """Raise `OptionError` for a draft that is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
+        return
+    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
+        raise OptionError(
+            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
+            f"got {shortened(repr(draft))}",
+            "draft",
         )
 
 

@@ -1,4 +1,4 @@
-"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues,
+"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues
 without feeding a token twice. `resume` continues a span that a limit has cut, under its constraint; the given state stays valid.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from outlines_cont.events.stream_options import StreamOptions, check_streamed
+from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
@@ -27,27 +27,25 @@ class Continuation(Immutable):
     def __call__(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
         """Generate one span per row after the prompt, and return the state.
 
-        No token is fed twice: only what the state has not fed yet goes into the model. A given state stays valid.
+        No token is fed twice: the model is run on the pending tokens of the state only. A given state stays valid.
 
         Args:
-            prompt: a text, a state, or a list of either; states in a list become the batch entries of one state.
+            prompt: a text, `Tokens`, a list of token ids, the messages of a conversation, a state, or a list of them, whose items are
+                the batch entries of the new state.
             rng: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per batch entry. None continues the
                 streams of a state, and takes a seed from the operating system for a prompt.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Raises:
             OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch, ModelMismatch: before anything
-                runs. A row that fails alone has its error in `errors` of the state, and is left as it is by later
-                generators; the others go on.
+                runs. A single row that fails has its error in `errors` of the state, and later generators do not change it;
+                the others continue.
         """
-        return self._run_to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
+        return Run(self.generator, prompt, Options.of(options), rng=rng).finished_state()
 
     async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
-        run = Run(self.generator, prompt, Options.of(options), rng=rng)
-        async for _ in run.async_steps():
-            pass
-        return run.state()
+        return await Run(self.generator, prompt, Options.of(options), rng=rng).async_finished_state()
 
     def stream(
         self,
@@ -59,32 +57,32 @@ class Continuation(Immutable):
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> StateStream:
-        """Generate as a call does, and yield events with what is new in each row after each step.
+        """Generate as a call does, and yield events with the new part of each row after each step.
 
             stream = continuous(generator).stream(prompt)
             for event in stream:
                 print(event.text, end="")
                 if seen_enough(event):
                     break
-            state = stream.state  # go on with another generator; nothing is fed twice
+            state = stream.state  # continue it with another generator; no token is fed twice
 
         Args:
             prompt: as for a call.
             top: for each drawn token, report this number of the most probable ones, with their log-probabilities.
-            retract: report text at once, though a stop text or a policy may still remove it; a later event then says how much.
-            partial: for a generator of JSON, report the value so far; see `StreamEvent.value`.
+            retract: report text immediately, though a stop text or a policy may still remove it; a later event then contains how
+                much was removed.
+            partial: for a generator of JSON, report the partial value; see `StreamEvent.value`.
             rng: as for a call.
             **options: as for a call.
 
         Returns:
-            A stream to iterate over, also with `async for`; its `state` is the state at every moment, also in the middle of a span.
+            A stream to iterate over, also with `async for`; its `state` is the present state at any time, also in the middle of a span.
 
         Raises:
-            As a call does; a row that fails alone has its error in its last event.
+            As a call does; a single row that fails has its error in its last event.
         """
-        check_streamed(self.generator.sampler)
         shown = StreamOptions(True, top, retract, partial)
-        return StateStream(Run(self.generator, prompt, Options.of(options), rng=rng), shown)
+        return StateStream(self.generator, prompt, shown, options, rng=rng)
 
     astream = stream  # the same stream, by the name that generators have for `async for`
 
@@ -95,18 +93,13 @@ class Continuation(Immutable):
 
         Args:
             state: a state that this generator has made.
-            **options: those of `PieceOptions`. `max_tokens` is the most tokens to add now; the others, such as `stop_at` and
-                `policies`, are those of the piece: they are not kept in the state, so give them again.
+            **options: those of `PieceOptions`. `max_tokens` is the most tokens to add now. The state does not contain the other options
+                of the piece, such as `stop_at` and `policies`: pass them again.
 
         Raises:
-            ResumeError: nothing was generated last, or not by this generator.
+            ResumeError: the last tokens were not generated, or not by this generator.
         """
-        return self._run_to_end(Run(self.generator, state, Options.of(options), resume=True))
-
-    def _run_to_end(self, run: Run) -> SequenceState:
-        for _ in run.steps():
-            pass
-        return run.state()
+        return Run(self.generator, state, Options.of(options), resume=True).finished_state()
 
 
 def continuous(generator: Generator) -> Continuation:

@@ -1,8 +1,8 @@
-"""Exceptions and warnings of `outlines_cont`. Each message has what was expected, what was received, where, and what to do.
+"""Exceptions and warnings of `outlines_cont`. A message states what was expected, what was received, where, and what to do.
 
 `OutlinesContError` is the base of all; a child also derives from the built-in that it resembles and keeps its facts as
-attributes. An error that a plain call raises after its rows have ended carries `.results` and `.errors`, in the shape of
-the call's values; the same two attributes are set on an error of `fsm` that comes out of a call.
+attributes. An error that a plain call raises after its rows have ended has the attributes `results` and `errors`, in the shape of
+the call's values; they are also set on an error of `fsm` that a call raises.
 """
 
 from __future__ import annotations
@@ -26,22 +26,18 @@ class OutlinesContError(Exception):
         return _unpickle, (type(self), self.args, vars(self))
 
 
-def _without_init(kind: type[OutlinesContError]) -> OutlinesContError:
-    """Return an instance of an error class without calling its constructor, which may require more than a message."""
-    return OutlinesContError.__new__(kind)  # `kind.__new__` may be that of a built-in that rejects subclasses
-
-
 def _unpickle(kind: type[OutlinesContError], args: tuple[object, ...], facts: dict[str, object]) -> OutlinesContError:
-    error = _without_init(kind)
+    """Return an error without calling its constructor, which may require more than a message."""
+    error = OutlinesContError.__new__(kind)  # `kind.__new__` may be that of a built-in that rejects subclasses
     error.args = args
     vars(error).update(facts)
     return error
 
 
 def located(error: Exception, batch: int, sample: int | None = None) -> Exception:
-    """Return the error of one row for a call with several: its message begins with where it happened.
+    """Return the error of one row for a call with several: its message begins with the indices of the row.
 
-    An error of `outlines_cont` is copied, since a state may hold it; any other is returned with a note.
+    An error of `outlines_cont` is copied, since a state may contain it; any other is returned with a note.
     """
     where = f"batch {batch}" if sample is None else f"batch {batch}, sample {sample}"
     if not isinstance(error, OutlinesContError):
@@ -49,22 +45,17 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         return error
-    copied = _without_init(type(error))
-    copied.args = (f"{where}: {error}",)
-    vars(copied).update(vars(error))
-    return copied.with_traceback(error.__traceback__)
+    return _unpickle(type(error), (f"{where}: {error}",), vars(error)).with_traceback(error.__traceback__)
 
 
 def located_at(error: OutlinesContError, place: str, line: int | None, column: int | None) -> OutlinesContError:
     """Return a copy of an error for a template: its message begins with the position, which it also has as `line` and `column`."""
-    copied = _without_init(type(error))
-    copied.args = (f"{place}: {error}",)
-    vars(copied).update(vars(error) | {"line": line, "column": column})
-    return copied.with_traceback(error.__traceback__)
+    facts = {**vars(error), "line": line, "column": column}
+    return _unpickle(type(error), (f"{place}: {error}",), facts).with_traceback(error.__traceback__)
 
 
 def with_result(error: Exception, result: object) -> Exception:
-    """Return an error with the attribute `result`; one with slots takes none."""
+    """Return an error with the attribute `result`, unless its class has slots."""
     with suppress(AttributeError):
         error.result = result  # type: ignore[attr-defined]
     return error
@@ -77,11 +68,11 @@ def shortened(text: str, most: int = 60) -> str:
 
 
 class EmptyPrompt(OutlinesContError, ValueError):
-    """A prompt encodes to an empty sequence, which a model cannot continue."""
+    """A prompt is encoded to no token at all, which a model cannot continue."""
 
 
 class SpecialTokenWarning(UserWarning):
-    """A special token is written in a text that was given as a `str`; its letters were encoded, not the control token."""
+    """A `str` contains the text of a special token; it was encoded as plain text, not as the control token."""
 
 
 class NoChatTemplate(OutlinesContError, ValueError):
@@ -89,7 +80,7 @@ class NoChatTemplate(OutlinesContError, ValueError):
 
 
 class ChatError(OutlinesContError, ValueError):
-    """A conversation cannot continue: the chat template rejects its messages, or a turn does not fit those before."""
+    """A conversation cannot continue: the chat template rejects its messages, or a message may not follow the earlier ones."""
 
 
 class AmbiguousPrompt(OutlinesContError, ValueError):
@@ -97,7 +88,7 @@ class AmbiguousPrompt(OutlinesContError, ValueError):
 
 
 class PromptTypeError(OutlinesContError, TypeError):
-    """A prompt is neither text, nor a state, nor a list of one of them."""
+    """A prompt is neither a text, nor token ids, messages or a state, nor a list of them."""
 
 
 class ContextLengthError(OutlinesContError, ValueError):
@@ -134,7 +125,7 @@ class MissingTokenizer(OutlinesContError, ValueError):
 
 
 class UnsupportedModel(OutlinesContError, ValueError):
-    """A model cannot be run exactly by this version, or not in the requested way, such as beam search without batching."""
+    """This version cannot run a model exactly, or not in the requested way, such as beam search without batching."""
 
 
 class RetriesSpent(OutlinesContError, ValueError):
@@ -146,7 +137,7 @@ class CheckFailed(RetriesSpent):
 
 
 class BanImpossible(RetriesSpent):
-    """A banned phrase cannot be avoided: the constraint, or the other bans, leave nothing else to write, or the retries are spent."""
+    """A banned phrase cannot be avoided: the constraint or the other bans allow no other text, or the retries are used up."""
 
 
 class InvalidLogits(OutlinesContError, ArithmeticError):
@@ -154,7 +145,7 @@ class InvalidLogits(OutlinesContError, ArithmeticError):
 
 
 class DeadEnd(OutlinesContError, RuntimeError):
-    """The policies of a row leave no token that the model can produce."""
+    """The policies of a row allow no token that the model can produce."""
 
 
 class IncompleteOutput(OutlinesContError, RuntimeError):
@@ -171,7 +162,7 @@ class UnsupportedBranch(OutlinesContError, RuntimeError):
 
 
 class DeadlockError(OutlinesContError, RuntimeError):
-    """All forks wait for shared variables that no fork is left to write; `names` are these variables."""
+    """All forks wait for shared variables, so that no fork can write them; `names` are these variables."""
 
     def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -183,8 +174,8 @@ class BudgetError(OutlinesContError, RuntimeError):
 
     Attributes:
         limit: the name of the limit in `Budget`.
-        allowed: what the budget allows.
-        reached: what it came to.
+        allowed: the value of the limit.
+        reached: the value that exceeded it.
     """
 
     limit = ""
@@ -196,7 +187,7 @@ class BudgetError(OutlinesContError, RuntimeError):
 
 
 class TokenBudgetError(BudgetError):
-    """The forks of a program would have appended more tokens than its budget allows."""
+    """The forks of a program would append more tokens than its budget allows."""
 
     limit = "tokens"
 
@@ -208,7 +199,7 @@ class ForkBudgetError(BudgetError):
 
 
 class StepBudgetError(BudgetError):
-    """The forks of a program would have awaited more, or its controller would have been called more often, than its budget allows."""
+    """The forks of a program would await, or its controller would be called, more often than its budget allows."""
 
     limit = "steps"
 
@@ -226,13 +217,13 @@ class ProgramTimeout(BudgetError):
 
 
 class KVShareError(BudgetError):
-    """The forks of a program hold more bytes of keys and values than its budget allows."""
+    """The keys and values of the forks of a program have more bytes than its budget allows."""
 
     limit = "kv_bytes"
 
 
 class TemplateError(OutlinesContError, ValueError):
-    """A template cannot be read, or fails as it runs; `line` and `column` are its position, from 1 on, None where it is not known."""
+    """A template cannot be parsed, or fails at run time; `line` and `column` are its position, from 1 on, None if it is not known."""
 
     def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -256,18 +247,18 @@ class ProgramCancelled(OutlinesContError, RuntimeError):
 
 
 class ScriptError(OutlinesContError, RuntimeError):
-    """A script of `control` did something that is not supported there; the message names it."""
+    """A script of `control` used a feature that is not supported there; the message names it."""
 
 
 class ReplayError(ScriptError):
-    """A script that was replayed for a fork did something else than before, so the fork cannot continue."""
+    """A script that was replayed for a fork made other calls than before, so the fork cannot continue."""
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
     """Code of the user raised something that is not an `Exception`, such as `SystemExit`; or `logits` of a callable model failed.
 
-    The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails where it raises, or returns no array of the
-    shape that was expected.
+    The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails if it raises, or returns anything but an
+    array of the expected shape.
     """
 
 
@@ -284,7 +275,7 @@ class SampleMismatch(OutlinesContError, ValueError):
 
 
 class BatchMismatch(OutlinesContError, ValueError):
-    """Two things that should have one batch size have different ones."""
+    """Two arguments that should have the same batch size have different ones."""
 
 
 class NoHypothesis(OutlinesContError, RuntimeError):
@@ -292,11 +283,11 @@ class NoHypothesis(OutlinesContError, RuntimeError):
 
 
 class SlicingError(OutlinesContError, ValueError):
-    """A slice that has to keep the cache would lose it."""
+    """`state.crop` would lose keys and values of tokens that are inside the slice."""
 
 
 class KVBudgetError(OutlinesContError, MemoryError):
-    """The keys and values of the rows that run do not fit the budget; `needed` and `budget` are in bytes."""
+    """The keys and values of the running rows exceed the budget; `needed` and `budget` are in bytes."""
 
     def __init__(self, message: str, needed: int, budget: int) -> None:
         super().__init__(message)
@@ -309,7 +300,7 @@ class TokenizerError(OutlinesContError, ValueError):
 
 
 class ModelMismatch(OutlinesContError, ValueError):
-    """A state was made by another model than the one that should continue it."""
+    """A state belongs to another model than the one that should continue it."""
 
 
 class NotPicklable(OutlinesContError, TypeError):
@@ -317,7 +308,7 @@ class NotPicklable(OutlinesContError, TypeError):
 
 
 class VocabularyMismatch(OutlinesContError, ValueError):
-    """A draft model, or a tokenizer, has other tokens than the model that it is used with."""
+    """A draft model or a tokenizer has another vocabulary than the model that it is used with."""
 
 
 class LengthWarning(UserWarning):
@@ -345,15 +336,15 @@ class SavedError(OutlinesContError, RuntimeError):
 
 
 class ClosedError(OutlinesContError, RuntimeError):
-    """A conversation or its executor is used after `close`."""
+    """A conversation or its executor was used after `close`."""
 
 
 class PromptRequired(OutlinesContError, RuntimeError):
-    """A conversation has no token yet, so there is nothing after which a token could be sampled."""
+    """A token should be sampled in a conversation that has no token yet."""
 
 
 class ConstraintRequired(OutlinesContError, RuntimeError):
-    """A conversation was loaded whose constraint no file can hold; `start` is the index of the first token that it applies to."""
+    """A loaded conversation had a constraint, which files do not contain; `start` is the index of the first token that it applies to."""
 
     def __init__(self, message: str, start: int) -> None:
         super().__init__(message)

@@ -1,5 +1,5 @@
 """Protocols (structural types) between the subpackages: tokenizer, token FSM, language model, engine, KV store, prefix cache. They are for
-type checkers and readers: nothing is imported at run time.
+type checkers and readers, and import nothing at run time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`.
+    """Encodes text as token ids and decodes them, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`.
 
     Attributes:
         token_bytes: the bytes of every token id of the model; None for a special token and for an id without a token.
-        special_tokens: how the special tokens are written, by id; needed only to show them.
-        markup_tokens: added tokens that have text and steer a model all the same, such as `<tool_response>`, by id.
-        eos_token_id: the id that ends a text, None where the tokenizer names none.
-        fingerprint: a digest of the whole vocabulary: equal digests, equal tokens.
+        special_tokens: the texts of the special tokens, by id.
+        markup_tokens: the texts of added tokens that are not special but have a meaning for the model, such as `<tool_response>`, by id.
+        eos_token_id: the id that ends a text, None if the tokenizer has none.
+        fingerprint: a digest of the whole vocabulary; tokenizers with equal digests have equal tokens.
     """
 
     @property
@@ -39,13 +39,13 @@ class Tokenizer(Protocol):
     def fingerprint(self) -> str: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text at the beginning of a sequence; special tokens and markup that are written in it are letters."""
+        """Return the ids of a text at the beginning of a sequence; special tokens and markup in it are encoded as plain text."""
 
     def encode_special(self, text: str) -> list[int]:
-        """Return the ids of such a text where special tokens that are written in it are read as such."""
+        """Return the ids of such a text, with special tokens in it as control tokens."""
 
     def encode_inside(self, text: str, before: Sequence[int]) -> list[int]:
-        """Return ids whose bytes are exactly those of `text`, which continues the ids `before`."""
+        """Return ids whose bytes are exactly those of `text`, as a continuation of the ids `before`."""
 
     def text_bytes(self, token_ids: Sequence[int]) -> bytes:
         """Return the joined bytes of `token_ids`; special tokens have none."""
@@ -122,20 +122,20 @@ class LanguageModel(Protocol):
     Attributes:
         tokenizer: the tokenizer that belongs to the model.
         vocab_size: V, the width of the logits.
-        context_length: the largest number of tokens of a sequence, None where the model sets none.
+        context_length: the largest number of tokens of a sequence, None if the model has no limit.
         eos_token_ids: every id that ends a text.
-        device: where the input ids go and the logits come from.
-        fingerprint: a digest of the config and of some of the weights: equal digests, equal logits.
+        device: the device of the input ids and of the logits.
+        fingerprint: a digest of the config and of some of the weights; models with equal digests have equal logits.
         dtype: the float type of the weights.
         kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.store.KVStore`.
         is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
         has_kv: whether its caches hold keys and values, which transformers could continue.
         kv_layout: keys and values of no tokens for every layer, None for one without its own; see `kv.serial.kv_layout`.
         can_branch: whether rows may attend to a shared prefix in place, without copying it.
-        can_reuse: whether rows may begin with keys and values that other rows have fed.
+        can_reuse: whether rows may begin with keys and values of other rows.
         prefix_cache: the keys and values of recent prompts and texts.
         can_stack: whether rows of different lengths may be left-padded into one batch without changing their logits.
-        can_skip: whether masked columns between the tokens of a row leave its logits as they are.
+        can_skip: whether masked columns between the tokens of a row do not change its logits.
         engine: the engine that all calls of the model share; made at its first use.
         memo: a cache of values derived from the model, such as its vocabulary and its token FSMs.
     """
@@ -186,7 +186,7 @@ class LanguageModel(Protocol):
     def engine(self) -> JobRunner: ...
 
     def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
-        """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.
+        """Return rows of a state with all tokens cached and the logits after them; count the fed tokens in a `Meter`, if given.
 
         Errors and cost are those of `engine.prefill.EngineModel.prefilled`.
         """
@@ -197,7 +197,7 @@ class LanguageModel(Protocol):
         """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and after them."""
 
     def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
-        """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed once more."""
+        """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed again."""
 
     def forward(
         self,

@@ -15,9 +15,9 @@ _MAX_POWER_BITS = 4096
 
 
 class BoundedSandbox(ImmutableSandboxedEnvironment):
-    """Nothing is escaped, since the output is not HTML, and nothing is computed before a template runs."""
+    """A sandbox without escaping, since the output is not HTML, and without computation before a template runs."""
 
-    # All of them, or Python's compiler would compute those of constants before any limit holds.
+    # All operators, since Python's compiler would otherwise fold constants before any limit applies.
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self, **options: Any) -> None:

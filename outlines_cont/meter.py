@@ -1,5 +1,5 @@
-"""`Meter`: counts of forwards, tokens and seconds of mask computation while `model.meter()` is open; several may be open at once, and each
-counts all work of the model.
+"""`Meter`: counts of forwards, tokens and seconds of mask computation while `model.meter()` is open; `MeterBoard`: the open meters of a
+model.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Meter:
         fed_tokens: tokens given to the model, padding not counted.
         sampled_tokens: tokens drawn by a sampler, an end-of-sequence token included.
         forced_tokens: tokens appended without sampling because the constraint left no choice.
-        rewound_tokens: tokens taken back from the end of a row by a policy.
-        reused_tokens: tokens whose keys and values a call found, in the states that it was given, in rows that run, or in the
-            prefix cache, so that it did not feed them; at each call, summed over its rows.
+        rewound_tokens: tokens removed from the end of a row by a policy.
+        reused_tokens: tokens that a call did not feed, because it found their keys and values in the given states, in running
+            rows, or in the prefix cache; at each call, summed over its rows.
         recomputed_tokens: those of `fed_tokens` that had been fed before for the same row.
-        proposed_tokens: draft tokens; forced ones among them are not counted.
-        accepted_tokens: those of them that the sampler drew, too.
-        saved_forwards: draws that needed no forward, because the tokens before them were guessed; summed over rows.
+        proposed_tokens: draft tokens, without forced ones.
+        accepted_tokens: draft tokens that the sampler drew as well.
+        saved_forwards: draws without a forward of their own, because the tokens before them were guessed; summed over rows.
         mask_seconds: seconds in which policies computed their branches (masks, forced text), summed over rows.
     """
 
@@ -60,11 +60,11 @@ class Meter:
                 setattr(self, name, 0)
 
 
-_COUNTS = tuple(field.name for field in fields(Meter))  # to ask a dataclass takes longer than to add
+_COUNTS = tuple(field.name for field in fields(Meter))  # calling `fields` each time would take longer than the addition
 
 
 class MeterBoard:
-    """The meters of one model that are open now."""
+    """The open meters of one model; several may be open, and each counts all work of the model."""
 
     def __init__(self) -> None:
         self._open: list[Meter] = []

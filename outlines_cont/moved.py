@@ -15,16 +15,16 @@ from typing import Any
 
 
 def announce_moved(homes: Mapping[str, str]) -> None:
-    """Let modules be imported by their old names, with a `DeprecationWarning`.
+    """Make modules importable by their old names, with a `DeprecationWarning`.
 
     Args:
-        homes: the full name of the module that now has the contents, by the full old name.
+        homes: the full new name of each module, by the full old name.
     """
     sys.meta_path.insert(0, _MovedModules(homes))
 
 
 def moved_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the function `__getattr__` of a module whose names have moved: they still work, with a `DeprecationWarning`.
+    """Return the function `__getattr__` of a module with moved names: they still work, with a `DeprecationWarning`.
 
     Args:
         module: the full name of the module.
@@ -42,7 +42,7 @@ def moved_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class _MovedModules(MetaPathFinder, Loader):
-    """The finder and loader of old names; before all others, which would take a folder of old compiled files for the package."""
+    """The finder and loader of old names; it is the first, since others would load a folder of old compiled files as the package."""
 
     def __init__(self, homes: Mapping[str, str]) -> None:
         self._homes = homes
@@ -64,7 +64,7 @@ class _MovedModules(MetaPathFinder, Loader):
 
 def _warn(old: str, new: str) -> None:
     warnings.warn(
-        f"`{old}` is now `{new}`; the old name goes with the next version. Public names are best imported from the package itself.",
+        f"`{old}` is now `{new}`; the next version removes the old name. Import public names from the package itself.",
         DeprecationWarning,
         stacklevel=3,  # frames of the import system are not counted
     )

@@ -25,12 +25,8 @@ from outlines_cont.sampling.params import NO_PENALTIES, Penalties, SamplingParam
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.sampling.warper_options import options_of, warpers_of
 from outlines_cont.sampling.warpers.dry import DRY
-from outlines_cont.sampling.warpers.min_p import MinP
 from outlines_cont.sampling.warpers.mirostat import Mirostat
-from outlines_cont.sampling.warpers.temperature import Temperature
-from outlines_cont.sampling.warpers.top_a import TopA
-from outlines_cont.sampling.warpers.top_k import TopK
-from outlines_cont.sampling.warpers.top_p import TopP
+from outlines_cont.sampling.warpers.number_warpers import MinP, Temperature, TopA, TopK, TopP
 from outlines_cont.sampling.warpers.typical_p import TypicalP
 from outlines_cont.sampling.warpers.warper import Warper
 from outlines_cont.sampling.warpers.xtc import XTC
@@ -67,6 +63,11 @@ class _TokenSampler(ABC):
 
     __slots__ = ()
     _maker: ClassVar[str]  # the name of the function that makes it
+
+    @property
+    @abstractmethod
+    def num_samples(self) -> int | None:
+        """S, the samples per prompt; None for the number of samples of the state."""
 
     @property
     @abstractmethod

@@ -1,5 +1,5 @@
 """`knows_its_options`: a decorator that raises `UnknownOption` for unknown keyword arguments and suggests the closest known name
-(`difflib`), or given advice for names of other functions.
+(`difflib`), or gives advice for names of other functions.
 """
 
 from __future__ import annotations
@@ -26,26 +26,24 @@ def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = ""
     """Return the error for an unknown option.
 
     Args:
-        owner: whose options are `known`, such as "`multinomial`".
-        name: the option that was given.
+        owner: the function or the call, such as "`multinomial`".
+        name: the unknown option.
         known: the valid options.
-        advice: what to do; empty suggests the closest of `known`, if there is one.
+        advice: what to do; if empty, the closest of `known` is suggested, if there is one.
     """
     known = list(known)
-    close = get_close_matches(name, known, 1)
-    if not advice and close:
-        advice = f"Did you mean `{close[0]}`?"
     options = ", ".join(f"`{option}`" for option in known)
-    return UnknownOption(f"expected options of {owner} ({options}), got `{name}`. {advice}".rstrip(), name)
+    advice = f" {advice}" if advice else did_you_mean(name, known)
+    return UnknownOption(f"expected options of {owner} ({options}), got `{name}`.{advice}", name)
 
 
 def knows_its_options(
     *, also_of: Callable[..., Any] | None = None, elsewhere: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that raises `UnknownOption` for unknown keyword arguments. Signature and types stay.
+    """Return a decorator that raises `UnknownOption` for unknown keyword arguments; it keeps signature and types.
 
     Args:
-        also_of: the function that `**options` is passed on to.
+        also_of: the function that receives `**options`.
         elsewhere: advice for options of other functions.
     """
 

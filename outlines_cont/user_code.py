@@ -1,9 +1,8 @@
-"""`shielded`: calls code of the user (validators, samplers, policies) so that a `SystemExit` or another `BaseException` becomes a
-`UserCodeError`, the error of one row. Only a `KeyboardInterrupt` by a signal passes; one that the code raises is recognised by the bytecode
-instruction.
+"""`shielded`: calls code of the user (validators, samplers, policies) and turns a `SystemExit` or another `BaseException` into a
+`UserCodeError`, the error of one row. Only a `KeyboardInterrupt` by a signal (Ctrl-C) is raised as it is, in the main thread; one that
+the code raises is recognised by its bytecode instruction, and is an error like any other.
 
-Any thread may take a step, for the rows of all calls, so not even `SystemExit` may escape: it would end a call that has nothing to do with
-it. `KeyboardInterrupt` is either Ctrl-C, which ends the call in the main thread, or a `raise` in the user's code, an error like any other.
+Any thread may take a step, for the rows of all calls, so an exception such as `SystemExit` would end a call that did not cause it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def shielded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) 
     """Call code of a user.
 
     Raises:
-        UserCodeError: it raised something that is not an `Exception`, and not because the user pressed Ctrl-C.
+        UserCodeError: it raised something that is not an `Exception`, unless the user pressed Ctrl-C.
     """
     try:
         return function(*arguments, **options)
@@ -40,7 +39,7 @@ def user_code_error(error: BaseException) -> UserCodeError:
     """Return the error of a row whose user code raised `error`."""
     return UserCodeError(
         f"expected a check, a validator, a policy or a sampler to return or to raise an Exception, but it raised "
-        f"{error!r}{place_of(error)}. Let a check raise `ValueError` where a value is not to be accepted."
+        f"{error!r}{place_of(error)}. A check rejects a value by raising `ValueError`."
     )
 
 
@@ -55,10 +54,10 @@ def place_of(error: BaseException) -> str:
 
 
 def _is_signal(error: BaseException) -> bool:
-    """Return whether an error came from a signal, and not from a `raise`; Python handles signals in the main thread only."""
+    """Return whether an error was caused by a signal, not by a `raise`; Python handles signals in the main thread only."""
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
-        place = place.tb_next  # up to where it was raised
+        place = place.tb_next  # the innermost frame
     return place is None or dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] != "RAISE_VARARGS"

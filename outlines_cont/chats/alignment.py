@@ -1,6 +1,6 @@
-"""`aligned`: a row with the tokens of a chat template, which keeps its own tokens and KV cache as far as both spell the same bytes (longest
-common prefix, two pointers over tokens that may split the text differently); from the first difference on it has the template's tokens.
-Special tokens and markup match only themselves.
+"""`aligned`: a row with the text of a chat template: it keeps its own tokens and KV cache up to the longest common prefix of the bytes of
+both token sequences (two pointers, since they may split the text differently), and has the template's tokens from there on. Special tokens
+and markup match only themselves.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from outlines_cont.state.text import kept_tokens
 
 
 def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> StateRow:
-    """Return the row that spells what `token_ids` spell, with as many of its own tokens at the beginning as spell the same.
+    """Return a row with the text of `token_ids`, which keeps the own tokens of `row` for the longest common prefix.
 
-    A sampled text may be spelled by other tokens than a tokenizer would choose; those are kept. From the first difference on the row has
-    the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is encoded as a
-    continuation of the row, with the text after it. A markup token of the row is kept only for the same token, not for its letters. Bytes
+    A sampled text may have other tokens than a tokenizer would choose; those are kept. From the first difference on the row has
+    the tokens of `token_ids`. If all of the row is kept and ends inside one of them, the rest of that token is encoded as a
+    continuation of the row, with the text after it. A markup token matches only the same token, not its letters. Bytes
     of the row that are not UTF-8 match U+FFFD, by which messages represent them.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
@@ -35,18 +35,18 @@ def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> St
 
 
 def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> tuple[int, int, bytes]:
-    """Return how many of `own` are kept, the index of the next one in `wanted`, and bytes of the one before it that are not spelled yet.
+    """Return the number of kept tokens of `own`, the next index in `wanted`, and the bytes of the token before it that are missing.
 
     Cost: one pass over the tokens.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
     parts = _decodable([table[token_id] for token_id in own])
     i = j = 0
-    kept = at = 0  # where both have spelled the same bytes
-    left = right = b""  # what one of them has spelled beyond the other
+    kept = at = 0  # up to these both have the same bytes
+    left = right = b""  # the bytes of one of them beyond the other
     while True:
         if not left and not right:
-            while i < len(own) and parts[i] == b"":  # the rest of what is one U+FFFD
+            while i < len(own) and parts[i] == b"":  # the rest of one U+FFFD
                 i += 1
             kept, at = i, j
             if i == len(own) or j == len(wanted):
@@ -72,7 +72,7 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
 
 
 def _decodable(parts: list[bytes | None]) -> list[bytes | None]:
-    """Return the bytes of tokens with U+FFFD where they are not UTF-8, in the token in which what is broken begins."""
+    """Return the bytes of tokens, with U+FFFD in place of bytes that are not UTF-8, in the token with the first of these."""
     start = 0
     while start < len(parts):
         stop = next((i for i in range(start, len(parts)) if parts[i] is None), len(parts))
@@ -89,7 +89,7 @@ def _decodable(parts: list[bytes | None]) -> list[bytes | None]:
 
 
 def _broken(data: bytes) -> list[tuple[int, int]]:
-    """Return the byte ranges that are not UTF-8, one for each U+FFFD that they become."""
+    """Return the byte ranges that are not UTF-8, one for each U+FFFD that replaces them."""
     found: list[tuple[int, int]] = []
     at = 0
     while True:

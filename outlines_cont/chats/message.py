@@ -1,5 +1,5 @@
-"""Checks of chat messages: `checked_message` (role, content, tool calls; a deep copy), `is_conversation`, and `call_arguments`, which also
-parses arguments that are JSON text.
+"""Messages of chats: checks (`checked_message`, `is_conversation`; `call_arguments`, which also parses arguments that are JSON text), and
+`Turn`, one message of a `Chat`, which `turns_json` and `read_turns` write and read.
 """
 
 from __future__ import annotations
@@ -7,7 +7,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from outlines_cont.errors import ChatError
 
@@ -25,10 +28,10 @@ def is_conversation(value: object) -> bool:
 
 
 def checked_message(message: object) -> dict[str, Any]:
-    """Return a message as a dict of its own.
+    """Return a deep copy of a message.
 
     Raises:
-        ChatError: it has no role, its content is neither a text nor a list of parts, or its calls have no name or no arguments.
+        ChatError: it has no role, its content is neither a text nor a list of parts, or a call has no name or invalid arguments.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise ChatError(
@@ -48,7 +51,7 @@ def checked_message(message: object) -> dict[str, Any]:
 
 
 def called_functions(message: Message) -> list[Mapping[str, Any]]:
-    """Return name and arguments of the calls in a message.
+    """Return the function, with `name` and `arguments`, of each call in a message.
 
     Raises:
         ChatError: a call has no name.
@@ -82,3 +85,67 @@ def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
             f"expected the arguments of {function['name']!r} as a dict, or as an object of JSON, got {found!r}"
         )
     return deepcopy(dict(arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message.
+
+    Attributes:
+        message: the message as templates read it.
+        text: the text of a reply in the row; None if it is not known.
+        value: the value that the generator has parsed.
+    """
+
+    message: Mapping[str, Any]
+    text: str | None = None
+    value: Any = None
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the message is one of the model."""
+        return bool(self.message["role"] == "assistant")
+
+    def extended(self, text: str, value: Any, cut: int) -> Turn:
+        """Return a reply with `text` in place of its last `cut` characters."""
+        content, known = ((part or "") for part in (self.message.get("content"), self.text))
+        message = {**self.message, "content": content[: max(len(content) - cut, 0)] + text}
+        return replace(self, message=message, text=known[: max(len(known) - cut, 0)] + text, value=value)
+
+
+class _TurnRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    message: dict[str, Any]
+    text: str | None
+    value: Any
+
+
+class _ChatRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    turns: list[_TurnRecord]
+    options: dict[str, Any]
+    tools: list[dict[str, Any]] = []
+
+
+def turns_json(turns: Sequence[Turn], options: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return a conversation as JSON.
+
+    Raises:
+        ChatError: JSON cannot hold a message or an option.
+    """
+    records = [{"message": turn.message, "text": turn.text, "value": turn.value} for turn in turns]
+    try:
+        return json.dumps({"turns": records, "options": options, "tools": tools}, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ChatError(f"expected messages that JSON can hold, to save them: {error}") from error
+
+
+def read_turns(text: str) -> tuple[tuple[Turn, ...], dict[str, Any], list[dict[str, Any]]]:
+    """Return the turns, the options of the template, and the tools of a conversation that `turns_json` has written.
+
+    Raises:
+        pydantic.ValidationError, ChatError: it is something else.
+    """
+    record = _ChatRecord.model_validate_json(text)
+    turns = tuple(Turn(checked_message(turn.message), turn.text, turn.value) for turn in record.turns)
+    return turns, record.options, record.tools

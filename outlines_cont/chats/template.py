@@ -1,25 +1,34 @@
 """`ChatTemplate`: messages as token ids, by the Jinja chat template of a tokenizer or of the user; a tokenizer of mistral-common renders by
-itself. Special tokens that are written in a message are marked before the template runs, and encoded as letters afterwards.
+itself. Special tokens in a message are marked before the template runs, and encoded as plain text afterwards; so is markup, except in a
+reply, since models write it themselves. Options and roles that the template does not mention are rejected, by its syntax tree and source.
 
-Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). Markup in a message is letters, too, except in a
-reply, since models write it themselves.
+Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from traceback import walk_tb
 from typing import Any, cast
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from outlines_cont.chats.jinja import check_option, check_role, failure, names_read
 from outlines_cont.chats.message import Message, checked_message
-from outlines_cont.errors import ChatError, NoChatTemplate, shortened
+from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
+from outlines_cont.unknown_option import did_you_mean
+
+# Tags that transformers adds to Jinja; they only mark what a reply is.
+_GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+# What `Chat` and transformers pass to every template.
+_GIVEN = {"messages", "add_generation_prompt", "continue_final_message", "raise_exception", "strftime_now"}
+_ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython")
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,9 @@ class ChatTemplate:
     """How the messages of a conversation become token ids.
 
     Attributes:
-        model: whose tokenizer encodes.
-        source: the Jinja template; None where the tokenizer renders by itself, as those of mistral-common do.
-        options: what the template may read besides the messages, such as `enable_thinking`.
+        model: the model whose tokenizer encodes.
+        source: the Jinja template; None if the tokenizer renders by itself, as those of mistral-common do.
+        options: variables of the template in addition to the messages, such as `enable_thinking`.
     """
 
     model: LanguageModel
@@ -40,11 +49,11 @@ class ChatTemplate:
     def of(
         cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], *, tools: bool = False
     ) -> ChatTemplate:
-        """Return the template `source`, or without one that of the tokenizer.
+        """Return the template `source`, or that of the tokenizer if it is None.
 
         Raises:
-            NoChatTemplate: neither is there.
-            OptionError: the template reads no such option.
+            NoChatTemplate: there is neither.
+            OptionError: the template reads no such variable.
             ChatError: it is not valid Jinja.
         """
         if source is None:
@@ -61,8 +70,8 @@ class ChatTemplate:
                 check_option(name, source)
             return cls(model, source, options)
         raise NoChatTemplate(
-            f"expected a model whose tokenizer has a chat template, got {model!r}, whose tokenizer has none: it is probably no chat "
-            "model. Take one that is (often named `...-Instruct` or `...-Chat`), or give a Jinja template: `Chat(model, template=...)`."
+            f"expected a model whose tokenizer has a chat template, got {model!r}, which is probably not a chat "
+            "model. Use a chat model (often named `...-Instruct` or `...-Chat`), or pass a Jinja template: `Chat(model, template=...)`."
         )
 
     def token_ids(
@@ -73,10 +82,10 @@ class ChatTemplate:
         Args:
             messages: at least one.
             tools: as OpenAI describes them: `{"type": "function", "function": {...}}`.
-            is_open: end with what begins a reply, or, where the last message is one, right after its content.
+            is_open: end with the beginning of a reply, or, if the last message is one, directly after its content.
 
         Raises:
-            ChatError: the template refuses the messages, or the list is empty.
+            ChatError: the template rejects the messages, or the list is empty.
             TokenizerError: a text cannot be encoded.
         """
         checked = _checked(messages)
@@ -95,13 +104,13 @@ class ChatTemplate:
         text = self._text(marked, marked_tools, flags)
         if mark not in text:
             token_ids = self.model.tokenizer.encode_special(text)
-            # Some tokenizers normalise letters before they look for control tokens, and so find some that are not in the text.
+            # Some tokenizers normalise letters before they search for control tokens, and so find some that are not in the text.
             if names.count_in(text) == names.count_of(token_ids):
                 return token_ids
         return names.encode_marked(text, mark, self.model.tokenizer)
 
     def _marked(self, message: dict[str, Any], mark: str) -> dict[str, Any]:
-        """Return a message with `mark` in what is to be letters: in a reply only special tokens, as models write markup themselves."""
+        """Return a message with `mark` inside of the tokens to encode as plain text: in a reply only special tokens, not markup."""
         tokenizer = self.model.tokenizer
         names = special_names_of(tokenizer) if message["role"] == "assistant" else control_names_of(tokenizer)
         changed: dict[str, Any] = mapped_texts(message, lambda text: names.marked(text, mark))
@@ -109,7 +118,7 @@ class ChatTemplate:
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:
-        """The special token that the template puts after a reply, such as `<|im_end|>`; none where it puts none there."""
+        """The special token that the template writes after a reply, such as `<|im_end|>`; empty if it writes none."""
         example = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
         try:
             token_ids = self.token_ids(example)
@@ -132,7 +141,7 @@ class ChatTemplate:
         if not text:
             raise ChatError(
                 f"expected a chat template that writes the messages, got one that writes nothing for {_shown(messages)}. It may read a key "
-                "that they do not have: Jinja writes nothing for it."
+                "that they lack: Jinja writes nothing for it."
             )
         return text
 
@@ -142,7 +151,7 @@ class ChatTemplate:
             ids: list[int] = tokenizer.hugging_face.apply_chat_template(
                 messages, tools=[*tools] or None, return_dict=False, **flags, **self.options
             )
-        except Exception as error:  # whatever mistral-common finds wrong with them
+        except Exception as error:  # mistral-common raises errors of many kinds
             raise ChatError(f"expected messages that mistral-common takes, got {_shown(messages)}: {error}") from error
         return list(ids)
 
@@ -156,7 +165,7 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _named_tokens(model: LanguageModel) -> dict[str, str]:
-    """Return the special tokens that templates know by name, such as `bos_token`."""
+    """Return the special tokens that templates read as variables, such as `bos_token`."""
     tokenizer: Any = model.tokenizer
     named = {
         f"{name}_token": tokenizer.special_tokens[token_id]
@@ -169,3 +178,57 @@ def _named_tokens(model: LanguageModel) -> dict[str, str]:
 
 def _shown(messages: Any) -> str:
     return f"roles {shortened(', '.join(str(message.get('role')) for message in messages), 200)}"
+
+
+@lru_cache(maxsize=64)
+def names_read(source: str) -> frozenset[str]:
+    """Return the variables that a template reads, without those that it sets or that every template is given (LRU cache of 64).
+
+    Raises:
+        ChatError: it is not valid Jinja.
+    """
+    environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
+    try:
+        tree = environment.parse(_GENERATION.sub("", source))
+    except TemplateSyntaxError as error:
+        raise ChatError(
+            f"expected a chat template in Jinja, got one that cannot be read: {error.message}, in line {error.lineno}. Correct it."
+        ) from error
+    return frozenset(meta.find_undeclared_variables(tree) - _GIVEN)
+
+
+def check_option(name: str, source: str) -> None:
+    """Raise `OptionError` if a template does not read this variable."""
+    read = names_read(source)
+    if name in read and name != "tools":
+        return
+    known = [*read, "tools", "tool_form", "template", "rng"]
+    advice = did_you_mean(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
+    raise OptionError(
+        f"expected options that the chat template reads, got {name!r}, which it does not read.{advice}", name
+    )
+
+
+def check_role(role: str, source: str | None) -> None:
+    """Raise `ChatError` for a role that is neither a common one nor mentioned in the template."""
+    if role in _ROLES or (source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", source)):
+        return
+    raise ChatError(
+        f"expected a common role, one of {', '.join(_ROLES)}, or one that the chat template mentions, got {role!r}."
+        f"{did_you_mean(role, _ROLES)}"
+    )
+
+
+def failure(error: Exception, shown: str) -> ChatError:
+    """Return the `ChatError` for an error that a template raised; `shown` describes the messages."""
+    if type(error) is TemplateError:  # by `raise_exception`: the template rejects them
+        return ChatError(
+            f"expected messages that the chat template accepts, got {shown}, which it rejects: {error}. Templates of some "
+            "models require user and assistant in turn, or no system message."
+        )
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
+    place = f", in line {lines[-1]} of the template" if lines else ""
+    return ChatError(
+        f"expected a chat template that reads the messages, got one that fails for {shown}: {error}{place}. It may read a key that "
+        "the messages lack, or their content may be one that it cannot join, such as a list of parts."
+    )

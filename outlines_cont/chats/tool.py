@@ -24,13 +24,13 @@ _ARGUMENT = re.compile(r"^\s*(\w+)(?: ?\([^)]*\))?:\s*(.+)$")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolCall:
-    """A call that a model has written; nothing was run.
+    """A call that a model has written; it was not run.
 
     Attributes:
-        name: of the tool.
-        arguments: by name; of a Python function with the types of its hints, else as `json.loads` returns them.
+        name: the name of the tool.
+        arguments: the values by name; of a Python function with the types of its hints, else as `json.loads` returns them.
         id: identifies the call in the conversation.
-        function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
+        function: the Python function, or the constructor of the pydantic model; None if the tool was given as a dict.
     """
 
     name: str
@@ -39,16 +39,16 @@ class ToolCall:
     function: Callable[..., Any] | None = field(default=None, repr=False)
 
     def run(self) -> Any:
-        """Call the function, and return what it returns; of a pydantic model return the object.
+        """Call the function and return its result; for a pydantic model return the object.
 
         Raises:
-            OptionError: the tool is not a function.
-            Exception: what the function raises.
+            OptionError: the tool was given as a dict.
+            Exception: an error of the function.
         """
         if self.function is None:
             raise OptionError(
-                f"expected a tool that is a function of Python, to call it, got {self.name!r}, of which there is a description alone. Give "
-                "the function: `Chat(model, tools=[...])`, and to a conversation that was saved `Chat.load(path, model, tools=[...])`.",
+                f"expected a tool that is a Python function, to call it, got {self.name!r}, which is only a description. Pass the "
+                "function: `Chat(model, tools=[...])`, or for a saved conversation `Chat.load(path, model, tools=[...])`.",
                 "tools",
             )
         return self.function(**self.arguments)
@@ -59,11 +59,11 @@ class Tool:
     """A tool that a model may call.
 
     Attributes:
-        name: by which it is called.
+        name: the name of the tool.
         description: what it does, for the model.
-        parameters: the JSON Schema of its arguments, as the model sees it.
-        expression: the JSON of its arguments.
-        function: the Python function, or what makes an object of a pydantic model, if there is one.
+        parameters: the JSON Schema of its arguments, for the model.
+        expression: the language of its arguments as JSON.
+        function: the Python function, or the constructor of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
     """
 
@@ -76,7 +76,7 @@ class Tool:
 
     @classmethod
     def of(cls, tool: object) -> Tool:
-        """Return a tool: a function with type hints, a pydantic model, or the tool of OpenAI, Anthropic or MCP as a dict.
+        """Return a tool for a function with type hints, a pydantic model, or a tool of OpenAI, Anthropic or MCP as a dict.
 
         Raises:
             OptionError: it is something else.
@@ -87,7 +87,7 @@ class Tool:
         if isinstance(tool, FunctionType):
             return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", arguments_of(tool), tool)
         if isinstance(tool, type) and issubclass(tool, BaseModel):
-            # The arguments were validated already.
+            # `ToolCall` has validated arguments.
             return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, tool.model_construct)
         if isinstance(tool, Mapping):
             schema = fsm.tool_schema(dict(tool))
@@ -105,10 +105,13 @@ class Tool:
     def _of_model(cls, name: str, doc: str, model: type[BaseModel], function: Callable[..., Any] | None) -> Tool:
         schema = model.model_json_schema()
         described = _argument_docs(doc)
-        properties: dict[str, Any] = {}
-        for key, part in schema.get("properties", {}).items():
-            described_by = [("description", described[key])] if key in described else []
-            properties[key] = {**dict(described_by), **{name: said for name, said in part.items() if name != "title"}}
+        properties = {
+            key: {
+                **({"description": described[key]} if key in described else {}),
+                **{name: value for name, value in part.items() if name != "title"},
+            }
+            for key, part in schema.get("properties", {}).items()
+        }
         kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, _language(model), function, model)

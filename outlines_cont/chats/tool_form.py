@@ -1,6 +1,6 @@
-"""`ToolForm`: the text format of a model's tool calls, inferred by rendering its chat template with calls of known names and arguments, and
-splitting the result at these. Supported are formats of a name and JSON (Hermes, Qwen, Llama 3, Mistral); any other is a `ChatError`. A
-template that ignores tools gets `GENERIC`, with the tools in the system message.
+"""`ToolForm`: the text format of a model's tool calls. `form_of` infers it: it renders the chat template with calls of known names and
+arguments, and splits the result at these. Supported are formats of a name and JSON (Hermes, Qwen, Llama 3, Mistral); any other raises
+`ChatError`. The form of a template that ignores tools is `GENERIC`, with the tools in the system message.
 
 Not supported: special tokens between a name and its arguments, and arguments that are not JSON. `as_text` rewrites messages for templates
 without tools.
@@ -34,11 +34,11 @@ class ToolForm:
     """The text of a reply that calls tools: `before`, a call, `separator`, a call ..., `after`; a call is a name, `between`, JSON.
 
     Attributes:
-        before: what precedes the first name, such as `<tool_call>\\n{"name": "`.
-        between: what is between a name and the arguments, such as `", "arguments": `.
-        after: what follows the last arguments.
-        separator: what is between the arguments of one call and the name of the next; None where a reply has one call.
-        is_generic: the template knows no tools, so that they are described in the message of the system, and calls are text.
+        before: the text before the first name, such as `<tool_call>\\n{"name": "`.
+        between: the text between a name and the arguments, such as `", "arguments": `.
+        after: the text after the last arguments.
+        separator: the text between the arguments of one call and the name of the next; None if a reply has only one call.
+        is_generic: the template ignores tools, so they are described in the system message, and calls are plain text.
     """
 
     before: str
@@ -48,7 +48,7 @@ class ToolForm:
     is_generic: bool = False
 
     def marker(self, special: str | None) -> str:
-        """Return the text by which a call is recognised: the special token that begins it, a tag in brackets, or else all of `before`.
+        """Return the text by which a call is recognised: the special token or the tag in brackets that begins it, else `before`.
 
         Args:
             special: the first special token in `before`, if there is one.
@@ -60,7 +60,7 @@ class ToolForm:
 
     @property
     def is_whole_reply(self) -> bool:
-        """Whether a call is known only by being the beginning of the reply, as it has no marker of its own."""
+        """Whether calls have no marker of their own, so that a call is recognised only at the beginning of a reply."""
         return _TAG.match(self.before) is None
 
     def expression(self, tools: Sequence[Tool], marker: str) -> fsm.Expression:
@@ -72,7 +72,7 @@ class ToolForm:
         return whole + self.after if self.after else whole
 
     def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return names and arguments in a text from `before` on that the expression accepts; of a cut text those of whole calls."""
+        """Return names and arguments of the calls in a text that begins with `before`; of a cut text those of complete calls."""
         found: list[tuple[str, dict[str, Any]]] = []
         at = len(self.before)
         while True:
@@ -104,10 +104,10 @@ FORMS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "generic": GENE
 
 
 def form_of(template: ChatTemplate) -> ToolForm:
-    """Return the form in which a template writes calls; `GENERIC` where it knows none.
+    """Return the form in which a template writes calls; `GENERIC` if it ignores them.
 
     Raises:
-        ChatError: it writes them in a form that is not read.
+        ChatError: the form is not supported.
     """
     one, two = _written(template, 1), _written(template, 2)
     if one is None or _NAMES[0] not in one:
@@ -116,7 +116,7 @@ def form_of(template: ChatTemplate) -> ToolForm:
     before, _, rest = one.partition(_NAMES[0])
     between, found, after = rest.partition(arguments[0])
     if not found:
-        raise _unread(one)
+        raise _unsupported(one)
     separator = None
     if two is not None and _NAMES[1] in two:
         separator = _without_id(two.partition(arguments[0])[2].partition(_NAMES[1])[0])
@@ -125,12 +125,13 @@ def form_of(template: ChatTemplate) -> ToolForm:
     inside = form.before[len(names.first_in(form.before) or "") :]
     for part in (inside, form.between, form.after, form.separator or ""):
         if names.first_in(part) or _IDS[0] in part or _IDS[1] in part:
-            raise _unread(one)
+            raise _unsupported(one)
     return form
 
 
 def _written(template: ChatTemplate, count: int) -> str | None:
-    """Return the text of a template for a reply with calls, up to the end of the reply; None if it raises."""
+    """Return the text of a reply with `count` calls as a template writes it; None if it raises."""
+    tokenizer = template.model.tokenizer
     asked: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
     calls = [
         {"type": "function", "id": _IDS[i], "function": {"name": _NAMES[i], "arguments": {_KEYS[i]: "value"}}}
@@ -140,37 +141,31 @@ def _written(template: ChatTemplate, count: int) -> str | None:
     described = {"name": "x", "description": "x", "parameters": {"type": "object", "properties": {}}}
     tools = [{"type": "function", "function": described}]
     try:
-        opened = _shown(template, template.token_ids(asked, tools, is_open=True))
+        opened = shown_text(template.token_ids(asked, tools, is_open=True), tokenizer)
         replied = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
-        whole = _shown(template, template.token_ids([*replied, *results], tools))
+        whole = shown_text(template.token_ids([*replied, *results], tools), tokenizer)
     except ChatError:
         return None
     reply = whole[sum(takewhile(bool, map(eq, opened, whole))) :]
-    names = template.model.tokenizer.special_tokens
-    eos = template.model.tokenizer.eos_token_id
-    ends = [names[i] for i in {*template.end_token_ids, *([eos] if eos is not None else [])} if i in names]
-    places = [at for end in ends if (at := reply.find(end)) >= 0]
-    return reply[: min(places)] if places else None
-
-
-def _shown(template: ChatTemplate, token_ids: Sequence[int]) -> str:
-    return shown_text(token_ids, template.model.tokenizer)
+    ends = {*template.end_token_ids, tokenizer.eos_token_id}
+    found = [reply.find(name) for i, name in tokenizer.special_tokens.items() if i in ends]
+    return reply[: min(at for at in found if at >= 0)] if max(found, default=-1) >= 0 else None
 
 
 def _without_id(text: str) -> str:
     return re.sub(rf',\s*"id":\s*"(?:{"|".join(_IDS)})"', "", text)
 
 
-def _unread(written: str) -> ChatError:
+def _unsupported(written: str) -> ChatError:
     return ChatError(
         "expected a chat template that writes calls of tools as a name and JSON, got one that writes "
-        f"{shortened(repr(written), 200)}. Say the form: `Chat(model, tool_form=ToolForm(...))`, "
+        f"{shortened(repr(written), 200)}. Pass the form: `Chat(model, tool_form=ToolForm(...))`, "
         "or 'hermes', 'llama3', 'mistral' or 'generic'."
     )
 
 
 def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """Return messages for a template that knows no tools: described to the system, called and answered in text."""
+    """Return messages for a template that ignores tools: the system message describes them, calls and results are text."""
     out: list[dict[str, Any]] = []
     last = ""
     for message in messages:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from outlines_cont.checks import check, check_int, checked_bool
+from outlines_cont.checks import check, check_draft, check_int, checked_bool
 from outlines_cont.control.fork_driver import Wait
-from outlines_cont.drafts.proposer import check_draft
 from outlines_cont.generation.options import check_beside_stop, check_one_constraint
 from outlines_cont.policies.policy import Policy
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlines_cont.checks import is_model
+from outlines_cont.checks import check_draft, is_model
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
-from outlines_cont.drafts.proposer import Proposed, check_draft
+from outlines_cont.drafts.proposer import Proposed
 from outlines_cont.engine.drafting.row_draft import Drafter
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel

@@ -1,5 +1,5 @@
 """`Proposer`: the protocol of a user's own draft, `propose(token_ids)`; `Proposed`: the drafter that calls it for one row after the other
-and checks the ids. If it raises, that row gets no more drafts, and a warning is issued once. `check_draft` validates the option `draft=`.
+and checks the ids. If it raises, that row gets no more drafts, and a warning is issued once.
 """
 
 from __future__ import annotations
@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
-from outlines_cont.checks import is_model
 from outlines_cont.engine.drafting.row_draft import DraftRequest
-from outlines_cont.errors import OptionError, shortened
+from outlines_cont.errors import shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5
@@ -83,15 +82,3 @@ class _NoMemory:
 
     def fork(self) -> _NoMemory:
         return self
-
-
-def check_draft(draft: object) -> None:
-    """Raise `OptionError` unless a draft is None, `"lookup"`, a model, or an object with `propose`."""
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
-        return
-    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
-        raise OptionError(
-            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
-            f"got {shortened(repr(draft))}",
-            "draft",
-        )

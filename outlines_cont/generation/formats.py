@@ -1,6 +1,6 @@
-"""`format_of`: a Python type (int, float, bool, dates and times, UUID, Enum, Literal) as a regular expression of its texts, with a parser.
-An int has at most 19 digits, a float at most 15 before and 15 after the point; days that do not exist are excluded, and any other type is
-an `OptionError`.
+"""`format_of`: the language of the texts of a Python type (int, float, bool, dates and times, UUID, Enum, Literal), with a parser. An int
+has at most 19 digits, a float at most 15 before and 15 after the point; dates that do not exist are excluded. Any other type is an
+`OptionError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Format:
 
     Attributes:
         expression: the language of the texts of its values.
-        parse: from such a text to the value.
+        parse: the function from such a text to the value.
     """
 
     expression: Expression
@@ -45,11 +45,11 @@ def format_of(kind: Any) -> Format:
     """Return the language of a type.
 
     `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `bool`: true or false. Dates and
-    times: ISO 8601 with seconds, optionally a zone, and only days that exist. `Enum` and `Literal`: the values, as `str`
+    times: ISO 8601 with seconds, optionally a zone, and only dates that exist. `Enum` and `Literal`: the values, as `str`
     shows them.
 
     Raises:
-        OptionError: another type, or one with two values that look the same.
+        OptionError: another type, or one with two values that have the same text.
     """
     if get_origin(kind) is Literal:
         return _options([(str(value), value) for value in get_args(kind)], kind)

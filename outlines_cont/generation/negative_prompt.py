@@ -1,6 +1,6 @@
 """`open_guidance`: the negative prompts of classifier-free guidance as rows, one for each guided batch entry. One that is used more than
-once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens; one that cannot be fed is the
-error of its rows, or of the call if none can.
+once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens. A negative prompt that cannot
+be fed is the error of its rows, or of the call if none can be fed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlines_cont.state.prompt_row import check_length, check_some_run, failed_
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids
 
-# A negative prompt that is used more than once is fed once before the rows run, if that saves at least this number of tokens.
+# A negative prompt is prefilled before the rows run if that saves at least this number of tokens.
 _MIN_SAVED_TOKENS = 64
 
 
@@ -48,15 +48,15 @@ def open_guidance(
 
     Raises:
         OptionError: there are not as many as entries, or an id is not a token of the model.
-        EmptyPrompt, ContextLengthError, TokenizerError: no entry has a negative prompt that can be fed. Where some have, the others
-            hold their error.
+        EmptyPrompt, ContextLengthError, TokenizerError: no negative prompt can be fed. If some can, the rows of the others have
+            their error.
     """
     num_entries, num_samples = shape
     given = [guidance] * num_entries if guidance is None or isinstance(guidance, Guidance) else list(guidance)
     if len(given) != num_entries:
         raise OptionError(
             f"expected one `Guidance` or None for each of {num_entries} batch entries as `guidance`, got a list of {len(given)}. "
-            "A `Guidance` outside of a list is that of all entries.",
+            "A single `Guidance`, not in a list, applies to all entries.",
             "guidance",
         )
     used = [one if one is None or not one.is_neutral else None for one in given]
@@ -71,21 +71,21 @@ def open_guidance(
         if row.error is None
         and (counts[prompt] * num_samples - (not cache.is_on)) * len(row.token_ids) >= _MIN_SAVED_TOKENS
     ]
-    with suppress(Exception):  # what goes wrong here goes wrong in the rows again, and is the error of these
+    with suppress(Exception):  # an error here is raised in the rows again, as their error
         rows.update(zip(shared, model.prefilled([rows[prompt] for prompt in shared]), strict=True))
     return [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
 
 
 def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow:
-    """Return a negative prompt as a row, which has failed where it cannot be fed."""
+    """Return a negative prompt as a row; a failed row if it cannot be fed."""
     stream = RandomStream(0, 0)  # never drawn from
     try:
         if isinstance(prompt, str | Tokens):
             prompt, _ = prompt_ids(checked_given(prompt, model), model)
         if not prompt:
             raise EmptyPrompt(
-                "expected a negative prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
-                "Give some text that the prompt is to be held against, such as a line break."
+                "expected a negative prompt of one token or more, got an empty text, and the tokenizer adds no token at the beginning. "
+                "Pass some text, such as a line break."
             )
         check_ids(prompt, model.vocab_size, "token ids", "as `negative_prompt`", "guidance")
         check_length(model, prompt, "negative prompt")

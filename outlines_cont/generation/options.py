@@ -1,17 +1,16 @@
-"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the same checked.
-Unknown names raise `UnknownOption` with advice, also for the names of other libraries; the checks of texts and ids are shared with
+"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked ones.
+Unknown names raise `UnknownOption` with advice, also for the names of other libraries. The checks of texts and ids are shared with
 `control` and `templates`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
-from outlines_cont.checks import check, check_int, checked_bool, is_int
+from outlines_cont.checks import check, check_draft, check_int, checked_bool, is_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.drafts.proposer import check_draft
 from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.policies.policy import Policy
@@ -24,16 +23,16 @@ GENERATORS_OWN = object()
 
 
 class PieceOptions(TypedDict, total=False):
-    """The options of a generated span (here: piece), all of them optional.
+    """The options of a generated span (a piece), all of them optional.
 
     Keys:
         max_tokens: the most tokens of a piece, forced ones included; None is up to the context. The default is
-            `DEFAULT_MAX_TOKENS`, with a `LengthWarning` where that cuts a text.
-        stop_at: a text, or several, before the first of which the piece ends.
-        min_tokens: until a piece has this number of tokens, end-of-text and stop tokens are masked where another token is allowed.
+            `DEFAULT_MAX_TOKENS`, with a `LengthWarning` if that cuts a text.
+        stop_at: a text, or several; the piece ends before the first one that occurs.
+        min_tokens: until a piece has this number of tokens, end-of-text and stop tokens are masked if another token is allowed.
         keep_stop: end after the stop text instead of before it.
-        stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
-        stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
+        stop_in_prompt: also stop at a stop text that begins in the prompt; the prompt itself is never cut.
+        stop_token_ids: tokens that end the text if it may end there, in addition to those of the model; they are not part of it.
         policies: more policies of each row, such as `policies.ban(["delve"])`; see docs/policies.md.
         heal: token healing: remove the tokens at the end of the prompt that a longer token might have covered, and generate
             their text again; see docs/heal.md. A piece that is resumed was healed when it began.
@@ -62,7 +61,7 @@ class Options:
     """Checked `PieceOptions`.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given. `has_max_tokens`:
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` if it was not given. `has_max_tokens`:
         whether `max_tokens` was given.
     """
 
@@ -87,13 +86,13 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Check what was given.
+        """Return checked options.
 
         Raises:
             UnknownOption: an option is unknown.
-            OptionError: a value is out of its range. What depends on a single row is checked there, and fails that row.
+            OptionError: a value is out of its range. An option that does not fit a single row is the error of that row.
         """
-        known = {field.name for field in fields(cls)} - {"has_max_tokens"}
+        known = PieceOptions.__annotations__
         for name in given:
             if name not in known:
                 raise _unknown(name, sorted(known))
@@ -126,11 +125,7 @@ class Options:
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
-    """Return policies as a tuple.
-
-    Raises:
-        OptionError: they are something else.
-    """
+    """Return policies as a tuple; raise `OptionError` for anything else."""
     found = tuple(policies) if isinstance(policies, Sequence) and not isinstance(policies, str | bytes) else (policies,)
     for policy in found:
         if not isinstance(policy, Policy):
@@ -155,7 +150,7 @@ def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...
     return found
 
 
-# Names of options in other libraries, and their counterpart here.
+# Options of other libraries, and the corresponding option here.
 _ELSEWHERE = {
     "max_new_tokens": "Write `max_tokens`.",
     "max_length": "Write `max_tokens`, which counts the tokens of the piece alone.",
@@ -170,12 +165,12 @@ _ELSEWHERE = {
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
     "tool": "Write `tools`: `chat.assistant(tools=[function])`.",
     "tools": "Tools belong to conversations: `Chat(model, tools=[...])`, or `chat.assistant(tools=[...])`.",
-    "messages": "Messages are the prompt: `generator(messages)`; a conversation that goes on is a `Chat`.",
+    "messages": "Messages are the prompt: `generator(messages)`; for a conversation of several turns use `Chat`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
-# Options of generators, which calls do not take.
+# Options of the functions that make generators.
 _OF_GENERATORS = ("sampler", "force", "max_retries")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
@@ -190,7 +185,7 @@ def _unknown(name: str, known: list[str]) -> UnknownOption:
     return unknown_option("a call", name, [*known, "rng"], advice)
 
 
-# Advice where a function that makes a generator is given an option of calls.
+# Advice for options of calls and samplers that are passed to a function that makes a generator.
 OPTIONS_ELSEWHERE = {
     **dict.fromkeys(_OF_SAMPLERS, "Give it to the sampler, such as `sampler=samplers.multinomial(temperature=0.7)`."),
     **{name: f"It is an option of a call: {advice}" for name, advice in _ELSEWHERE.items()},
@@ -219,7 +214,7 @@ def check_ids(token_ids: Sequence[int], vocab_size: int, expected: str, where: s
 
 
 def check_one_constraint(given: Mapping[str, object]) -> None:
-    """Raise `OptionError` where more than one of some constraints is not None."""
+    """Raise `OptionError` if more than one of the constraints is not None."""
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
@@ -229,15 +224,11 @@ def check_beside_stop(stop_at: Sequence[str], **flags: bool) -> None:
     """Raise `OptionError` for a flag about stop texts if no stop text is given."""
     for name, flag in flags.items():
         if flag and not stop_at:
-            raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
+            raise OptionError(f"expected `stop_at` together with `{name}`, got none: pass the text to stop at", name)
 
 
 def texts_of(value: object, option: str) -> tuple[str, ...]:
-    """Return texts that were given as one text or several.
-
-    Raises:
-        OptionError: they are something else.
-    """
+    """Return the texts of an option, one or several; raise `OptionError` for anything else."""
     if value is not None and not isinstance(value, Iterable):
         raise OptionError(f"expected a text or a list of texts as `{option}`, got {value!r}", option)
     texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)

@@ -1,6 +1,6 @@
-"""`open_prompt`: texts, token ids, chat messages and states as rows `[batch][sample]` that the engine continues, with their random streams
-and, for token healing, the tokens to remove. A prompt of several samples is prefilled once; one that cannot run is a row with an error,
-unless none can run.
+"""`open_prompt`: turns texts, token ids, chat messages and states into rows `[batch][sample]` that the engine continues, with their random
+streams and, for token healing, the tokens to remove. A prompt of several samples is prefilled once; one that cannot run is a row with an
+error, unless none can run.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Prompt = Item | Sequence[Item]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The rows of a prompt, `[batch][sample]`, which the engine continues.
+    """The rows of a prompt.
 
     Attributes:
         rows: B lists of S rows; one that cannot run has its `error`.
-        seed: of the random streams, as in `SequenceState`.
-        reused: how many tokens the given states hold keys and values of.
+        seed: the seed of the random streams, as in `SequenceState`.
+        reused: the number of tokens whose keys and values are in the given states.
         healing: the tokens that token healing removes at the end of each row.
     """
 
@@ -53,18 +53,18 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
 
     Args:
         model: the model that will continue them.
-        prompt: a text, `Tokens`, token ids, the messages of a conversation, a state, or a list of them; all but a state become one
-            batch entry.
-        num_samples: S, None to follow the states; 1 where there are only texts.
+        prompt: a text, `Tokens`, token ids, the messages of a conversation, a state, or a list of them; each of them is one
+            batch entry, except for a state.
+        num_samples: S; None for the number of the states, or 1 if there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
         heal: determine the tokens to remove at the end of each row.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
-        NoChatTemplate, ChatError: messages are given, and the tokenizer has no template, or it refuses them.
-        EmptyPrompt, ContextLengthError, TokenizerError: there are only texts, and none of them can run. Where some can, the
+        NoChatTemplate, ChatError: messages are given, and the tokenizer has no template, or it rejects them.
+        EmptyPrompt, ContextLengthError, TokenizerError: there are only texts, and none of them can run. If some can, the
             others keep their error.
-        SampleMismatch, ModelMismatch: a state does not fit.
+        SampleMismatch, ModelMismatch: a state has another number of samples or another model.
     """
     items = _items(model, prompt)
     samples = _common_samples(model, items, num_samples)
@@ -80,7 +80,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     # A recurrent cache cannot be cropped, so it is useless beyond the tokens that are kept.
     is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
     if is_fed_first:
-        # Fed once, so that all samples begin with the same keys, values and logits.
+        # Prefilled once, so that all samples begin with the same keys, values and logits.
         counts = [healing[b].count for b in texts]
         for b, (row, logits) in zip(texts, model.prefilled_before(list(texts.values()), counts), strict=True):
             texts[b], healing[b] = row, replace(healing[b], logits=logits)
@@ -95,11 +95,11 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     given = [row for batch, group in enumerate(rows) if batch not in texts for row in group]
     reused = sum(row.cached for row in given if row.error is None)
     seeds = drawn if rng is not None else _continued_seeds(items, drawn)
-    given_back = [
+    removed = [
         [(healing[b] if b in healing else _healing(model, row)) if heal else NO_HEALING for row in group]
         for b, group in enumerate(rows)
     ]
-    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, given_back)
+    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, removed)
 
 
 def _healing(model: LanguageModel, row: StateRow) -> Healing:
@@ -138,7 +138,7 @@ def _item(model: LanguageModel, item: Any) -> Given | SequenceState | None:
 
 
 def _without_padding(prompt: Any) -> Any:
-    """Return the ids in what a tokenizer of transformers gives, without padding; anything else unchanged."""
+    """Return the ids in the output of a tokenizer of transformers, without padding; any other prompt unchanged."""
     if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
         return prompt
     given: list[Any] = [prompt.get(name) for name in ("input_ids", "attention_mask")]
@@ -149,13 +149,13 @@ def _without_padding(prompt: Any) -> Any:
 
 
 def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState], num_samples: int | None) -> int:
-    """Return S: `num_samples`, or that of the states; 1 without either. A state without a batch entry fits any."""
+    """Return S: `num_samples`, or that of the states; 1 without either. A state without batch entries fits any."""
     states = [item for item in items if isinstance(item, SequenceState)]
     for state in states:
         if state.model is not model:
             raise ModelMismatch(
                 f"expected a state of the generator's model {model!r}, got one of {state.model!r}. "
-                "Give its text to this model instead: `generator(str(state))`."
+                "Pass its text to this model instead: `generator(str(state))`."
             )
     counts = [state.num_samples for state in states if state.batch_size]
     if counts and not any(counts) and len(states) == len(items):
@@ -166,14 +166,14 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
         advice = (
             f"Use a sampler with n={odd}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
             if odd
-            else "Leave it out: where there is no sample, there is nothing to continue."
+            else "Omit it: a state without samples cannot be continued."
         )
         raise SampleMismatch(f"expected a state with {samples} samples, got one with {odd}. {advice}")
     return samples
 
 
 def _continued_seeds(items: Sequence[Given | SequenceState], drawn: Sequence[int]) -> list[int]:
-    """Return the seed of every batch entry where states keep theirs; `drawn` has new ones for the texts."""
+    """Return the seed of every batch entry: states keep theirs, texts take those of `drawn`."""
     seeds: list[int] = []
     for item in items:
         seeds += item.seeds if isinstance(item, SequenceState) else [drawn[len(seeds)]]
@@ -185,8 +185,8 @@ def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> Sta
         token_ids, num_start = prompt_ids(checked_given(given, model), model)
         if not token_ids:
             raise EmptyPrompt(
-                "expected a prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
-                "Give the model some text to continue, such as a line break."
+                "expected a prompt of one token or more, got an empty text, and the tokenizer adds no token at the beginning. "
+                "Pass some text to continue, such as a line break."
             )
         check_length(model, token_ids)
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
@@ -203,7 +203,7 @@ def _continued(row: StateRow) -> StateRow:
     if row.token_ids or row.error is not None:
         return row
     error = EmptyPrompt(
-        "expected a row of one token or more, got one with no token: a slice has left nothing of it. Add some text to it."
+        "expected a row of one token or more, got an empty one, as a slice may return it. Add some text to it."
     )
     return replace(row, error=error, finish_reason="error")
 

@@ -1,5 +1,5 @@
-"""`RunEvents`: what a stream yields: after each step, what is new in each row, as events, as text, or as partial values of JSON. Text is
-reported when it is certain, or at once with later retractions (`FinalDetokenizer`, `RetractingDetokenizer`).
+"""`RunEvents`: the items of a stream: after each step the new part of each row, as events, as text, or as partial values of JSON. Text is
+reported when it is certain, or immediately with later retractions (`FinalDetokenizer`, `RetractingDetokenizer`).
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.protocols import EventSource
+from outlines_cont.generation.call_rows import CallRows
+from outlines_cont.generation.piece_maker import squeezed
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
 
 class RunEvents:
-    """Reports what is new in the rows of a run between two steps.
+    """Reports the changes in the rows of a call between two steps.
 
     Args:
-        run: what runs, before its first step.
-        options: how it is shown.
+        call: the rows, before the first step.
+        options: how they are shown.
 
     Raises:
         OptionError: partial values are requested, and the generator does not write JSON.
     """
 
-    def __init__(self, run: EventSource, options: StreamOptions) -> None:
-        self._run = run
-        self._options = options
+    def __init__(self, call: CallRows, options: StreamOptions) -> None:
+        self._call, self._options = call, options
         self._partial: dict[int, PartialValue] = {}
         if options.partial:
-            kind = run.maker.partial_type
+            kind = call.maker.partial_type
             if kind is None:
                 raise OptionError(
-                    "expected a generator of JSON beside `partial=True`, such as `generate.json(model, Order)`, got one of "
-                    f"{shortened(run.maker.source, 120)}. Leave `partial` out; the text comes as it is written.",
+                    "expected a generator of JSON for `partial=True`, such as `generate.json(model, Order)`, got one of "
+                    f"{shortened(call.maker.source, 120)}. Omit `partial`, and read the text of the events.",
                     "partial",
                 )
-            self._partial = {i: PartialValue(kind) for i, row in enumerate(run.rows) if row is not None}
-        for row in filter(None, run.rows):
+            self._partial = {i: PartialValue(kind) for i, row in enumerate(call.rows) if row is not None}
+        for row in filter(None, call.rows):
             if options.top:
                 row.tokens.note_tops(options.top)
         opened = RetractingDetokenizer if options.retract else FinalDetokenizer
-        self._detokenizers: list[Detokenizer | None] = [None if row is None else opened(row) for row in run.rows]
+        self._detokenizers: list[Detokenizer | None] = [None if row is None else opened(row) for row in call.rows]
         self._drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
         self._ended: set[int] = set()  # rows whose end an event has reported
         self._values: dict[tuple[int, int], Any] = {}
 
     def pull(self) -> list[StreamEvent]:
         """Return the events of the rows that have changed."""
-        with self._run.engine.lock:
+        with self._call.engine.lock:
             events = (self._event(index, detokenizer) for index, detokenizer in enumerate(self._detokenizers))
             return [event for event in events if event is not None]
 
@@ -66,23 +66,23 @@ class RunEvents:
         elif self._options.partial:
             before = dict(self._values)
             self._values.update({(event.batch, event.sample): event.value for event in events})
-            if any(value is not before.get(place) for place, value in self._values.items()):
+            if any(value is not before.get(index) for index, value in self._values.items()):
                 yield self._grid(self._values, None)
         elif any(event.text for event in events):
             yield self._grid({(event.batch, event.sample): event.text for event in events}, "")
 
     def _grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> Any:
-        samples = range(self._run.num_samples)
-        return squeezed([[items.get((b, s), missing) for s in samples] for b in range(self._run.batch_size)])
+        samples = range(self._call.num_samples)
+        return squeezed([[items.get((b, s), missing) for s in samples] for b in range(self._call.batch_size)])
 
     def _event(self, index: int, detokenizer: Detokenizer | None) -> StreamEvent | None:
-        run, row = self._run, self._run.rows[index]
-        batch, sample = divmod(index, run.num_samples)
+        row = self._call.rows[index]
+        batch, sample = divmod(index, self._call.num_samples)
         if index in self._ended:
             return None
         if row is None or detokenizer is None:
             self._ended.add(index)
-            error = run.results[index].error
+            error = self._call.results[index].error
             return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
         delta, end = detokenizer.changes(row), self._end_of(row)
         is_end = end is not None
@@ -108,7 +108,7 @@ class RunEvents:
         )
 
     def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
-        """Return what the draft of a row has proposed since the last event, as fields of an event."""
+        """Return the counts of the draft of a row since the last event, as fields of an event."""
         if row.draft is None:
             return {}
         before, now = self._drafts.get(index, Meter()), replace(row.draft.counts)
@@ -116,23 +116,14 @@ class RunEvents:
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, row: Row) -> Row | StateRow | None:
-        """Return a finished row, or None; with its value where values are shown, which is a step later."""
-        if not self._partial:
-            return row if row.is_over else None
-        done = self._run.job.done.get(row.index)
-        return None if done is None else self._run.finished(row.index, done)
+        """Return a finished row, or None; with its value if values are shown, which is a step later."""
+        return self._call.ended_row(row) if self._partial else row if row.is_over else None
 
     def _value(self, index: int, delta: RowDelta, end: Row | StateRow | None) -> Any:
-        """Return the value so far of a row; at its end the final one, where the text is whole."""
+        """Return the partial value of a row; at its end the final one, if the text is complete."""
         partial = self._partial[index]
         partial.take_back(delta.retract)
         partial.push(delta.text)
-        if isinstance(end, StateRow) and end.error is None and self._run.is_whole(end):
+        if isinstance(end, StateRow) and end.error is None and self._call.is_whole(end):
             return partial.close(end.value)
         return None if partial.value is MISSING else partial.value
-
-
-def squeezed(grid: list[list[Any]]) -> Any:
-    """Return `[batch][sample]` lists without the dimensions of size 1."""
-    rows = [group[0] for group in grid] if all(len(group) == 1 for group in grid) else grid
-    return rows[0] if len(grid) == 1 else rows

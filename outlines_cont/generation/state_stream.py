@@ -1,5 +1,5 @@
-"""`StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at every moment `state` is a
-snapshot that any generator can continue. Leaving the loop cancels the rows and keeps the state.
+"""`StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at any time `state` is a snapshot
+that any generator can continue. Leaving the loop cancels the rows and keeps the state.
 """
 
 from __future__ import annotations
@@ -10,45 +10,60 @@ from contextlib import aclosing
 
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.protocols import EventSource
+from outlines_cont.events.stream_options import StreamOptions, check_streamed
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.prompt import Prompt
+from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
 
 class StateStream(Closing):
     """Events of a continuation, to be iterated once: `for event in stream`, or `async for event in stream`.
 
-    Nothing is computed before iteration begins. Leaving the loop ends the work: its rows leave the engine, and `state` stays. To go on
-    with the same piece, resume that state; to go on with another generator, give it that state. No token is fed twice.
+    Nothing is computed before iteration begins. Leaving the loop cancels the rows, and `state` keeps their last state. Resume that state
+    to continue the same piece, or pass it to another generator; no token is fed twice.
 
-    After `async for` close the stream to be sure (`async with`, or `await stream.aclose()`): Python ends a loop of that kind later.
+    After leaving an `async for` loop close the stream (`async with`, or `await stream.aclose()`), since Python finalises such a loop later.
     """
 
-    def __init__(self, run: EventSource, options: StreamOptions) -> None:
-        self._run = run
-        self._events = RunEvents(run, options)
+    def __init__(
+        self,
+        maker: PieceMaker,
+        prompt: Prompt,
+        shown: StreamOptions,
+        options: PieceOptions,
+        *,
+        rng: Rng = None,
+        resume: bool = False,
+    ) -> None:
+        check_streamed(maker.sampler)
+        self._run = Run(maker, prompt, Options.of(options), rng=rng, resume=resume)
+        self._events = RunEvents(self._run.call, shown)
         self._is_begun = False
         self._left: SequenceState | None = None
 
     @property
     def state(self) -> SequenceState:
-        """The present state, also in the middle of a generated span: what was written so far, with keys and values.
+        """The present state, also in the middle of a generated span: the text so far, with keys and values.
 
-        A span that has not ended counts as cut here (`length`): `continuous(generator).resume` continues it. Its last
-        characters may be ones that the stream still holds back. Cost: shares keys and values; some microseconds per row.
+        A span that has not ended counts as cut (`length`): `continuous(generator).resume` continues it. The state may contain
+        characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
-        return self._left if self._left is not None else self._run.snapshot()
+        return self._left if self._left is not None else self._run.call.snapshot()
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield the news of each row after each step. A stream can be iterated once.
+        """Run, and yield events with the new part of each row after each step. A stream can be iterated once.
 
         Raises:
-            BaseException: whatever interrupts the run. A row that fails alone has its error in its last event, and the others continue.
+            BaseException: the error that interrupts the run. A single row that fails has its error in its last event, and the others
+                continue.
         """
         if not self._begin():
             return
-        steps = self._run.steps()  # held, so that the rows are let go only after the state was taken
+        steps = self._run.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
         try:
             for _ in steps:
                 yield from self._events.pull()
@@ -69,7 +84,7 @@ class StateStream(Closing):
                 await self.aclose()
 
     def close(self) -> None:
-        """End the work, wherever it is; `state` stays what it is now."""
+        """Cancel the rows; `state` keeps its present value."""
         if self._left is None:
             self._left = self._run.leave()
 

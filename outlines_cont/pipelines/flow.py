@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generation.options import Options, PieceOptions
-from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.pipelines.prompts.template import MakePrompt
 from outlines_cont.pipelines.reports.scores import agreement, value_logprobs
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue, Usage

@@ -17,7 +17,7 @@ from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
@@ -57,7 +57,7 @@ class _Call:
         self.entry = entry
         self.run = run
         self._first_step = step
-        self._events = None if entry.show is None else RunEvents(run, StreamOptions(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run.call, StreamOptions(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show the new part of the value; return the row if it has ended."""
@@ -65,7 +65,7 @@ class _Call:
         if entry.show is not None and self._events is not None:
             for event in self._events.pull():
                 entry.show(entry.key, event.value, event.finish_reason not in ("", "length", "error"))
-        return next((Ended(entry.key, one.row, steps=step - self._first_step) for one in self.run.take_ended()), None)
+        return next((Ended(entry.key, row, steps=step - self._first_step) for row in self.run.take_ended()), None)
 
 
 class Window:

@@ -8,7 +8,6 @@ distributions, many equal logits) are processed whole, and so are all rows for `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -16,7 +15,7 @@ from outlines_cont.errors import SamplerError
 from outlines_cont.sampling.kernels.blocks import Drawn, TopBlocks, inverse_cdf, most_probable, not_below
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import SamplingParams, penalised
-from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.number_warpers import Temperature
 from outlines_cont.sampling.warpers.warper import RowWarper, Warper, WholeRowWarper, where_not_below
 from outlines_cont.sampling.warpers.xtc import RowXTC
 
@@ -92,22 +91,6 @@ class WarperChain:
         return _truncated([warper.at(counts) for warper in self._fast], _stepped(steps, logits, counts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Rows with the same sequence of warper types."""
-
-    rows: torch.Tensor | None  # (r,) int64, their indices; None for all rows
-    chain: WarperChain | None  # None for greedy rows
-
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
-        """Choose a token for each row of the group; the arguments are those of its rows alone."""
-        if self.chain is None:
-            return most_probable(logits)
-        if uniforms is None:
-            raise TypeError("expected (R,) random numbers as `uniforms`, got None")
-        return self.chain.sample(logits, uniforms, counts)
-
-
 class SamplerBatch:
     """The samplers of R rows, grouped; reused as long as the rows are the same.
 
@@ -123,11 +106,9 @@ class SamplerBatch:
         groups: dict[object, list[int]] = {}
         for index, row in enumerate(params):
             groups.setdefault(kinds[id(row)], []).append(index)
+        # The indices of the rows of each group, (r,) int64, and their chain, None for greedy rows.
         self._groups = [
-            _Group(
-                None if len(rows) == len(params) else torch.tensor(rows),
-                None if kind == "greedy" else _chain([aligned[id(params[row])] for row in rows]),
-            )
+            (torch.tensor(rows), None if kind == "greedy" else _chain([aligned[id(params[row])] for row in rows]))
             for kind, rows in groups.items()
         ]
 
@@ -165,18 +146,27 @@ class SamplerBatch:
         """
         logits = penalised(logits, self._penalties, counts)
         if len(self._groups) == 1:
-            return self._groups[0].sample(logits, uniforms, counts)
+            return _sample(self._groups[0][1], logits, uniforms, counts)
         token_ids = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         logprobs = torch.zeros(len(logits), dtype=logits.dtype, device=logits.device)
-        for group in self._groups:
-            rows = group.rows
-            assert rows is not None
-            token_ids[rows], logprobs[rows] = group.sample(
+        for rows, chain in self._groups:
+            token_ids[rows], logprobs[rows] = _sample(
+                chain,
                 logits[rows],
                 None if uniforms is None else uniforms[rows],
                 None if counts is None else [counts[row] for row in rows.tolist()],
             )
         return token_ids, logprobs
+
+
+def _sample(
+    chain: WarperChain | None, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
+) -> Drawn:
+    if chain is None:
+        return most_probable(logits)
+    if uniforms is None:
+        raise TypeError("expected (R,) random numbers as `uniforms`, got None")
+    return chain.sample(logits, uniforms, counts)
 
 
 def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> WarperChain:

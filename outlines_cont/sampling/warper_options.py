@@ -11,12 +11,8 @@ from typing import Any
 from outlines_cont.checks import check
 from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.warpers.dry import DRY
-from outlines_cont.sampling.warpers.min_p import MinP
 from outlines_cont.sampling.warpers.mirostat import Mirostat
-from outlines_cont.sampling.warpers.temperature import Temperature
-from outlines_cont.sampling.warpers.top_a import TopA
-from outlines_cont.sampling.warpers.top_k import TopK
-from outlines_cont.sampling.warpers.top_p import TopP
+from outlines_cont.sampling.warpers.number_warpers import MinP, Temperature, TopA, TopK, TopP
 from outlines_cont.sampling.warpers.typical_p import TypicalP
 from outlines_cont.sampling.warpers.warper import Warper
 from outlines_cont.sampling.warpers.xtc import XTC

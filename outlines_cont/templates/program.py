@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from jinja2.environment import Template as JinjaTemplate
 
@@ -20,7 +20,7 @@ from outlines_cont.errors import EmptyPrompt, TemplateError
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.protocols import PieceMaker
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
@@ -41,19 +41,12 @@ from outlines_cont.user_code import shielded
 _current: ContextVar[TemplateProgram] = ContextVar("template")
 
 
-class ValueMaker(PieceMaker, Protocol):
-    """The methods of a generator that a template uses."""
-
-    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
-        """Return the value of a call that has made this state."""
-
-
 @dataclass(frozen=True, slots=True)
 class TemplatePiece:
     """A span to be generated; its value is captured under `name`. Without `rng` the random numbers of the row continue."""
 
     name: str | None
-    generator: ValueMaker
+    generator: PieceMaker
     options: Options
     rng: Rng = None
 
@@ -180,7 +173,7 @@ class TemplateProgram:
 
     def result(self) -> TemplateResult:
         """Return the result so far."""
-        state = self._state if self.run is None or self._is_searching else self.run.snapshot()
+        state = self._state if self.run is None or self._is_searching else self.run.call.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
@@ -243,7 +236,7 @@ class TemplateProgram:
     def _begin(self, piece: TemplatePiece) -> None:
         self._flush()
         run = Run(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
-        self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
+        self._events = RunEvents(run.call, self._shown) if self._shown is not None and not self._is_searching else None
         run.submit()
         self.run = run
 

@@ -286,5 +286,5 @@ def test_arguments_of_a_function_are_shown_as_a_dict(model: Any) -> None:
 @pytest.mark.parametrize("make", [lambda model: generate.text(model), lambda model: generate.regex(model, "a")])
 def test_what_is_no_json_has_no_values_so_far(model: Any, make: Any) -> None:
     for stream in (make(model).stream, continuous(make(model)).stream, make(model).astream):
-        with pytest.raises(OptionError, match="expected a generator of JSON beside `partial=True`"):
+        with pytest.raises(OptionError, match="expected a generator of JSON for `partial=True`"):
             stream("a", partial=True)

@@ -305,7 +305,7 @@ def test_a_model_knows_its_tokens_and_ends() -> None:
     model = random_model()
     processor = adapters.logits_processor("ab", model)
     assert tuple(sorted(model.eos_token_ids)) == processor._masks.token_fsm.vocabulary.eos_token_ids
-    with pytest.raises(UnknownOption, match="Did you mean `vocab_size`"):
+    with pytest.raises(UnknownOption, match="Did you mean 'vocab_size'"):
         adapters.logits_processor("ab", model, vocabsize=3)  # type: ignore[call-arg]
 
 

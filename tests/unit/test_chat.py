@@ -58,7 +58,7 @@ def test_three_turns_with_json_in_the_second_feed_no_token_twice(kind: str) -> N
         assert kind == "plain" or isinstance(chat.value, Order)
         chat = chat.user("Thanks.")
         flags = {"add_generation_prompt": True, "continue_final_message": False}
-        assert str(chat.state) == chat._template._text(chat.messages, (), flags)
+        assert str(chat.state) == chat._format.template._text(chat.messages, (), flags)
         chat = chat.assistant(say)
     if kind != "Mistral":  # whose system message moves to the last turn
         assert meter.fed_tokens <= len(_ids(chat))
@@ -110,7 +110,7 @@ def test_what_is_written_in_a_message_is_letters() -> None:
         assert [i for i in _ids(chat) if i in special] == [i for i in _ids(plain) if i in special]
         assert attack in str(chat.state)
         assert chat.messages == [{"role": "user", "content": attack}]
-        with_tools = chat._template.token_ids(chat.messages, is_open=True)
+        with_tools = chat._format.template.token_ids(chat.messages, is_open=True)
         assert with_tools == _ids(chat)
 
 
@@ -365,10 +365,10 @@ def test_a_role_that_nobody_knows_is_refused() -> None:
     ("template", "said"),
     [
         ("{% for m in messages %}{{ m.contnt }}{% endfor %}", "writes nothing for roles user"),
-        ("a\n{% if %}", "cannot be read: .* in line 2. Mend the template"),
+        ("a\n{% if %}", "cannot be read: .* in line 2. Correct it"),
         ("a\n\n{{ messages[0].content + 1 }}", "fails for roles user: .* in line 3 of the template"),
         ("a\n{{ messages[0].contnt.x }}", "fails for roles user: .* no attribute 'contnt', in line 2"),
-        ("{{ raise_exception('No user first') }}", "it says: No user first"),
+        ("{{ raise_exception('No user first') }}", "it rejects: No user first"),
     ],
 )
 def test_an_error_of_a_template_says_where_it_is(template: str, said: str) -> None:

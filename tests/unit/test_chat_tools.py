@@ -53,12 +53,12 @@ def _caller(kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_the_form_of_calls_is_read_off_the_template(kind: str) -> None:
-    assert _FORMS[kind] == form_of(Chat(chat_model(kind))._template)
+    assert _FORMS[kind] == form_of(Chat(chat_model(kind))._format.template)
 
 
 def test_the_real_form_of_mistral_is_read_off_its_tokenizer() -> None:
     model: Any = SimpleNamespace(tokenizer=tokenizer_of("tekken 131k in mistral-common"))
-    assert form_of(Chat(model)._template) == MISTRAL
+    assert form_of(Chat(model)._format.template) == MISTRAL
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
@@ -138,7 +138,7 @@ def test_a_reply_that_is_cut_keeps_its_whole_calls() -> None:
     twice = Chat(model).user("Rain?")
     written = HERMES.written(calls[:1] * 2)
     token_ids = model.tokenizer.encode_inside(written)
-    chat = twice._copy_with()._set_tools([get_weather])
+    chat = twice._with_tools([get_weather])
     cut = chat._with_calls(continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4))
     assert (cut.finish_reason, [call.name for call in cut.tool_calls]) == ("length", ["get_weather"])
     assert cut.tool(cut.tool_calls[0].run()).tool_calls == ()
@@ -336,9 +336,9 @@ def test_mistral_common_renders_by_itself() -> None:
     token_id = next(i for i, name in tokenizer.special_tokens.items() if name == "[TOOL_CALLS]")
     caller = generate.text(model, sampler=samplers.greedy(logit_bias={token_id: 100.0}))
     chat = Chat(model, tools=[Stop]).user("Enough.")
-    assert chat._form is not None
-    assert chat._form.marker("[TOOL_CALLS]") == "[TOOL_CALLS]"
-    form = replace(chat._form, separator=None)
+    assert chat._format.form is not None
+    assert chat._format.form.marker("[TOOL_CALLS]") == "[TOOL_CALLS]"
+    form = replace(chat._format.form, separator=None)
     called = Chat(model, tool_form=form).user("Enough.").assistant(caller, tools=[Stop], max_tokens=200)
     assert called.tool_calls[0].arguments["reason"] in ("done", "late")
     told = called.tool("Good bye.")
@@ -394,7 +394,7 @@ def test_tools_are_described_as_templates_read_them() -> None:
         Chat(chat_model("Qwen3"), tool_form="hermse")
     with pytest.raises(OptionError, match="a list of tools"):
         Chat(chat_model("Qwen3"), tools=get_weather)  # type: ignore[arg-type]
-    with pytest.raises(ChatError, match="waits"):
+    with pytest.raises(ChatError, match="has no result yet"):
         Chat(chat_model("Qwen3")).user("a").tool("b")
 
 
@@ -408,7 +408,7 @@ def test_a_template_without_tools_has_them_in_the_message_of_the_system() -> Non
     text = str(called.tool(called.tool_calls[0].run()).state)
     assert "<tool_response>\n" in text
     assert text.endswith("assistant: ")
-    assert Chat(chat_model("Qwen3"), template=PLAIN, tools=[Stop])._form == GENERIC
+    assert Chat(chat_model("Qwen3"), template=PLAIN, tools=[Stop])._format.form == GENERIC
 
 
 def test_a_form_that_cannot_be_read_is_to_be_given() -> None:
@@ -416,7 +416,7 @@ def test_a_form_that_cannot_be_read_is_to_be_given() -> None:
     odd = "{% for m in messages %}{{ m.content }}" + call + "<|im_end|>{% endfor %}"
     with pytest.raises(ChatError, match="tool_form"):
         Chat(chat_model("Qwen3"), template=odd, tools=[Stop])
-    assert Chat(chat_model("Qwen3"), template=odd, tools=[Stop], tool_form="llama3")._form == LLAMA3
+    assert Chat(chat_model("Qwen3"), template=odd, tools=[Stop], tool_form="llama3")._format.form == LLAMA3
     with pytest.raises(OptionError, match="stop_at"):
         Chat(chat_model("Qwen3"), tools=[Stop]).user("a").assistant(stop_at="x")
 
@@ -427,7 +427,7 @@ def test_calls_are_saved(tmp_path: Path) -> None:
     chat.save(tmp_path / "chat")
     loaded = Chat.load(tmp_path / "chat", model)
     assert [call.name for call in chat.tool_calls] == [call.name for call in loaded.tool_calls]
-    with pytest.raises(OptionError, match="function of Python"):
+    with pytest.raises(OptionError, match="is a Python function"):
         loaded.tool_calls[0].run()
     again = Chat.load(tmp_path / "chat", model, tools=[get_weather])
     assert again.tool_calls[0].run() == chat.tool_calls[0].run()

@@ -264,7 +264,7 @@ def test_the_progress_bar_stays_off_the_standard_output(saved_model: Path, folde
         (["in.jsonl", "-s", "bad.json"], "is not JSON"),
         (["in.jsonl", "-s", "unsupported.json"], "'#"),
         (["in.jsonl", "-s", "nothing.json"], "no"),
-        (["in.jsonl", "-s", "schema.json", "--sampler", "multinomial(temprature=1)"], "Did you mean `temperature`?"),
+        (["in.jsonl", "-s", "schema.json", "--sampler", "multinomial(temprature=1)"], "Did you mean 'temperature'?"),
         (["in.jsonl", "-s", "nosuch_module:A"], "Go to the folder that holds it"),
         (["in.jsonl", "-s", "schema.json", "-p", "missing.jinja"], "'missing.jinja' cannot be read"),
         (["in.jsonl", "-s", "schema.json", "-p", "bad.jinja"], "line 2 is malformed"),

@@ -123,8 +123,8 @@ def test_an_empty_mask_is_the_controllers_own() -> None:
         ({"regex": 3}, "expected a text as `regex`"),
         ({"grammar": 3}, "expected a text as `grammar`"),
         ({"temperature": "a"}, "as `temperature`, got 'a'"),
-        ({"keep_stop": True}, "expected `stop_at` beside `keep_stop`"),
-        ({"require_stop": True}, "expected `stop_at` beside `require_stop`"),
+        ({"keep_stop": True}, "expected `stop_at` together with `keep_stop`"),
+        ({"require_stop": True}, "expected `stop_at` together with `require_stop`"),
     ],
 )
 def test_an_option_of_gen(options: dict[str, Any], message: str) -> None:

@@ -643,7 +643,7 @@ def test_a_draft_of_a_piece_changes_no_text(
         ("guidance", "no second sequence"),
         ("min_tokens", "option of a call"),
         ("sampler", r"control.run\(..., sampler=...\)"),
-        ("max_token", "Did you mean `max_tokens`"),
+        ("max_token", "Did you mean 'max_tokens'"),
         ("draft", "expected 'lookup', a model"),
     ],
 )

@@ -358,7 +358,7 @@ def test_bad_input_is_named_before_anything_runs(
 def test_an_empty_prompt_needs_a_first_token() -> None:
     assert generate.choice(random_model(), ["yes"])("") == "yes"
     bare = models.from_transformers(random_network("llama"), FakeTokenizer(bos=False))
-    with pytest.raises(EmptyPrompt, match="puts no token at the beginning"):
+    with pytest.raises(EmptyPrompt, match="adds no token at the beginning"):
         generate.choice(bare, ["yes"])("")
 
 
@@ -403,7 +403,7 @@ def test_samples_and_models_must_fit() -> None:
     assert continuous(generate.text(model))(two, max_tokens=1).shape[:2] == (1, 2)
     with pytest.raises(SampleMismatch, match="with 2 samples, got one with 1"):
         continuous(generate.text(model))([two, continuous(generate.text(model))("a", max_tokens=1)], max_tokens=1)
-    with pytest.raises(ModelMismatch, match="Give its text to this model"):
+    with pytest.raises(ModelMismatch, match="Pass its text to this model"):
         generate.text(random_model("gpt2"))(two, max_tokens=1)
 
 

@@ -68,10 +68,10 @@ events               <- engine policies samplers sampling streams
 chats                <- fsm fsm.schema events models.tokenizer state
 generation           <- fsm chats drafts engine engine.drafting engine.guided events policies samplers sampling state
 generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
-                        sampling state
+                        sampling
 continuation         <- events generate generation sampling state
-chats.replies        <- chats continuation events generate generation models.tokenizer sampling state
-chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
+chats.replies        <- fsm chats events generation models.tokenizer sampling state
+chat                 <- fsm chats chats.replies continuation events generate generation samplers sampling state
 control              <- fsm drafts engine engine.drafting generate generation models.tokenizer policies samplers
                         sampling state
 pipelines            <- fsm chat events generate generation models.tokenizer pipelines.prompts pipelines.reports

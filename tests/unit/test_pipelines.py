@@ -470,7 +470,7 @@ def test_an_extractor_is_pickled_by_its_arguments() -> None:
 
 def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> None:
     model = random_model("llama")
-    with pytest.raises(UnknownOption, match=r"expected options of `Extractor`.*Did you mean `max_tokens`\?") as raised:
+    with pytest.raises(UnknownOption, match=r"expected options of `Extractor`.*Did you mean 'max_tokens'\?") as raised:
         pipelines.Extractor(model, SCHEMA, max_token=3)
     assert str(raised.value).count("`schema`") == 1
     with pytest.raises(OptionError, match="expected a model as the first argument.*The schema comes second"):

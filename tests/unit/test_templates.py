@@ -409,10 +409,10 @@ def test_an_error_names_its_place(source: str, place: tuple[int, int | None] | N
 @pytest.mark.parametrize(
     ("source", "kind", "message"),
     [
-        (">{{ gen('a', max_token=3) }}", UnknownOption, "Did you mean `max_tokens`?"),
+        (">{{ gen('a', max_token=3) }}", UnknownOption, "Did you mean 'max_tokens'?"),
         (">{{ gen('a', temperature=3) }}", UnknownOption, "Give it to the sampler"),
         (">{{ gen('a', seed=3) }}", UnknownOption, "Write `rng`"),
-        (">{{ json('a', {}, white_space='none') }}", UnknownOption, "Did you mean `whitespace`?"),
+        (">{{ json('a', {}, white_space='none') }}", UnknownOption, "Did you mean 'whitespace'?"),
         (">{{ gen('a', regex='a', choice=['a']) }}", OptionError, "at most one constraint"),
         (">{{ gen('a', 'a') }}", OptionError, "expected a generator"),
         (">{{ choice('a', 'ab') }}", OptionError, "Write \\['ab'\\]"),

@@ -126,18 +126,18 @@ class Order(BaseModel):
 @pytest.mark.parametrize(
     ("call", "option", "advice"),
     [
-        (lambda m, o: samplers.multinomial(**o), "topk", "options of `multinomial` .* Did you mean `top_k`?"),
+        (lambda m, o: samplers.multinomial(**o), "topk", "options of `multinomial` .* Did you mean 'top_k'?"),
         (lambda m, o: samplers.greedy(**o), "temprature", "options of `greedy` "),
-        (lambda m, o: samplers.beam_search(2, **o), "length_penalti", "Did you mean `length_penalty`?"),
-        (lambda m, o: models.tiny(**o), "dtyp", "options of `tiny` .* Did you mean `dtype`?"),
-        (lambda m, o: models.from_transformers(m, m, **o), "kv_budget", "Did you mean `kv_budget_bytes`?"),
-        (lambda m, o: generate.text(m, **o), "samplr", "options of `text` .* Did you mean `sampler`?"),
-        (lambda m, o: generate.json(m, Order, **o), "whitespac", "options of `json` .* Did you mean `whitespace`?"),
-        (lambda m, o: generate.cfg(m, "start: A", **o), "stric", "options of `cfg` .* Did you mean `strict`?"),
-        (lambda m, o: policies.ban(["a"], **o), "ignorecase", "Did you mean `ignore_case`?"),
-        (lambda m, o: policies.replace({"a": "b"}, **o), "atmost", "Did you mean `at_most`?"),
-        (lambda m, o: control.run(m, None, "a", **o), "budgets", "Did you mean `budget`?"),
-        (lambda m, o: control.arun(m, None, "a", **o), "budgets", "options of `arun` .* Did you mean `budget`?"),
+        (lambda m, o: samplers.beam_search(2, **o), "length_penalti", "Did you mean 'length_penalty'?"),
+        (lambda m, o: models.tiny(**o), "dtyp", "options of `tiny` .* Did you mean 'dtype'?"),
+        (lambda m, o: models.from_transformers(m, m, **o), "kv_budget", "Did you mean 'kv_budget_bytes'?"),
+        (lambda m, o: generate.text(m, **o), "samplr", "options of `text` .* Did you mean 'sampler'?"),
+        (lambda m, o: generate.json(m, Order, **o), "whitespac", "options of `json` .* Did you mean 'whitespace'?"),
+        (lambda m, o: generate.cfg(m, "start: A", **o), "stric", "options of `cfg` .* Did you mean 'strict'?"),
+        (lambda m, o: policies.ban(["a"], **o), "ignorecase", "Did you mean 'ignore_case'?"),
+        (lambda m, o: policies.replace({"a": "b"}, **o), "atmost", "Did you mean 'at_most'?"),
+        (lambda m, o: control.run(m, None, "a", **o), "budgets", "Did you mean 'budget'?"),
+        (lambda m, o: control.arun(m, None, "a", **o), "budgets", "options of `arun` .* Did you mean 'budget'?"),
         (lambda m, o: generate.text(m, **o), "max_tokens", "Give it to the call"),
         (lambda m, o: generate.choice(m, ["a"], **o), "guidance", "Give it to the call"),
         (lambda m, o: generate.text(m, **o), "max_new_tokens", "option of a call: Write `max_tokens`"),
@@ -160,9 +160,9 @@ def test_an_option_that_there_is_none_of_is_named_with_what_was_meant(
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("devise", "Did you mean `device`?"),
-        ("kv_budget", "Did you mean `kv_budget_bytes`?"),
-        ("atn_implementation", "Did you mean `attn_implementation`?"),
+        ("devise", "Did you mean 'device'?"),
+        ("kv_budget", "Did you mean 'kv_budget_bytes'?"),
+        ("atn_implementation", "Did you mean 'attn_implementation'?"),
         ("torch_dtype", "Write `dtype`."),
         ("load_in_4bit", "quantization_config"),
         ("nothing_like_it", "options of `models.transformers`"),  # transformers says so
@@ -190,7 +190,7 @@ def test_a_function_that_knows_its_options_keeps_its_signature() -> None:
     assert (of_best["n"].default, of_multinomial["n"].default) == (inspect.Parameter.empty, 1)
     with pytest.raises(TypeError, match="'n'"):
         samplers.best_of()  # type: ignore[call-arg, unused-ignore]
-    with pytest.raises(UnknownOption, match="options of `best_of` .* Did you mean `top_k`"):
+    with pytest.raises(UnknownOption, match="options of `best_of` .* Did you mean 'top_k'"):
         samplers.best_of(2, topk=3)  # type: ignore[call-arg, unused-ignore]
 
 

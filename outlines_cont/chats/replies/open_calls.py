@@ -1,5 +1,5 @@
-"""`OpenCalls`: an incremental parser of tool calls in a reply that is being generated, which reports the new text and the partial arguments
-of each call. It relies on the constraint that the reply is generated under, and does not validate.
+"""`OpenCalls`: an incremental parser of the tool calls in a reply that is being generated, which reports the new text and the partial
+arguments of each call. It relies on the constraint of the reply, and does not validate.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class OpenCalls:
 
     Args:
         form: how they are written.
-        tools: what may be called.
-        first: the number of the first call in the conversation, by which it has its id.
-        text: the text of the calls that is there already, from `form.before` on.
+        tools: the tools that may be called.
+        first: the number of the first call in the conversation, for its id.
+        text: the text of the calls so far, which begins with `form.before`.
     """
 
     def __init__(self, form: ToolForm, tools: Sequence[Tool], first: int, text: str) -> None:
@@ -31,20 +31,20 @@ class OpenCalls:
         self._tools = {tool.name: tool for tool in tools}
         self._first = first
         self._before = form.before
-        self._text = text  # what was not read yet
+        self._text = text  # not parsed yet
         self._count = 0
         self._name: str | None = None
         self._has_begun = False
         self._value: PartialValue | None = None
 
     def push(self, text: str) -> Iterator[OpenCall]:
-        """Take more text, and yield what is new in each call that it belongs to. Cost: its length, and the arguments that are open."""
+        """Parse more text, and yield the new part of each call. Cost: proportional to the text and the open arguments."""
         self._text += text
         while (found := self._read()) is not None:
             yield found
 
     def _read(self) -> OpenCall | None:
-        """Return the next change in the text, or None until more of it is there."""
+        """Return the next change; None if it needs more text."""
         if self._name is None and not self._find_name():
             return None
         assert self._name is not None

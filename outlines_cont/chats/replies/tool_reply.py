@@ -1,20 +1,105 @@
-"""`written`: replies that may call tools, for a batch of states in two passes: free text up to the marker of a call, then the calls of
-those that reached it; `resumed` continues one that was cut. If a call may only begin a reply, a marker inside of the text is text.
+"""`ToolPlan`: a reply that may call tools, in two generated spans: free text up to the marker of a call (a special token or a stop text),
+then names and JSON under the token FSM of the tools. `written` generates such replies for a batch of states, first the text of all, then
+the calls of those that reached the marker; `resumed` continues one that was cut.
 
-The marker is a special token or a stop text. Calls are generated under a token FSM: a name, and JSON by the schema of that tool.
+If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from outlines_cont.chats.replies.tool_plan import ToolPlan, cut
-from outlines_cont.chats.tool import call_id
-from outlines_cont.continuation import continuous
-from outlines_cont.generation.options import PieceOptions
+from fsm import Expression
+from outlines_cont.chats.tool import Tool
+from outlines_cont.chats.tool_form import ToolForm
+from outlines_cont.errors import OptionError
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.run import Run
+from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPlan:
+    """How a reply that may call tools is written, and what follows its text.
+
+    Attributes:
+        writer: the generator of the text.
+        form: how calls are written.
+        tools: the tools that may be called.
+        make_caller: the function from the language of the calls to their generator.
+    """
+
+    writer: PieceMaker
+    form: ToolForm
+    tools: tuple[Tool, ...]
+    make_caller: Callable[[Expression], PieceMaker]
+
+    def text_options(self, options: PieceOptions) -> PieceOptions:
+        """Return the options for the text up to the marker of a call.
+
+        Raises:
+            OptionError: `stop_at` is given, and calls begin with text.
+        """
+        if self.marker_id is not None:
+            return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), self.marker_id)}
+        if options.get("stop_at"):
+            raise OptionError(
+                f"expected no `stop_at` together with tools whose calls begin with text, here {self.marker!r}, got "
+                f"{options['stop_at']!r}. Use a policy, or stop a stream.",
+                "stop_at",
+            )
+        return {**options, "stop_at": self.marker, "keep_stop": True}
+
+    def next(
+        self, before: SequenceState, done: SequenceState, earlier: str = ""
+    ) -> Literal["nothing", "text", "calls"]:
+        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning.
+
+        Args:
+            before: the state that the text continues.
+            done: the state that ends with the text.
+            earlier: the part of the reply that `before` ends with.
+        """
+        row, text = done.rows[0][0], earlier + str(done)[len(str(before)) :]
+        if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
+            return "nothing"
+        return "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
+
+    def with_marker(self, done: SequenceState) -> SequenceState:
+        """Return the state of a text that calls follow, with the marker."""
+        return done if self.marker_id is None else done.append([self.marker_id])
+
+    @property
+    def caller(self) -> PieceMaker:
+        """The generator of the calls after the marker."""
+        return self.make_caller(self.form.expression(self.tools, self.marker))
+
+    def rest(self, before: SequenceState, done: SequenceState, options: PieceOptions) -> PieceOptions | None:
+        """Return the options for the rest of a reply, None if `max_tokens` are used up."""
+        rest: PieceOptions = {**options, "min_tokens": 0}
+        most = options.get("max_tokens")
+        if most is not None:
+            left = most - len(done.rows[0][0].token_ids) + len(before.rows[0][0].token_ids)
+            if left <= 0:
+                return None
+            rest["max_tokens"] = left
+        return rest
+
+    @property
+    def marker(self) -> str:
+        """The text by which a call is recognised."""
+        return self.form.marker(special_names_of(self.writer.model.tokenizer).first_in(self.form.before))
+
+    @property
+    def marker_id(self) -> int | None:
+        """The special token that begins a call, if one does."""
+        special = self.writer.model.tokenizer.special_tokens
+        return next((i for i, name in sorted(special.items()) if name == self.marker), None)
 
 
 def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: PieceOptions) -> list[SequenceState]:
@@ -23,62 +108,72 @@ def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: 
     Raises:
         OptionError: `stop_at` is given, and calls begin with text.
     """
-    done = _parts(continuous(plan.writer)(list(states), rng=rng, **plan.begin(options)))
+    done = _entries(_generated(plan.writer, list(states), plan.text_options(options), rng=rng))
     calling: dict[int | None, tuple[PieceOptions, list[int]]] = {}
     for index, before in enumerate(states):
         kind = plan.next(before, done[index])
         if kind == "nothing":
             continue
-        going = plan.called(done[index]) if kind == "calls" else cut(done[index])
-        rest = plan.rest(before, going, options)
-        done[index] = going if rest is not None else cut(going)
+        state = plan.with_marker(done[index]) if kind == "calls" else cut(done[index])
+        rest = plan.rest(before, state, options)
+        done[index] = state if rest is not None else cut(state)
         if rest is not None and kind == "calls":
             calling.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
         elif rest is not None:
-            (done[index],) = _parts(continuous(plan.writer).resume(going, **rest))
+            (done[index],) = _entries(_generated(plan.writer, state, rest, resume=True))
     for rest, members in calling.values():
-        parts = _parts(continuous(plan.caller)([done[index] for index in members], **rest))
-        for index, part in zip(members, parts, strict=True):
-            done[index] = part
+        called = _entries(_generated(plan.caller, [done[index] for index in members], rest))
+        for index, state in zip(members, called, strict=True):
+            done[index] = state
     return done
 
 
-def resumed(plan: ToolPlan, state: SequenceState, told: str, options: PieceOptions) -> SequenceState:
+def resumed(plan: ToolPlan, state: SequenceState, earlier: str, options: PieceOptions) -> SequenceState:
     """Return a state of one row whose reply was cut with more of it, as if it had not been cut.
 
     Args:
-        state: it ends with the reply.
-        told: the text of the reply.
+        plan: how the reply is written.
+        state: the state that ends with the reply.
+        earlier: the text of the reply.
         options: those of the call; `max_tokens` is the most tokens to add now.
 
     Raises:
         ResumeError: another generator has written the reply.
     """
-    row, caller = state.rows[0][0], continuous(plan.caller)
-    if row.piece is not None and row.piece.source == plan.caller.source:
-        return caller.resume(state, **options)
+    row, caller = state.rows[0][0], plan.caller
+    if row.piece is not None and row.piece.source == caller.source:
+        return _generated(caller, state, options, resume=True)
     if row.piece is None and row.token_ids[-1] == plan.marker_id:
-        return caller(state, **options)
-    done = continuous(plan.writer).resume(state, **plan.begin(options))
-    kind = plan.next(state, done, told)
+        return _generated(caller, state, options)
+    done = _generated(plan.writer, state, plan.text_options(options), resume=True)
+    kind = plan.next(state, done, earlier)
     if kind == "nothing":
         return done
-    going = plan.called(done) if kind == "calls" else cut(done)
-    rest = plan.rest(state, going, options)
+    begun = plan.with_marker(done) if kind == "calls" else cut(done)
+    rest = plan.rest(state, begun, options)
     if rest is None:
-        return cut(going)
-    return caller(going, **rest) if kind == "calls" else continuous(plan.writer).resume(going, **rest)
+        return cut(begun)
+    return _generated(caller if kind == "calls" else plan.writer, begun, rest, resume=kind == "text")
 
 
-def _parts(state: SequenceState) -> list[SequenceState]:
+def cut(state: SequenceState) -> SequenceState:
+    """Return a state of one row as one whose last generated span a limit has cut."""
+    row = replace(state.rows[0][0], finish_reason="length", value=None)
+    return replace(state, rows=((row,),))
+
+
+def _generated(
+    maker: PieceMaker,
+    prompt: SequenceState | list[SequenceState],
+    options: PieceOptions,
+    *,
+    rng: Rng = None,
+    resume: bool = False,
+) -> SequenceState:
+    return Run(maker, prompt, Options.of(options), rng=rng, resume=resume).finished_state()
+
+
+def _entries(state: SequenceState) -> list[SequenceState]:
     """Return the batch entries of a state, each with its best sample."""
     state = state.best()
     return [SequenceState(state.model, (group,), seed) for group, seed in zip(state.rows, state.seeds, strict=True)]
-
-
-def call_messages(calls: Sequence[tuple[str, dict[str, Any]]], first: int) -> list[dict[str, Any]]:
-    """Return calls in the format of messages; the first is call number `first` of the conversation."""
-    return [
-        {"type": "function", "id": call_id(first + i), "function": {"name": name, "arguments": arguments}}
-        for i, (name, arguments) in enumerate(calls)
-    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ class DRY(Warper):
         range: the number of last tokens that are searched, an int, 1 or more; None for all.
         breakers: ids of tokens that end a repetition, and that are never penalised; see `breaking_at`.
     """
+
+    needs_counts: ClassVar[bool] = True
 
     multiplier: float = 0.8
     base: float = 1.75
@@ -96,11 +98,6 @@ class DRY(Warper):
     def is_neutral(self) -> bool:
         """Whether `multiplier` is 0."""
         return self.multiplier == 0
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether the step depends on the tokens of the row: always."""
-        return True
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper:

@@ -31,6 +31,7 @@ class Mirostat(Warper):
     """
 
     follows_surprise: ClassVar[bool] = True
+    needs_counts: ClassVar[bool] = True
 
     tau: float = 5.0
     eta: float = 0.1
@@ -47,11 +48,6 @@ class Mirostat(Warper):
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits for rows in which no token was drawn yet."""
         return logits.where(logits >= _floor(logits, torch.full((len(logits), 1), 2.0 * self.tau)), -torch.inf)
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether the step depends on the tokens of the row: always."""
-        return True
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:

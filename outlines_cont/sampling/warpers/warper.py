@@ -1,6 +1,5 @@
 """`Warper`: base of logits warpers, frozen values that a user may derive from. `WholeRowWarper` and `RowWarper`: their vectorised forms,
-with parameters per row; a `RowWarper` truncates: it keeps logits above a floor, found among the largest logits. `NumberWarper`: a
-truncating warper (or `Temperature`) with one number.
+with parameters per row; a `RowWarper` truncates: it keeps logits above a floor, found among the largest logits.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -35,6 +34,9 @@ class Warper(ABC):
     follows_surprise: ClassVar[bool] = False
     """Whether the step depends on the surprisal of the tokens drawn so far, so that the row records where that began."""
 
+    needs_counts: ClassVar[bool] = False
+    """Whether the step depends on the tokens of the row as well; for warpers with a `for_rows` that takes their counts."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Drop an inherited `for_rows` if the class overrides `warp` alone."""
         super().__init_subclass__(**options)
@@ -57,11 +59,6 @@ class Warper(ABC):
     @property
     def is_neutral(self) -> bool:
         """Whether the step changes nothing, so that it can be skipped."""
-        return False
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether the step depends on the tokens of the row as well; for warpers with a `for_rows` that takes their counts."""
         return False
 
     @classmethod
@@ -121,82 +118,6 @@ class RowWarper(WholeRowWarper):
     @abstractmethod
     def narrow(self, top: TopBlocks) -> None:
         """Raise the floor of the top blocks of each row, and mark the rows for which these do not suffice as in doubt."""
-
-
-class NumberWarper(Warper):
-    """A standard warper with one number, its only field. Those of r rows are one (r, 1) tensor, which its class methods take.
-
-    Attributes:
-        neutral: the number that changes nothing; None if every number changes something.
-        is_limit: see `RowWarper`.
-    """
-
-    __slots__ = ()
-    neutral: ClassVar[float | None] = None
-    is_limit: ClassVar[bool] = False
-
-    @classmethod
-    @abstractmethod
-    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """Return the (r, 1) smallest logits that are kept of (r, V) ones."""
-
-    @classmethod
-    @abstractmethod
-    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
-        """See `RowWarper.narrow`."""
-
-    @classmethod
-    def whole(cls, logits: torch.Tensor, numbers: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """See `WholeRowWarper.whole`."""
-        return truncate(logits, cls.floor(logits, numbers))
-
-    @classmethod
-    def reach(cls, numbers: torch.Tensor) -> int:
-        """See `RowWarper.reach`."""
-        return 1
-
-    @property
-    def number(self) -> float:
-        """The number in the form that rows hold."""
-        number: float = getattr(self, type(self).__match_args__[0])  # type: ignore[attr-defined]
-        return number
-
-    @property
-    def is_neutral(self) -> bool:
-        """Whether the number changes nothing."""
-        return getattr(self, type(self).__match_args__[0]) == self.neutral  # type: ignore[attr-defined, no-any-return]
-
-    def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits without those below the floor."""
-        return warped_by_rows(self, logits)
-
-    @classmethod
-    def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
-        """Return the vectorised form; none of the warpers is neutral."""
-        return _NumberRows(cls, column([warper.number for warper in warpers]))
-
-
-@dataclass(frozen=True, slots=True)
-class _NumberRows(RowWarper):
-    kind: type[NumberWarper]
-    numbers: torch.Tensor  # (r, 1) float64
-
-    @property
-    def reach(self) -> int:
-        return self.kind.reach(self.numbers)
-
-    @property
-    def is_limit(self) -> bool:
-        return self.kind.is_limit
-
-    def __getitem__(self, rows: torch.Tensor) -> _NumberRows:
-        return _NumberRows(self.kind, self.numbers[rows])
-
-    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        return self.kind.whole(logits, self.numbers, truncate)
-
-    def narrow(self, top: TopBlocks) -> None:
-        self.kind.narrow(top, self.numbers)
 
 
 def warped_by_rows(warper: Warper, logits: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,127 @@
+"""`PieceMaker`: a generator without its calls: model, sampler, constraint and parser; the policies of a row, the value of a finished row,
+and the values of a state or the first error of its rows (`IncompleteOutput` for a constrained text that was cut).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
+from outlines_cont.events.partial_type import PartialType
+from outlines_cont.generation.options import GENERATORS_OWN, Options
+from outlines_cont.immutable import Immutable
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.checked import CheckedConstraint
+from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.free_text import FreeText
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.stop import StopAt
+from outlines_cont.samplers import BeamSearch
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
+
+
+@dataclass(frozen=True, eq=False)
+class PieceMaker(Immutable):
+    """Base of `generate.Generator`, which documents the attributes."""
+
+    model: LanguageModel
+    sampler: Sampler | BeamSearch
+    constraint: Constraint | CheckedConstraint | None
+    parse: Callable[[str], Any] = field(repr=False)
+    source: str
+    partial_type: PartialType | None = field(default=None, repr=False)
+    steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
+    draft: Any = field(default=None, repr=False)
+    unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def policies(self, options: Options) -> list[Policy[Any]]:
+        """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
+        model, memo = self.model, self.model.memo
+        main: Policy[Any] | None = self.constraint
+        if main is None:
+            main = memo.get("free_text") or memo.setdefault("free_text", FreeText.of_model(model))
+        policies: list[Policy[Any]] = [main]
+        if options.stop_at:
+            stop_in_prompt, keep = options.stop_in_prompt, options.keep_stop
+            policies.append(StopAt(options.stop_at, model.tokenizer, keep=keep, stop_in_prompt=stop_in_prompt))
+        return policies + [policy.for_model(model) for policy in (*self.steering, *options.policies)]
+
+    def draft_of(self, options: Options) -> Any:
+        """Return the draft of a call: the one given to the call, else that of the generator."""
+        return self.draft if options.draft is GENERATORS_OWN else options.draft
+
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a finished row with its value, which is None if a constrained text was cut."""
+        return replace(row, value=self.parse(self._piece_text(row)) if self.is_whole(row) else None)
+
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the text of a finished row conforms to the constraint; free text always does."""
+        if self.constraint is None or row.finish_reason == "constraint":
+            return True
+        if row.finish_reason != "stop" or row.piece is None:
+            return False
+        token_ids = row.token_ids[row.piece.start :]
+        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed] if row.piece.healed else b""
+        return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
+
+    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
+        """Return the values of a state that a call with this limit has made, or raise the first error of its rows."""
+        errors = [[self._row_error(row, max_tokens) for row in group] for group in state.rows]
+        failed = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
+        if not failed:
+            return squeezed(state.values)
+        batch, sample = failed[0]
+        first = errors[batch][sample]
+        assert first is not None
+        if len(errors) * len(errors[0]) > 1:
+            first = errors[batch][sample] = located(first, batch, sample)
+        first.results = squeezed(state.values)  # type: ignore[attr-defined]
+        first.errors = squeezed(errors)  # type: ignore[attr-defined]
+        raise first
+
+    def _piece_text(self, row: StateRow) -> str:
+        if row.piece is None:
+            return ""
+        data = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
+        return data[row.piece.healed :].decode("utf-8", errors="replace")
+
+    def _row_error(self, row: StateRow, max_tokens: int | None) -> Exception | None:
+        if row.error is not None or self.is_whole(row):
+            return None if isinstance(row.error, NoHypothesis) else row.error
+        text = self._piece_text(row)
+        limit, advice = self._cut_by(row, max_tokens)
+        return IncompleteOutput(
+            f"expected a complete text that conforms to the constraint, but {limit} cut it to {shortened(repr(text))}. {advice}",
+            text,
+            row.finish_reason,
+        )
+
+    def _cut_by(self, row: StateRow, max_tokens: int | None) -> tuple[str, str]:
+        """Return which limit cut a text, and what to do about it."""
+        if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
+            advice = "A ban or a check may exclude every other text; or raise `max_tokens`."
+            return f"the most tokens of the piece, after {row.piece.retries} retries of its policies,", advice
+        if row.finish_reason != "length":
+            return "a stop text", "Leave out `stop_at`, or use one that no conforming text contains."
+        context = self.model.context_length
+        if context is not None and len(row.token_ids) >= context:
+            limit = f"the context of the model ({context} tokens)"
+            return limit, "Shorten the prompt, or use a model with a longer context."
+        if row.piece is not None and len(row.token_ids) - row.piece.start < (max_tokens or math.inf):
+            limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
+            return limit, "Shorten the negative prompt, or use a model with a longer context."
+        return (
+            "`max_tokens`",
+            "Raise `max_tokens`, or use `continuous(generator)`, and continue its state with `resume`.",
+        )
+
+
+def squeezed(grid: list[list[Any]]) -> Any:
+    """Return `[batch][sample]` lists without the dimensions of size 1."""
+    rows = [group[0] for group in grid] if all(len(group) == 1 for group in grid) else grid
+    return rows[0] if len(grid) == 1 else rows

@@ -1,0 +1,267 @@
+"""Logits warpers with one number: `Temperature` divides the logits; `TopK`, `TopP`, `MinP` and `TopA` keep the tokens above a floor. The
+numbers of r rows are one tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+
+from outlines_cont.checks import check, is_int, is_number
+from outlines_cont.sampling.kernels.blocks import TopBlocks
+from outlines_cont.sampling.warpers.nucleus import floor_of_listed, floor_of_rows
+from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, warped_by_rows
+
+
+class NumberWarper(Warper):
+    """A standard warper with one number, its only field. Those of r rows are one (r, 1) tensor, which its class methods take.
+
+    Attributes:
+        neutral: the number that changes nothing; None if every number changes something.
+        is_limit: see `RowWarper`.
+    """
+
+    __slots__ = ()
+    neutral: ClassVar[float | None] = None
+    is_limit: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the (r, 1) smallest logits that are kept of (r, V) ones."""
+
+    @classmethod
+    @abstractmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """See `RowWarper.narrow`."""
+
+    @classmethod
+    def whole(cls, logits: torch.Tensor, numbers: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        """See `WholeRowWarper.whole`."""
+        return truncate(logits, cls.floor(logits, numbers))
+
+    @classmethod
+    def reach(cls, numbers: torch.Tensor) -> int:
+        """See `RowWarper.reach`."""
+        return 1
+
+    @property
+    def number(self) -> float:
+        """The number in the form that rows hold."""
+        number: float = getattr(self, type(self).__match_args__[0])  # type: ignore[attr-defined]
+        return number
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether the number changes nothing."""
+        return getattr(self, type(self).__match_args__[0]) == self.neutral  # type: ignore[attr-defined, no-any-return]
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits without those below the floor."""
+        return warped_by_rows(self, logits)
+
+    @classmethod
+    def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
+        """Return the vectorised form; none of the warpers is neutral."""
+        return _NumberRows(cls, column([warper.number for warper in warpers]))
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberRows(RowWarper):
+    kind: type[NumberWarper]
+    numbers: torch.Tensor  # (r, 1) float64
+
+    @property
+    def reach(self) -> int:
+        return self.kind.reach(self.numbers)
+
+    @property
+    def is_limit(self) -> bool:
+        return self.kind.is_limit
+
+    def __getitem__(self, rows: torch.Tensor) -> _NumberRows:
+        return _NumberRows(self.kind, self.numbers[rows])
+
+    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        return self.kind.whole(logits, self.numbers, truncate)
+
+    def narrow(self, top: TopBlocks) -> None:
+        self.kind.narrow(top, self.numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Temperature(NumberWarper):
+    """Divides the logits by `t`: below 1 makes likely tokens likelier, above 1 less likely.
+
+    Attributes:
+        t: above 0.
+    """
+
+    neutral: ClassVar = 1
+    t: float
+
+    def __post_init__(self) -> None:
+        holds = is_number(self.t) and 1e-30 < self.t < 1e30
+        check("temperature", self.t, holds, "a number above 0 (for 0 use `greedy()`)")
+
+    @classmethod
+    def reach(cls, numbers: torch.Tensor) -> int:
+        """Return 0: nothing is excluded."""
+        return 0
+
+    @classmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return minus infinity: nothing is excluded."""
+        return logits.new_full((len(logits), 1), -torch.inf)
+
+    @classmethod
+    def whole(cls, logits: torch.Tensor, numbers: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        """Return the logits divided by the numbers."""
+        return logits / numbers.to(logits)
+
+    @classmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Divide the largest logits."""
+        top.divide(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(NumberWarper):
+    """Keeps the `k` most probable tokens, and those as probable as the last of them.
+
+    Attributes:
+        k: 1 or more.
+    """
+
+    is_limit: ClassVar = True
+    k: int
+
+    def __post_init__(self) -> None:
+        check("top_k", self.k, is_int(self.k, 1), "an int, 1 or more, or None")
+
+    @classmethod
+    def reach(cls, numbers: torch.Tensor) -> int:
+        """Return the largest k."""
+        return int(numbers.max())
+
+    @classmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the k-th largest logit of each row."""
+        return _kth_largest(logits.topk(min(cls.reach(numbers), logits.shape[-1]), dim=-1).values, numbers)
+
+    @classmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Use the k-th listed logit: if fewer are listed, an earlier `TopK` has excluded the others."""
+        top.raise_floor(_kth_largest(top.listed, numbers))
+
+
+def _kth_largest(listed: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Return (r, 1): the k-th of the logits that are listed in descending order; the last if fewer are listed."""
+    return listed.gather(-1, (k.to(listed.device).long() - 1).clamp_max(listed.shape[-1] - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class TopP(NumberWarper):
+    """Keeps the fewest most probable tokens that together have the share `p` of the probability, and those as probable as the last.
+
+    Nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751). Found among the largest logits, else by a histogram; see `nucleus`.
+
+    Attributes:
+        p: above 0 and at most 1.
+    """
+
+    neutral: ClassVar = 1
+    p: float
+
+    def __post_init__(self) -> None:
+        check("top_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
+
+    @classmethod
+    def reach(cls, numbers: torch.Tensor) -> int:
+        """Return 128: fewer tokens nearly always have nine tenths of the probability."""
+        return 128
+
+    @classmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the logit of the last token of each nucleus."""
+        return floor_of_rows(logits, numbers)
+
+    @classmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Sum up the probabilities of the listed logits."""
+        top.doubt_if_excluded()  # the share is that of all tokens that earlier warpers have kept
+        floor, needed = floor_of_listed(top.listed, top.largest_prob(), numbers)
+        # Where all listed tokens are needed, more may be, unless the others were excluded before.
+        top.doubt((needed == top.listed.shape[-1]) & top.may_keep_more)
+        top.raise_floor(floor)
+
+
+@dataclass(frozen=True, slots=True)
+class MinP(NumberWarper):
+    """Keeps tokens whose probability is at least `p` times that of the most probable one (Nguyen et al. 2024, arXiv:2407.01082).
+
+    Attributes:
+        p: from 0 to 1.
+    """
+
+    neutral: ClassVar = 0
+    p: float
+
+    def __post_init__(self) -> None:
+        check("min_p", self.p, is_number(self.p) and 0 <= self.p <= 1, "a number from 0 to 1, or None")
+
+    @property
+    def number(self) -> float:
+        """The logarithm of p: the difference between the floor and the largest logit; so no softmax is needed."""
+        return _log(self.p)
+
+    @classmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the largest logit plus the logarithm of p."""
+        return logits.amax(dim=-1, keepdim=True) + numbers.to(logits)
+
+    @classmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Use the first listed logit."""
+        top.raise_floor(top.listed[:, :1] + numbers.to(top.listed))
+
+
+@dataclass(frozen=True, slots=True)
+class TopA(NumberWarper):
+    """Keeps tokens whose probability is at least `a` times the square of that of the most probable one: fewer if the model is confident.
+
+    Attributes:
+        a: from 0 to 1.
+    """
+
+    neutral: ClassVar = 0
+    a: float
+
+    def __post_init__(self) -> None:
+        check("top_a", self.a, is_number(self.a) and 0 <= self.a <= 1, "a number from 0 to 1, or None")
+
+    @property
+    def number(self) -> float:
+        """The logarithm of a."""
+        return _log(self.a)
+
+    @classmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the logit of log-probability log(a) + 2 log(largest probability)."""
+        largest = logits.amax(dim=-1, keepdim=True)
+        return largest + numbers.to(logits) + (largest - logits.logsumexp(dim=-1, keepdim=True))
+
+    @classmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Use the first listed logit and its probability."""
+        top.doubt_if_excluded()  # the probability is that among all tokens that earlier warpers have kept
+        top.raise_floor(top.listed[:, :1] + numbers.to(top.listed) + top.largest_prob().log())
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value else -math.inf
