@@ -61,7 +61,6 @@ __all__ = [
     "DraftWarning",
     "EmptyPrompt",
     "Engine",
-    "EngineInterrupted",
     "ForkBudgetError",
     "Guidance",
     "GuidedConversation",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.engine.guessing.row_draft import Drafter
+from outlines_cont.engine.drafting.row_draft import Drafter
 from outlines_cont.policies.branch import Branch
 from outlines_cont.policies.policy import Policy
 

@@ -26,7 +26,7 @@ from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import BudgetError, CallbackTimeout, DeadlockError, KVShareError, ProgramCancelled
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -67,7 +67,7 @@ class ControlJob(Job):
         self._begun: tuple[Round, list[ControlledRow], int] | None = None
         self._num_writes = 0
         self._has_waited = False
-        self.is_steered = True
+        self.is_controlled = True
         self.reads_ahead = row.driver.speculates
         shared.join(self)
 
@@ -246,7 +246,7 @@ class ControlJob(Job):
         """Wake forks whose variables were written; if no program is left that could write them, with a `DeadlockError`."""
         for row in self.rows:
             if row.waits_for and self._shared.has(row.waits_for):
-                row.waits_for, row.want = (), Want.ASK
+                row.waits_for, row.status = (), RowStatus.ASKING
         if self.is_stuck and self._shared.is_deadlocked:
             for row in self.rows:
                 self._fail_deadlocked(row)
@@ -256,7 +256,7 @@ class ControlJob(Job):
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
         if row.waits_for:
-            row.waits_for, row.driver_error, row.want = (), error, Want.ASK
+            row.waits_for, row.driver_error, row.status = (), error, RowStatus.ASKING
         else:
             row.fail(error)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from outlines_cont.control.event import Append, Retract
 from outlines_cont.control.fork_driver import End, ForkDriver, ForkPiece, ForkPlan, PieceOutcome, Read, Wait
-from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import BudgetError, DeadEnd
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -70,12 +70,12 @@ class ControlledRow(Row):
     def feeds_all(self) -> bool:
         """Whether all pending tokens may be fed, also while its driver is called."""
         reads_ahead = self.driver.speculates or self.feeds_before_call
-        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and reads_ahead)
+        return super().feeds_all or (self.status is RowStatus.ASKING and not self.is_idle and reads_ahead)
 
     @property
     def needs_call(self) -> bool:
         """Whether its driver is to be called now."""
-        return self.want is Want.ASK and not (self.feeds_before_call and self.num_pending)
+        return self.status is RowStatus.ASKING and not (self.feeds_before_call and self.num_pending)
 
     def plan(self) -> None:
         """Plan by the policies of a generated span; outside of one, have the driver called."""
@@ -90,13 +90,13 @@ class ControlledRow(Row):
                 self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
                 self.finish_reason = ""
                 self._leave_piece()
-        if self._piece is None and self.want is Want.WAIT and not self.has_ended and not self.waits_for:
-            self.want = Want.ASK
+        if self._piece is None and self.status is RowStatus.WAITING and not self.has_ended and not self.waits_for:
+            self.status = RowStatus.ASKING
 
     def act(self, plan: ForkPlan) -> None:
         """Execute a plan, whose driver is called from now on."""
         self.driver = plan.driver
-        self.want, self.outcome, self.driver_error = Want.WAIT, None, None
+        self.status, self.outcome, self.driver_error = RowStatus.WAITING, None, None
         self.is_idle = self.feeds_before_call = False
         self.guarded(lambda: self._act(plan))
 
@@ -147,13 +147,13 @@ class ControlledRow(Row):
         self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
         self.limits = self._own_limits.up_to(None).without_ends()
         self._score_last = True
-        self.want = Want.WAIT
+        self.status = RowStatus.WAITING
 
     def end(self, reason: str) -> None:
         """End the row, or only the generated span that it is in."""
         super().end(reason)
         if self._piece is not None:
-            self.want = Want.WAIT
+            self.status = RowStatus.WAITING
 
     def leave_when_scored(self) -> None:
         """Leave, unless only a generated span has ended."""
@@ -168,7 +168,7 @@ class ControlledRow(Row):
             self._piece_error = error
             self.end("error")
 
-    def want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
+    def request_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
         """Request a sampled token, in a generated span at its temperature."""
         if self._piece is None and not mask:
             raise DeadEnd(
@@ -177,7 +177,7 @@ class ControlledRow(Row):
             )
         if temperature is None and self._piece is not None:
             temperature = self._piece.temperature
-        return super().want_sample(mask, sequences, temperature)
+        return super().request_sample(mask, sequences, temperature)
 
     def append_all(self, token_ids: list[int], kind: bytes) -> None:
         """Append tokens; the row ends where they exceed the context."""

@@ -50,7 +50,7 @@ class Capabilities:
     Attributes:
         crop: the end of a row may be cut off; else rows are replayed from snapshots.
         stack: rows of different lengths may be left-padded into one batch; else they run one by one.
-        skip: masked columns may lie between the tokens of a row; else ragged rows are packed after each step.
+        skip: masked columns may be between the tokens of a row; else ragged rows are packed after each step.
         branch: rows may attend to a shared prefix in place; else each has a copy.
         reuse: keys and values of one text may be used for another with the same beginning; see `model.prefix_cache`.
     """
@@ -103,7 +103,7 @@ def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
         last_logits(other, 6, 9)
         last_logits(batch, 6, 12)
         error = _error(last_logits(batch, 12, 13), whole)
-    except Exception as failure:  # whatever a model raises that does not support a cache in chunks
+    except Exception as failure:  # any error of a model that does not support a cache in chunks
         raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}") from failure
     if not error < tolerance(model.dtype):
         raise UnsupportedModel(
@@ -149,7 +149,7 @@ def _reuse(config: Any) -> Finding:
     odd = sorted(kinds & _LENGTH_DEPENDENT_ROPES)
     if odd:
         return Finding(False, f"rotary embedding {odd[0]!r}: its angles depend on the length of the text")
-    return Finding(True, "keys and values depend on what stands before them only")
+    return Finding(True, "keys and values depend only on the tokens before them")
 
 
 def _measured(error: float, bound: float) -> Finding:
@@ -214,7 +214,7 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
         first = batch.feed([tail[:2] for tail in tails], [[1], [1]]).logits[:, 0]
         batch.feed([tail[2:3] for tail in tails], [[0], [0]])
         last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
-    except Exception:  # whatever a model does with a mask or keys that it does not expect: it cannot branch
+    except Exception:  # any error of a model that does not expect such a mask or such keys: it cannot branch
         return math.inf
     return _error(torch.stack([first, last], dim=1), plain)
 

@@ -23,7 +23,7 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.engine.guessing.guess_length import StepPrices
+from outlines_cont.engine.drafting.draft_length import StepCosts
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 from tests.unit.test_engine_loop import Planned
@@ -596,7 +596,7 @@ def test_a_draft_of_a_piece_changes_no_text(
     sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
-    monkeypatch.setattr(StepPrices, "length", lambda *_: 8)  # else it follows from what forwards take
+    monkeypatch.setattr(StepCosts, "length", lambda *_: 8)  # else it follows from what forwards take
     model = random_model()
     written: list[list[int]] = []
 
