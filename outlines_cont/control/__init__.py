@@ -1,4 +1,5 @@
-"""Programs in Python that control decoding: controllers token by token, scripts text by text. The design follows AICI.
+"""Programs in Python that control decoding, as in AICI: controllers return branches after each token (rewind, fast-forward, sample under
+a mask, fork), scripts are coroutines that await generated texts.
 
 A program is a job of the engine, as the calls of generators are. Imports `generate`, `generation` and the layers below them.
 """

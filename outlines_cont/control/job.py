@@ -181,17 +181,11 @@ class ControlJob(Job):
         self.num_events = len(self.events)
 
     def _view(self, row: ControlledRow) -> ForkView:
-        return ForkView(
-            row.token_ids,
-            row.start,
-            row.cached,
-            row.backtracked,
-            row.appended,
-            lambda count: self.used.reserve(count, sum(not row.has_ended for row in self.rows)),
-            self.used.spend_step,
-            row.outcome,
-            row.driver_error,
-        )
+        def reserve(count: int) -> None:
+            self.used.reserve(count, sum(not row.has_ended for row in self.rows))
+
+        tokens = (row.token_ids, row.start, row.cached, row.backtracked, row.appended)
+        return ForkView(*tokens, reserve, self.used.spend_step, row.outcome, row.driver_error)
 
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
         """Execute the plans that calls have returned; return the rows that have forked, each with its forks."""
@@ -215,7 +209,6 @@ class ControlJob(Job):
         return forked
 
     def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
-        """Execute the plans of a row and its forks."""
         group = row.split(len(plans))
         self._note(row, plans[0])
         for fork, plan in zip(group[1:], plans[1:], strict=True):

@@ -426,7 +426,6 @@ class Conversation:
             self._kept.put(index, logits)
 
     def _held_rows(self) -> list[StateRow]:
-        """Return its own row, and those of its marks."""
         return [content.row for content in (self._open(), *list(self._marks.values()))]
 
     def _checked_length(self) -> int:
@@ -440,7 +439,6 @@ class Conversation:
         return length
 
     def _check_fed(self) -> None:
-        """Raise `InferenceRequired` if tokens are pending."""
         if self.num_pending:
             raise InferenceRequired(
                 f"expected a conversation without pending tokens, got one with {self.num_pending} of {len(self)}. "
@@ -539,8 +537,7 @@ def draw_each(
 
 
 def _batched(scores: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the scores of one conversation as those of a batch; what is not a tensor is refused later."""
-    return scores[None] if isinstance(scores, torch.Tensor) else scores
+    return scores[None] if isinstance(scores, torch.Tensor) else scores  # anything else is refused later
 
 
 def _no_logits(model: LanguageModel) -> torch.Tensor:
@@ -567,7 +564,6 @@ def _count(value: Any, name: str, most: int) -> int:
 
 
 def _indices(at: Any, length: int) -> list[int]:
-    """Return indices of tokens, 0 or larger."""
     if isinstance(at, slice):
         return list(range(length)[at])
     items = list(at) if isinstance(at, range) else [at]

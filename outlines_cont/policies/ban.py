@@ -210,7 +210,6 @@ def ban(
 
 
 def _factors(phrases: object) -> list[tuple[Banned, float]]:
-    """Return the phrases and patterns with their factors, checked."""
     if isinstance(phrases, Mapping):
         items = [*phrases.items()]
     elif isinstance(phrases, str | bytes | re.Pattern | Expression) or not isinstance(phrases, Iterable):

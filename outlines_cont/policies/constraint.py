@@ -40,9 +40,11 @@ class Constraint(Policy[int]):
         self._tokenizer = tokenizer
         self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
         # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
-        self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
+        self._forced = lru_cache(_MEMO_SIZE)(self.forced_tokens)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
-        self._longest = lru_cache(_MEMO_SIZE)(self._longest_allowed)
+        self._longest = lru_cache(_MEMO_SIZE)(
+            lambda state: int(self._lengths[token_fsm.allowed_token_ids(state)].max(initial=0))
+        )
         self._sampled = lru_cache(_NUM_MASKS)(lambda state: Branch(sample_mask=self._allowed(state)))
 
     @classmethod
@@ -91,14 +93,10 @@ class Constraint(Policy[int]):
         if self.force:
             forced = self._forced(state, tuple(row.token_ids[-_CONTEXT:]))
             if forced:
-                return forced
+                return [Branch(ff_tokens=[forced])]
         if self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
         return [self._sampled(state)]
-
-    def _forced_branches(self, state: int, context: tuple[int, ...]) -> list[Branch]:
-        token_ids = self.forced_tokens(state, context)
-        return [Branch(ff_tokens=[token_ids])] if token_ids else []
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
         """Return the tokens that follow `before` without a choice, by the rule at the top of this module."""
@@ -137,9 +135,6 @@ class Constraint(Policy[int]):
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
-
-    def _longest_allowed(self, state: int) -> int:
-        return int(self._lengths[self.token_fsm.allowed_token_ids(state)].max(initial=0))
 
 
 def _constraint_of(memo: dict[object, Any], tokenizer: Tokenizer, expression: Expression, force: bool) -> Constraint:
