@@ -188,11 +188,11 @@ class LanguageModel(Protocol):
     def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
         """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.
 
-        Raises, and costs, what `engine.prefill.prefilled` does.
+        Errors and cost are those of `engine.prefill.EngineModel.prefilled`.
         """
 
     def prefilled_before(
-        self, rows: Sequence[Any], nums_before: Sequence[int]
+        self, rows: Sequence[Any], nums_before: Sequence[int], meter: Any = None
     ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
         """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and after them."""
 

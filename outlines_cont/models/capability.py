@@ -21,13 +21,10 @@ from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.serial import RecurrentBatch
 from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
+from outlines_cont.models.rounding import tolerance
 
 # Config attributes that make a mask count columns instead of positions, and families that hide such a window.
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
-_HOLE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
-# Measured on an H100: 32 layers of width 4,096 in bfloat16 are off by 0.26 of the spread of the logits, at the worst of 32,000 tokens.
-# Models of eight layers and more that do not see a prefix, or its first token, are off by 4 and more.
-_HALF_TOLERANCE = 0.6
 # Kinds of rotary embedding whose angles change when a text grows longer.
 _LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope", "su"}
 
@@ -141,13 +138,6 @@ def probe(network: PreTrainedModel, model: LanguageModel) -> Capabilities:
     if attention == "sdpa":
         branch = _measured(_branch_error(model, model.vocab_size), bound)
     return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse)
-
-
-def tolerance(dtype: torch.dtype) -> float:
-    """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return _HALF_TOLERANCE  # a GPU multiplies with as few bits as those of half precision
-    return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 
 def _reuse(config: Any) -> Finding:
