@@ -191,27 +191,25 @@ class KVBatch:
 
     def _appended(self, shares: Sequence[RowKV | None]) -> tuple[list[Share], Tail] | None:
         """Return the plan by which the batch appends to the buffer in which its rows end; None where it may not."""
-        lasts = [share.parts[-1] if share is not None and len(share) and share.parts else None for share in shares]
-        first = lasts[0]
-        if first is None or first.buffer.num_rows != len(shares):
+        present = [share for share in shares if share is not None and share.parts]
+        if len(present) < len(shares) or not all(part.buffer.is_live for share in present for part in share.parts):
             return None
-        for row, (last, share) in enumerate(zip(lasts, shares, strict=True)):
-            if last is None or share is None or last.buffer is not first.buffer or last.row != row:
-                return None
-            if len(share) < sum(map(len, share.parts)):  # a part of it was evicted
-                return None
-        columns = [last.columns for last in lasts if last is not None]
+        lasts = [share.parts[-1] for share in present]
+        buffer = lasts[0].buffer
+        if buffer.num_rows != len(shares) or any(
+            last.buffer is not buffer or last.row != i for i, last in enumerate(lasts)
+        ):
+            return None
+        columns = [last.columns for last in lasts]
         stop = max(int(line[-1]) for line in columns) + 1
         lengths = [len(line) for line in columns]
         has_few_spare = self._model.can_skip and (stop - max(lengths)) * 4 <= stop
         if not has_few_spare and not _is_packed(_mask(columns, stop), lengths):
             return None
-        heads = [share.parts[:-1] for share in shares if share is not None]
-        if any(heads) and self._sharing is None:
+        heads = [share.parts[:-1] for share in present]
+        if (any(heads) and self._sharing is None) or not buffer.claim(self, stop):
             return None
-        if not first.buffer.claim(self, stop):
-            return None
-        return _shares_of(heads), (first.buffer, columns)
+        return _shares_of(heads), (buffer, columns)
 
     def _planned(self, shares: Sequence[RowKV | None]) -> tuple[list[Share], Tail]:
         if self._sharing is not None:

@@ -72,7 +72,7 @@ _Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _PartRecord(_StrictRecord):
-    """Some columns of one stored row of keys and values: those from `start` up to `stop`, or those listed."""
+    """Some columns of one stored row of keys and values."""
 
     store: int = Field(ge=0, lt=2**31)
     columns: list[_Column]
@@ -194,7 +194,7 @@ def load_chat(path: File, model: LanguageModel) -> tuple[Rows, Seed, str]:
     """Return rows and seed of the conversation at `path`, and its messages as JSON. See `Chat.load`."""
     rows, seed, record = _loaded(path, model)
     if record.chat is None or len(rows) != 1 or len(rows[0]) != 1:
-        raise _broken(path, "it holds a state and no conversation; `SequenceState.load` reads it")
+        raise _broken(path, "it has a state and no conversation; `SequenceState.load` reads it")
     return rows, seed, record.chat
 
 
