@@ -8,7 +8,7 @@ intersection and after that loop keep their bounds. The walk is in `open_walk.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fsm.terms import node as nodes
@@ -66,11 +66,9 @@ class OpenLoop(nodes.Machine):
 
     def may_end(self, state: int, counts: Counts) -> bool:
         """True when a text of the loop and of the rest may end in a state."""
-        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) and self.may_go_on(state, counts)
-
-    def may_go_on(self, state: int, counts: Counts) -> bool:
-        """True when the state is live: at most the upper bound was read, and a loop that has ended had enough iterations."""
-        return (state >= 0 or counts[0] <= done(state)) and done(state) <= (NEVER if counts[1] is None else counts[1])
+        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (
+            NEVER if counts[1] is None else counts[1]
+        )
 
 
 def done(state: int) -> int:
@@ -142,29 +140,26 @@ def is_counted(node: Node) -> bool:
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
 
 
-def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
-    """The states of open loops in which alternatives of an open term end, and whether an alternative ends without."""
-    ways = list(_ways(node, lambda head: True))
-    return [way.args for way in ways if _is_open(way)], not all(map(_is_open, ways))
-
-
 def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     """When the empty text belongs to an open term: in these states of open loops, where their bounds allow it, or in any case."""
-    ways = list(_ways(node, lambda head: head.nullable))
-    if any(way.nullable for way in ways):
-        return [], True
-    return [way.args for way in ways if _is_open(way)], False
+    found = list[tuple[OpenLoop, int]]()
+    for way in _ways(node):
+        if way.nullable:
+            return [], True
+        if _is_open(way):
+            found.append((way.args[0], way.args[1]))
+    return found, False
 
 
 def _is_open(node: Node) -> bool:
     return node.kind is Kind.MACHINE and isinstance(node.args[0], OpenLoop)
 
 
-def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
-    """The alternatives of a term, each once and without the heads that are skipped."""
+def _ways(node: Node) -> Iterator[Node]:
+    """The alternatives of a term, each once and without nullable heads."""
 
     def rest(way: Node) -> Node:
-        while way.kind is Kind.CONCAT and skips(way.args[0]):
+        while way.kind is Kind.CONCAT and way.args[0].nullable:
             way = way.args[1]
         return way
 
