@@ -34,7 +34,7 @@ def choice(options: Sequence[str]) -> Expression:
     elif isinstance(options, Mapping) or not isinstance(options, Sequence):
         received = shorten(options)
     elif not options:
-        received, advice = "an empty one", "Give the texts to choose from."
+        received, advice = "an empty one", "Give at least one text to choose from."
     if received:
         raise ExpressionError(f"expected a list of options, received {received}. {advice}")
     for position, option in enumerate(options):

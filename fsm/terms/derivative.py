@@ -9,7 +9,7 @@ Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Re
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from fsm.errors import ExpressionError, exceeded
@@ -341,7 +341,7 @@ class Derivatives:
             if len(came_from) > self.max_search:
                 problem = f"the search for a text of an intersection or a negation has met {len(came_from):,} states without an answer"
                 raise exceeded("max_search", self.max_search, problem)
-            for mask, target in self._steps(node):
+            for mask, target in self.arcs(node):
                 if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
                     came_from[target] = node
                     if target.nullable or self._known(target, alphabet):
@@ -351,21 +351,6 @@ class Derivatives:
         for node in came_from:
             memo[node, alphabet] = False
         return False
-
-    def _steps(self, node: Node) -> Iterator[Arc]:
-        """The arcs of a node; those of an intersection one by one, as most searches need only a few."""
-        if node.kind is not Kind.INTERSECTION or node in self._arcs:
-            yield from self.arcs(node)
-            return
-        found = list[Arc]()
-        for mask, targets in product([self.arcs(child) for child in node.args]):
-            target = nodes.intersection(targets)
-            work.add(len(targets))
-            work.check()
-            if target is not EMPTY:
-                found.append((mask, target))
-                yield mask, target
-        self._arcs[node] = _merge(found)
 
     def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
         """Cache that `found` and the terms on the way to it have a text."""
