@@ -1,5 +1,5 @@
-"""`ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens to
-minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. Where the prompts end is given by
+"""`ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens
+to minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. Where the prompts end is given by
 `of(inputs)`, or inferred from successive steps. `generate` takes one token at a time: there is no forced text in chunks, no token
 healing, and no rewinding.
 """
