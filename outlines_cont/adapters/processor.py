@@ -116,7 +116,7 @@ class _ThreadLocal(threading.local):
 class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
     """A `LogitsProcessor` that excludes the tokens that a constraint does not allow. Make one with `adapters.logits_processor`.
 
-    The mask of a row depends on its ids alone, so rows may come in any order, as in beam search, be left-padded, and be given
+    The mask of a row depends on its ids alone, so rows may have any order, as in beam search, be left-padded, and be given
     to `generate` again. One object serves any number of calls.
 
     `of(inputs)` gives where the text of a row begins. Without it, rows that are those of the step before with one token more continue their
@@ -166,7 +166,7 @@ class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
             )
 
     def _allow_ends(self, masked: torch.Tensor, states: list[int], empty: list[int], num_tokens: int) -> None:
-        """Allow the end-of-text tokens in finished rows whatever other processors do, so that sampling works there; the draw is ignored."""
+        """Allow the end-of-text tokens in finished rows despite other processors, so that sampling works there; the draw is ignored."""
         for row in empty:
             if states[row] != OVER:
                 allowed = self._masks.token_fsm.allowed_token_ids(states[row])
