@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, get_args
 from lark import Lark
 from lark.exceptions import LarkError
 
-from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
+from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision, clip
 from fsm.expression import Expression
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from fsm.lark.rule_template import check_templates
@@ -36,7 +36,6 @@ from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
-from fsm.terms.rendering import shorten
 from fsm.terms.rule import Rules
 
 _TEMPLATE = re.compile(r"\w\s*\{")
@@ -98,7 +97,7 @@ def grammar(
             f"no text satisfies the grammar: the rule {start!r} never ends, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
         )
-    return Expression(node, source=f"grammar({shorten(text)!r})")
+    return Expression(node, source=f"grammar({clip(text)!r})")
 
 
 def _is_dead(node: Node) -> bool:
@@ -292,7 +291,7 @@ class _Productions:
         )
         raise TerminalCollision(
             f"expected terminals of which no two match one text where both are possible, received {one} and {other}, which both match "
-            f"{shorten(found.text)!r}. Give one of them a higher priority, as in `NAME.1: ...`, change a pattern, or leave out `strict`.",
+            f"{clip(found.text)!r}. Give one of them a higher priority, as in `NAME.1: ...`, change a pattern, or leave out `strict`.",
             (found.first, found.second),
             found.text,
         )

@@ -26,16 +26,14 @@ from typing import Literal, NamedTuple
 
 from lark.lexer import PatternStr, TerminalDef
 
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.shortest import shortest_text
-from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
+from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
 from fsm.lark.terminal_end import TerminalEnd
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
-from fsm.terms.rendering import shorten
 from fsm.terms.state_elimination import as_loops
 
 Ignored = Literal["one", "any"]
@@ -244,7 +242,7 @@ class Terminals:
 
     def written(self, name: str) -> str:
         """The regular expression of a terminal, for messages."""
-        return f"/{shorten(self._terminal(name).pattern)}/"
+        return f"/{clip(self._terminal(name).pattern)}/"
 
     def _find_first_bytes(self, names: Context) -> int:
         """A mask of the bytes with which a text of some terminals may begin."""

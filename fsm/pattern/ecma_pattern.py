@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from fsm.errors import NotRegular, SchemaError
+from fsm.errors import NotRegular, SchemaError, clip
 from fsm.pattern import postfix
 from fsm.pattern.lookaround import search
 from fsm.terms.character_class import (
@@ -33,7 +33,6 @@ from fsm.terms.character_class import (
 )
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
-from fsm.terms.rendering import shorten
 
 MAX_COUNT = 10**15
 MAX_PATTERN_LENGTH = 1_000_000
@@ -82,10 +81,10 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
         return search(_Parser(pattern).read(), spell)
     except _Malformed as error:
         problem, position, advice = error.args
-        said = f"{problem}, in pattern {shorten(pattern, 80)!r} at position {position}. {advice}"
+        said = f"{problem}, in pattern {clip(pattern, 80)!r} at position {position}. {advice}"
         raise SchemaError(said, pointer) from None
     except postfix.NotSupported as refusal:
-        said = f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}"
+        said = f"{refusal.construct} is not supported, in pattern {clip(pattern, 80)!r}. {refusal.advice}"
         raise NotRegular(said, pointer) from None
 
 

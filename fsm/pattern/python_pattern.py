@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
+from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex, clip
 from fsm.expression import Expression
 from fsm.pattern import postfix
 from fsm.pattern.leftmost_first import preferred
@@ -32,7 +32,6 @@ from fsm.terms.character_class import category, ignoring_case, single, union
 from fsm.terms.characters import Ranges, invert, normalize
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ANYTHING, Node
-from fsm.terms.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
 MAX_PATTERN_LENGTH = 1_000_000
@@ -83,7 +82,7 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
     if not isinstance(pattern, str):
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
     node = _compiled(pattern, re.ASCII if ascii else re.NOFLAG, full_match)
-    return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
+    return Expression(node, source=clip(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
 
 
 def preferred_texts(pattern: str) -> Node:
@@ -96,7 +95,7 @@ def _compiled(pattern: str, flags: re.RegexFlag, compile_: _Compile) -> Node:
     try:
         return compile_(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
     except postfix.NotSupported as refusal:
-        said = f"{refusal.construct} is not supported, in {shorten(pattern, 80)!r}. {refusal.advice}"
+        said = f"{refusal.construct} is not supported, in {clip(pattern, 80)!r}. {refusal.advice}"
         raise UnsupportedRegex(said, pattern) from None
 
 
@@ -272,7 +271,7 @@ def _syntax_error(pattern: str, message: str, position: int | None, advice: str 
         known = (text for start, text in _ADVICE.items() if message.startswith(start))
         advice = next(known, "Correct the pattern, or write a backslash before a character that means itself.")
     where = "" if position is None else f" at position {position}"
-    return RegexSyntaxError(f"{message}, in {shorten(pattern, 80)!r}{where}. {advice}", pattern, position)
+    return RegexSyntaxError(f"{message}, in {clip(pattern, 80)!r}{where}. {advice}", pattern, position)
 
 
 _Compile = Callable[[Iterator[postfix.Instruction], characters.Speller], Node]

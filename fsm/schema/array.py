@@ -1,8 +1,8 @@
 """`array_node`: the JSON arrays that satisfy all keywords of some places, as a term: items, counts, `contains`, `unevaluatedItems`.
 
 `minItems` and `maxItems` are counters, so a bound of a billion costs nothing. With `contains` the term is a grid by dynamic programming: a
-state for each number of items and each number of matching ones, up to the bounds; a grid of more than `_MAX_COUNTED` terms, and
-`uniqueItems` always, is left to a check of the finished value.
+state for each number of items and each number of matching ones, up to the bounds. A grid of more than `_MAX_COUNTED` terms is left to a
+check of the finished value, and so is `uniqueItems`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_CLASSES = 4  # keywords that count items of one array
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """The condition that from `lo` to `hi` of the items from `start` on satisfy a schema."""
+    """The condition that `lo` to `hi` of the items from index `start` on satisfy the schema at `place`; `owner` has the keyword."""
 
     owner: Place
     keyword: str
@@ -38,7 +38,7 @@ class _Count:
 
     @property
     def most(self) -> int:
-        """The largest number that must be distinguished from the next."""
+        """The greatest count that must be distinguished from the next."""
         return self.lo if self.hi is None else self.hi
 
 
@@ -58,7 +58,7 @@ def array_node(places: Conjunction, context: Context) -> Builder:
 
 
 def _most_different(places: Conjunction, context: Context) -> float:
-    """The most items that an array can have where all must be different and `items` lists what they may be."""
+    """The greatest length where all items must be different and `items` lists the possible ones."""
     if not any(value for _, value in values_of(places, "uniqueItems")):
         return inf
     most = inf
@@ -72,7 +72,7 @@ def _most_different(places: Conjunction, context: Context) -> float:
 
 
 def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is_open: bool) -> Builder:
-    """The arrays, whether items repeat or not; those that are not open end when all items that there are have come."""
+    """The arrays without regard to `uniqueItems`; `is_open`: whether their length is not bounded by it."""
     counts = [count for count in _counts(places) if count.lo or count.hi is not None]
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
     length = max((length, *(count.start for count in counts)))
@@ -121,7 +121,7 @@ def _can_count(counts: list[_Count], length: int, lo: int, hi: int | None) -> bo
 
 
 def _item_places(places: Conjunction, position: int, context: Context) -> Conjunction:
-    """The schemas that hold for the item at `position`."""
+    """The schemas that the item at `position` must satisfy."""
     found: list[Place] = []
     for place in places:
         found += KEYWORDS.parts(place, position, _matches_no_item)
@@ -135,7 +135,7 @@ def _matches_no_item(pattern: str, key: object) -> None:
 
 
 def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:
-    """What `unevaluatedItems` of a place demands of the item at `position`: nothing if another keyword has evaluated it."""
+    """The schemas that `unevaluatedItems` of a place applies to the item at `position`: none if another keyword evaluates it."""
     contained: list[Place] = []
     for place in places:
         if not place.counts_for(watcher):
@@ -156,7 +156,7 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
 
 
 def _items(first: list[Node], rest: Node, lo: int, hi: int | None, context: Context) -> Node:
-    """Items, built from the last fixed one to the first, and the closing bracket."""
+    """The items, built from the last fixed one to the first, and the closing bracket."""
     fixed, syntax = len(first), context.syntax
     if not fixed:
         return syntax.array(rest, lo, hi)
@@ -171,7 +171,7 @@ def _items(first: list[Node], rest: Node, lo: int, hi: int | None, context: Cont
 
 
 _Class = tuple[tuple[int, ...], Node]
-"""Which counts an item adds to (0 or 1 for each), and the items that do."""
+"""The term of the items that add the given number (0 or 1) to each count."""
 
 
 def _counted(
@@ -195,7 +195,7 @@ def _counted(
 def _class_places(
     places: Conjunction, counts: list[_Count], position: int, bits: tuple[int, ...], context: Context
 ) -> Conjunction | None:
-    """What an item of one class satisfies; None where there is no such class at this position."""
+    """The schemas that the items of one class satisfy; None where there is no such class at this position."""
     found = [*_item_places(places, position, context)]
     for count, bit in zip(counts, bits, strict=True):
         if bit and position < count.start:
@@ -209,7 +209,7 @@ def _class_places(
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The terms for every position and all counts."""
+    """The terms for each position and all counts."""
 
     counts: list[_Count]
     classes: list[list[_Class]]
@@ -248,7 +248,7 @@ class _Grid:
         return nodes.alternation(options)
 
     def _at_last(self, position: int, totals: list[tuple[int, ...]]) -> dict[tuple[int, ...], Node]:
-        """From `position` on the position does not matter any more: loops that leave when a count grows."""
+        """The terms at the last position that matters: each is a loop that is left when a count grows."""
         comma, after = self.context.syntax.comma, dict[tuple[int, ...], Node]()
         for total in sorted(totals, key=sum, reverse=True):
             stay, leave = [], [self._close(position, total)]

@@ -1,8 +1,8 @@
 """`SchemaOrigin`: explains why a schema rejects a text, as JSON pointers of keywords, by testing single keywords on the text again.
 
-Terms do not record the keywords that they come from, as equal ones are shared. A keyword is to blame if no value that satisfies it, and
-`type` beside it, begins with the text: its own term is compiled and simulated. The breadth-first search goes from the root of the schema
-down to the last value of the text, through at most 200 places, and reports at most 8 keywords. Nothing is prepared before.
+Terms do not record the keywords that they come from, as equal ones are shared. A keyword is blamed if no value that satisfies it, and
+`type` next to it, begins with the text: its own term is compiled and simulated. The breadth-first search goes from the root of the schema
+down to the last value of the text, through at most 200 places, and reports at most 8 keywords. Nothing is prepared in advance.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm.automaton.checker import Checker, has_checks
 from fsm.automaton.lazy_dfa import DEAD, Automaton
@@ -28,28 +28,17 @@ _MAX_VISITS = 200
 _FOLLOWED = (Role.REFERENCE, Role.ALL, Role.BRANCHES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a value in its text: a member of an object, or an item.
+class _Begun(NamedTuple):
+    """The text of a value, and whether it is complete; if not, it may continue."""
 
-    Attributes:
-        name: the key, or the number of an item.
-        text: what is there of the value.
-        is_whole: whether something follows it already.
-    """
-
-    name: str | int
     text: bytes
     is_whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    place: Place
-    text: bytes
-    is_whole: bool
-
-
+_Question = tuple[Place, _Begun]
+"""Why does the schema at a place reject a value?"""
+_Found = dict[str, None]
+"""Pointers to the keywords that are blamed."""
 Build = Callable[[Conjunction, KeyOrder], Node]
 """Makes the term of some places, with the members of objects in an order."""
 
@@ -59,8 +48,8 @@ class SchemaOrigin:
     """The schema from which an expression was compiled.
 
     Attributes:
-        read: reads it again: the document, and the builder of terms of its places. So nothing is in memory until a text is explained.
-        is_ordered: whether members come in the order of the schema.
+        read: reads it again: the document, and a function that builds terms of its places; so nothing is in memory before.
+        is_ordered: whether members have the order of the schema.
     """
 
     read: Callable[[], tuple[Document, Build]]
@@ -68,7 +57,7 @@ class SchemaOrigin:
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
         """Pointers to at most 8 keywords that reject a text; none where no JSON value begins with it."""
-        return _BlameSearch(*self.read(), self.is_ordered).names(text, is_whole)
+        return _BlameSearch(*self.read(), self.is_ordered).names(_Begun(text, is_whole))
 
 
 class _BlameSearch:
@@ -78,97 +67,78 @@ class _BlameSearch:
         self._document, self._build, self._is_ordered = document, build, is_ordered
         self._automata: dict[tuple[object, ...], Automaton] = {}
 
-    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+    def names(self, value: _Begun) -> tuple[str, ...]:
         """See `SchemaOrigin.names`."""
-        if self._forbids(Place(True, ""), text, is_whole):
+        if self._forbids(Place(True, ""), value):
             return ()
-        found, questions = dict[str, None](), [_Question(self._document.root, text, is_whole)]
+        found, questions = _Found(), [(self._document.root, value)]
         for number, question in enumerate(questions):
             if number >= _MAX_VISITS or len(found) >= MAX_NAMED:
                 break
             try:
-                self._ask(question, found, questions)
-            except FSMError:  # a part that cannot be looked at alone says nothing
+                self._answer(*question, found, questions)
+            except FSMError:  # a part that cannot be compiled alone explains nothing
                 continue
         return tuple(map(reference, found))[:MAX_NAMED]
 
-    def _ask(self, question: _Question, found: dict[str, None], questions: list[_Question]) -> None:
-        """Add what is to blame in one place, or further questions about the places that it leads to."""
-        place = self._document.normalize_draft(question.place)
+    def _answer(self, place: Place, value: _Begun, found: _Found, questions: list[_Question]) -> None:
+        """Add the keywords to blame at one place, or further questions about the places that it applies."""
+        place = self._document.normalize_draft(place)
         if not isinstance(place.schema, dict):
             if place.schema is False:
                 found[place.pointer] = None
             return
         before = len(found), len(questions)
-        parts = list(_last_parts(question.text))
+        parts = list(_last_parts(value.text))
         for keyword in (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced):
             if keyword.role in _FOLLOWED:
-                questions += self._beside(place, keyword, question)
+                questions += self._beside(place, keyword, value)
             elif keyword.parts is not None:
-                for part in parts:
-                    questions += self._below(place, keyword, part)
-            elif keyword.is_blamed and self._is_to_blame(place, keyword, question):
+                for name, part in parts:
+                    below = keyword.parts(place, place.get(keyword.name), name, partial(self._document.is_found, place))
+                    questions += ((one, part) for one in below if part.text and self._forbids(one, part))
+            elif keyword.is_blamed and self._is_to_blame(place, keyword, value):
                 found[place.at(keyword.name)] = None
-        if (len(found), len(questions)) != before:
-            return
-        blamed = self._blamed_for_key(place, question) if question.text[:1] == b"{" else None
-        if blamed is not None:
-            found[place.at(blamed)] = None
-        else:
-            self._blame_together(place, question, found)
+        if (len(found), len(questions)) == before:
+            found |= dict.fromkeys(map(place.at, self._blamed_together(place, value)))
 
-    def _blamed_for_key(self, place: Place, question: _Question) -> str | None:
-        """The keyword that does not allow a key, or not here."""
-        keys, text, is_whole = self._keys_only(place), question.text, question.is_whole
-        if self._forbids(keys, text, is_whole):
-            return "additionalProperties" if place.get("additionalProperties") is False else "properties"
-        if self._is_ordered and place.has("properties") and self._forbids(keys, text, is_whole, "schema"):
-            return "properties"
-        ordered = self._keys_only(place, "required")
-        if self._is_ordered and place.has("required") and self._forbids(ordered, text, is_whole, "schema"):
-            return "required"
-        return None
-
-    def _blame_together(self, place: Place, question: _Question, found: dict[str, None]) -> None:
-        """Name the keywords of a place that forbid a text only together."""
-        if not self._forbids(place, question.text, question.is_whole):
-            return
+    def _blamed_together(self, place: Place, value: _Begun) -> list[str]:
+        """The keywords of a place that reject a value only together: that of a key, or its position; or else all of them."""
+        if value.text[:1] == b"{":
+            keys = self._keys_only(place)
+            if self._forbids(keys, value):
+                return ["additionalProperties" if place.get("additionalProperties") is False else "properties"]
+            if self._is_ordered and place.has("properties") and self._forbids(keys, value, "schema"):
+                return ["properties"]
+            keys = self._keys_only(place, "required")
+            if self._is_ordered and place.has("required") and self._forbids(keys, value, "schema"):
+                return ["required"]
+        if not self._forbids(place, value):
+            return []
         assert isinstance(place.schema, dict)
-        left_over = [keyword for keyword in WATCHERS if place.has(keyword)]
-        for keyword in left_over or [k for k in place.schema if k in KEYWORDS.besides_type]:
-            found[place.at(keyword)] = None
+        watchers = [keyword for keyword in WATCHERS if place.has(keyword)]
+        return watchers or [keyword for keyword in place.schema if keyword in KEYWORDS.besides_type]
 
-    def _beside(self, place: Place, keyword: Keyword, question: _Question) -> Iterator[_Question]:
-        """Questions about the places for the same value that a keyword leads to."""
-        text, is_whole = question.text, question.is_whole
+    def _beside(self, place: Place, keyword: Keyword, value: _Begun) -> Iterator[_Question]:
+        """Questions about the places for the same value that a keyword applies."""
         if keyword.role is Role.REFERENCE:
             branches = [self._document.resolve(place, keyword.name)._replace(via=None)]
         else:
             schemas = keyword.shape.schemas(place.get(keyword.name))
             branches = [place.below(schema, keyword.name, *tokens) for tokens, schema in schemas]
-        wrong = [branch for branch in branches if self._forbids(branch, text, is_whole)]
+        wrong = [branch for branch in branches if self._forbids(branch, value)]
         if keyword.role is Role.ALL or len(wrong) == len(branches):
-            yield from (_Question(branch, text, is_whole) for branch in wrong)
+            yield from ((branch, value) for branch in wrong)
 
-    def _below(self, place: Place, keyword: Keyword, part: _Part) -> Iterator[_Question]:
-        """Questions about the places for a part of the value that a keyword leads to."""
-        assert keyword.parts is not None
-        for below in keyword.parts(place, place.get(keyword.name), part.name, partial(self._document.is_found, place)):
-            if part.text and self._forbids(below, part.text, part.is_whole):
-                yield _Question(below, part.text, part.is_whole)
-
-    def _is_to_blame(self, place: Place, keyword: Keyword, question: _Question) -> bool:
-        """True where no value begins with the text that satisfies this keyword, and `type` beside it."""
-        assert isinstance(place.schema, dict)
+    def _is_to_blame(self, place: Place, keyword: Keyword, value: _Begun) -> bool:
+        """True where no value begins with the text that satisfies this keyword, and `type` next to it."""
         kept = {keyword.name, *keyword.companions}
-        alone = self._part_of(place, kept)
-        if self._forbids(alone, question.text, question.is_whole):
+        if self._forbids(self._part_of(place, kept), value):
             return True
         if not place.has("type") or keyword.types == ALL_TYPES:
             return False
         typed, only_type = self._part_of(place, kept | {"type"}), self._part_of(place, {"type"})
-        text, is_whole = question.text, question.is_whole
-        return self._forbids(typed, text, is_whole) and not self._forbids(only_type, text, is_whole)
+        return self._forbids(typed, value) and not self._forbids(only_type, value)
 
     def _part_of(self, place: Place, keywords: set[str]) -> Place:
         assert isinstance(place.schema, dict)
@@ -184,25 +154,25 @@ class _BlameSearch:
         made["additionalProperties"] = place.get("additionalProperties") is not False
         return place._replace(schema=self._document.make(made, "keys only", id(place.schema), *more), via=None)
 
-    def _forbids(self, place: Place, text: bytes, is_whole: bool, order: KeyOrder = "any") -> bool:
-        """True when no value of the place begins with the text, or is the text."""
+    def _forbids(self, place: Place, value: _Begun, order: KeyOrder = "any") -> bool:
+        """True when no value of the place begins with the text, or is the text where that is complete."""
         key = (*place.key, order)
-        automaton = self._automata.get(key)
-        if automaton is None:
-            automaton = self._automata[key] = Automaton(self._build((place,), order))
-        state = automaton.next_state(Automaton.initial_state, text)
-        if state == DEAD or (is_whole and not automaton.is_accepting(state)):
+        if key not in self._automata:
+            self._automata[key] = Automaton(self._build((place,), order))
+        automaton = self._automata[key]
+        state = automaton.next_state(Automaton.initial_state, value.text)
+        if state == DEAD or (value.is_whole and not automaton.is_accepting(state)):
             return True
         root = automaton.nodes[Automaton.initial_state]
         if not has_checks(root):
             return False
         checker = Checker(root)
-        reading = checker.read(checker.initial, text)
-        return not reading.is_alive or (is_whole and checker.end(reading) is not True)
+        reading = checker.read(checker.initial, value.text)
+        return not reading.is_alive or (value.is_whole and checker.end(reading) is not True)
 
 
-def _last_parts(text: bytes) -> Iterator[_Part]:
-    """The last two parts of an object or array at whose text something does not fit: one that is whole, one that is not."""
+def _last_parts(text: bytes) -> Iterator[tuple[str | int, _Begun]]:
+    """Yield the last two members or items in the text of an object or array, by key or index: a complete one, and one that is not."""
     is_object = text[:1] == b"{"
     if not is_object and text[:1] != b"[":
         return
@@ -220,6 +190,6 @@ def _last_parts(text: bytes) -> Iterator[_Part]:
         spans.append((start, colon, None))
     for number, (first, middle, end) in list(enumerate(spans))[-2:]:
         if not is_object:
-            yield _Part(number, text[first:end].strip(), end is not None)
+            yield number, _Begun(text[first:end].strip(), end is not None)
         elif middle is not None:
-            yield _Part(json.loads(text[first:middle]), text[middle + 1 : end].strip(), end is not None)
+            yield json.loads(text[first:middle]), _Begun(text[middle + 1 : end].strip(), end is not None)

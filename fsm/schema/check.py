@@ -2,7 +2,7 @@
 
 A check has a conjunction of subschemas, possibly negated, which the validator reads as JSON-pointer references into the schema document.
 It works offline; documents with keywords of older drafts are rewritten for it (`translation.py`), and where a pattern might make it
-backtrack, `matching.py` matches `pattern` instead. Negated single keywords and those of Python types cannot be checked so (`is_checkable`).
+backtrack, `matching.py` matches `pattern` instead. It cannot check negated single keywords and those of Python types (`is_checkable`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from decimal import Decimal
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from fsm.schema import matching
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.translation import Translation, needs_translation
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword
-from fsm.schema.keywords.python_type import Text
+from fsm.schema.keywords.value import TextLanguage
 from fsm.schema.places.dialect import LATEST
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.places.shape import escape
@@ -40,15 +41,14 @@ class SchemaCheck:
     Args:
         document: the document of the places.
         places: the schemas, all of which must be satisfied; a place may be negated.
-        search: compiles a pattern to a term.
 
     Cost: some 10 us per check; the validator is made at the first one.
     """
 
     telling_bytes: ClassVar = frozenset[int]()
 
-    def __init__(self, document: Document, places: Conjunction, search: matching.Search) -> None:
-        self._document, self._places, self._search = document, places, search
+    def __init__(self, document: Document, places: Conjunction) -> None:
+        self._document, self._places = document, places
 
     def holds(self, data: bytes) -> bool:
         """True when the value that `data` spells in JSON is valid.
@@ -65,22 +65,20 @@ class SchemaCheck:
     @cached_property
     def _validator(self) -> Any:
         document, asserts = self._document, self._document.asserts_format
-        wanted = plain([self._reference(place) for place in self._places], asserts_format=asserts)
-        name = LATEST.name if self._translation else document.dialect.name
-        uri = f"{_SCHEMES[name]}://json-schema.org/{name}/schema"
-        root = plain(document.schema if self._translation is None else self._translation.root, asserts_format=asserts)
+        wanted = _plain([self._reference(place) for place in self._places], asserts)
+        dialect = LATEST if self._translation else document.dialect
+        root = _plain(document.schema if self._translation is None else self._translation.root, asserts)
         if isinstance(root, dict):
-            root["$schema"] = uri  # whatever it names itself
-        given = document.registry.items()
-        resources = {at.removesuffix("#"): plain(schema, asserts_format=asserts) for at, schema in given}
-        resources[document.resources.uri.removesuffix("#")] = root  # whatever the registry says
-        draft = getattr(jsonschema_rs, _DRAFTS[name])
-        keywords = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
+            root["$schema"] = dialect.metaschema  # in place of its own
+        resources = {at.removesuffix("#"): _plain(schema, asserts) for at, schema in document.registry.items()}
+        resources[document.resources.uri.removesuffix("#")] = root  # in place of one in the registry
+        draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
+        keywords: dict[str, Any] = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
         if matching.may_backtrack(json.dumps([wanted, resources])):
-            keywords["pattern"] = matching.pattern_keyword(self._search)
+            keywords["pattern"] = matching.PatternKeyword
         try:
             return jsonschema_rs.validator_for(
-                {"$schema": uri, "allOf": wanted},
+                {"$schema": dialect.metaschema, "allOf": wanted},
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=asserts,
                 offline=True,
@@ -119,20 +117,16 @@ class SchemaCheck:
 
 
 def _own_keyword(keyword: Keyword) -> Any:
-    """The factory with which the validator makes a keyword that no draft defines."""
-    return lambda parent, value, path: _OwnKeyword(keyword, value)
+    """A keyword that no draft defines, as a factory for the validator."""
 
+    def make(parent: Any, value: Any, path: Any) -> SimpleNamespace:
+        def validate(instance: Any) -> None:
+            if not keyword.takes(value, instance):
+                raise ValueError(f"`{keyword.name}` does not accept it")
 
-class _OwnKeyword:
-    """A keyword in a schema, as the validator calls it."""
+        return SimpleNamespace(validate=validate)
 
-    def __init__(self, keyword: Keyword, value: Any) -> None:
-        self._keyword, self._value = keyword, value
-
-    def validate(self, instance: Any) -> None:
-        """Raise `ValueError` where the keyword does not accept a value."""
-        if not self._keyword.takes(self._value, instance):
-            raise ValueError(f"`{self._keyword.name}` does not accept it")
+    return make
 
 
 _DRAFTS = {
@@ -142,8 +136,7 @@ _DRAFTS = {
     "draft-06": "Draft6",
     "draft-04": "Draft4",
 }
-_SAFE = "%/:?#@!$&'()*+,;=~-._"  # what a URI may hold as it is, beside letters and digits
-_SCHEMES = {name: "https" if "/" in name else "http" for name in _DRAFTS}
+_SAFE = "%/:?#@!$&'()*+,;=~-._"  # what a URI may contain unescaped, together with letters and digits
 
 
 def _pointer(root: Any, wanted: Any) -> str | None:
@@ -160,11 +153,11 @@ def _pointer(root: Any, wanted: Any) -> str | None:
     return None
 
 
-def plain(schema: Any, *, asserts_format: bool) -> Any:
+def _plain(schema: Any, asserts_format: bool) -> Any:
     """A copy of a schema in the form that the validator requires.
 
     It has ints and floats instead of `Decimal`s, references as valid URIs (`#/$defs/Row<Cell>`, as in generated schemas, is
-    percent-encoded), and an additional member of `allOf` for each number format, such as `int32`, that the validator does not know.
+    percent-encoded), and an additional member of `allOf` for each number format, such as `int32`, which the validator does not support.
     """
     copy = json.loads(json.dumps(schema, default=_float))
     stack = [copy]
@@ -186,6 +179,6 @@ def plain(schema: Any, *, asserts_format: bool) -> Any:
 def _float(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and value.adjusted() < 40 else float(value)
-    if isinstance(value, Text):  # what a Python type says in a term, its own code says again
+    if isinstance(value, TextLanguage):  # the code of the Python type checks it
         return True
     raise TypeError(f"expected a JSON value, received {type(value).__name__}")

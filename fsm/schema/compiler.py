@@ -22,10 +22,18 @@ from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary, ref
 
 from fsm.caller import stacklevel_of_user
-from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
+from fsm.errors import (
+    BudgetExceeded,
+    EmptyLanguage,
+    FSMError,
+    NotRegular,
+    SchemaError,
+    SchemaWarning,
+    reference,
+    shorten,
+)
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.pattern.ecma_pattern import ecma_search
 from fsm.recipe import remembered
 from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
@@ -37,11 +45,10 @@ from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
-from fsm.schema.keywords.python_type import VALIDATOR
-from fsm.schema.keywords.value import types_at
+from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
 from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
-from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
+from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
@@ -52,6 +59,12 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Check, Node
 from fsm.terms.rule import Rule
 from fsm.terms.work_bound import work_bound
+
+_MAX_WARNED = 8
+_BLAME_WORK = 20_000
+_HEAVY = "thousands of objects, or keywords whose alternatives multiply"
+_ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
+_OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
 
 
 @remembered
@@ -116,11 +129,13 @@ def json_schema(
     suspect = {at: remark.text for at, remark in document.remarks.items() if remark.is_suspect}
     _warn("parts of this schema are not enforced; `strict=True` refuses them", suspect)
     impossible = _impossible(context, read_again)
-    if strict:
-        for pointer, text in impossible.items():
-            raise SchemaError(text, pointer)
-    never = "no value fits parts of this schema, so that they are never written; `false` says that this is meant"
-    _warn(never, impossible)
+    if strict and impossible:
+        pointer, text = next(iter(impossible.items()))
+        raise SchemaError(text, pointer)
+    _warn(
+        "no value fits parts of this schema, so that they are never written; `false` says that this is meant",
+        impossible,
+    )
     report = _report(document, context, impossible).with_notes(context.spellings, context.unbounded)
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(node, report=report, source=f"json_schema({shorten(schema)})", origin=origin)
@@ -213,14 +228,11 @@ def _report(document: Document, context: Context, impossible: Mapping[str, str])
 
 def _warn(what: str, places: Mapping[str, str]) -> None:
     """Warn once, at the call that gave the schema, of texts by JSON pointers."""
-    said = [f"{reference(at)!r}: {text}" for at, text in places.items()]
-    if said:
-        more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
-        text = f"{what}:\n" + "\n".join(said[:_MAX_SAID]) + more
+    lines = [f"{reference(at)!r}: {text}" for at, text in places.items()]
+    if lines:
+        more = f"\n... and {len(lines) - _MAX_WARNED} more; `report` has all" if len(lines) > _MAX_WARNED else ""
+        text = f"{what}:\n" + "\n".join(lines[:_MAX_WARNED]) + more
         warnings.warn(text, SchemaWarning, stacklevel=stacklevel_of_user())
-
-
-_MAX_SAID = 8
 
 
 def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
@@ -231,9 +243,8 @@ def _check_options(whitespace: object, strict: object, key_order: object, format
         ("strict", strict, (True, False)),
     ):
         if value not in allowed:
-            raise SchemaError(
-                f"`{name}` is one of {', '.join(map(repr, allowed))}, received {value!r}. Choose one of them"
-            )
+            choices = ", ".join(map(repr, allowed))
+            raise SchemaError(f"`{name}` is one of {choices}, received {value!r}. Choose one of them")
 
 
 def _read(schema: object, limits: Limits) -> tuple[Schema, dict[str, Check]]:
@@ -260,26 +271,16 @@ def _parse(text: str, limits: Limits) -> Schema:
         raise SchemaError("the schema is nested too deeply to be read. Make it flatter with `$defs`") from None
     except ValueError as error:
         if text.endswith(".json"):
-            raise SchemaError(
-                f"expected a schema as JSON text, received {shorten(text)}: a path is not read. Give what the file holds, "
-                "such as `Path(...).read_text()`"
-            ) from None
+            problem = f"expected a schema as JSON text, received {shorten(text)}: a path is not read"
+            raise SchemaError(f"{problem}. Give the text of the file, such as `Path(...).read_text()`") from None
         raise SchemaError(f"the schema is not JSON: {error}. Give JSON text, or a dict") from None
-    if not isinstance(schema, dict | bool):
-        raise SchemaError(
-            f"expected a schema (an object, true or false), received {shorten(schema)}. Correct the schema"
-        )
-    return schema
+    check_schema(schema, "")
+    return schema  # type: ignore[no-any-return]
 
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
-
-_BLAME_WORK = 20_000
-_HEAVY = "thousands of objects, or keywords whose alternatives multiply"
-_ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
-_OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
 
 Key = tuple[tuple[tuple[object, ...], ...], ...]
 
@@ -334,7 +335,6 @@ class _TermTable:
         self._family = object()
         self._num_at_work = 0
         self._in_use: list[Node] = []
-        self._searches: Derivatives | None = None
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
         self._sure: dict[Key, tuple[bool, bool]] = {}
@@ -371,7 +371,6 @@ class _TermTable:
             self._num_at_work -= 1
             if not self._num_at_work:
                 self._in_use.clear()
-                self._searches = None
 
     def roughly(self, nesting: int) -> int:
         """`nesting` rounded down, so that values of any type at different depths share terms and masks."""
@@ -408,17 +407,8 @@ class _TermTable:
             tried = self._tried[key] = min(before + 1 if before < 4 else 2 * before, nesting)
             node = _BuildPass(self, tried).build(places)
             if node is not EMPTY:
-                self._fewest[key], self._sure[key] = tried, (node.is_plain, self._has_text(node))
+                self._fewest[key], self._sure[key] = tried, (node.is_plain, _has_text(node))
         return nesting >= self._fewest.get(key, nesting + 1)
-
-    def _has_text(self, node: Node) -> bool:
-        """Whether a short search finds a text of a term; terms for a greater nesting contain that text as well."""
-        if self._searches is None:
-            self._searches = Derivatives(max_search=300, max_memo=20_000)
-        try:
-            return self._searches.is_inhabited(node)
-        except BudgetExceeded:
-            return False
 
 
 class _BuildPass:
@@ -563,7 +553,7 @@ class _BuildPass:
             # Where the value cannot be checked alone, one around it is checked; the outermost always can be.
             is_alone = not self._document.is_dynamic and is_checkable(frame.places)
             if is_alone or (self._is_outermost and not self._frames):
-                node = nodes.checked(node, SchemaCheck(self._document, frame.places, ecma_search))
+                node = nodes.checked(node, SchemaCheck(self._document, frame.places))
             elif self._frames:
                 self._frames[-1].left_out += frame.left_out
         self._depend(frame.dependence, frame.height)
@@ -574,16 +564,12 @@ class _BuildPass:
         self._context.leave_out(cases.missing, "too many cases")
         members = []
         for places in cases.alternatives:
-            members.append((yield from self._typed(places)))
+            node = yield from self._of_types(places)
+            for place, name in values_of(places, VALIDATOR):
+                self._context.note_check(place, VALIDATOR, "it is Python code")
+                node = nodes.checked(node, self._document.validators[name])
+            members.append(node)
         return nodes.alternation(members)
-
-    def _typed(self, places: Conjunction) -> Builder:
-        """The values that satisfy places without cases, and pass their validators."""
-        node = yield from self._of_types(places)
-        for place, name in values_of(places, VALIDATOR):
-            self._context.note_check(place, VALIDATOR, "it is Python code")
-            node = nodes.checked(node, self._document.validators[name])
-        return node
 
     def _of_types(self, places: Conjunction) -> Builder:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
@@ -610,7 +596,10 @@ class _BuildPass:
         if not types.isdisjoint(NUMERIC):
             members.append(self._numbers(places, types))
         if "string" in types:
-            members.append(self._strings(places))
+            strings = string_node(places, limits=self._limits, left_out=left_out)
+            context.leave_out(left_out, matching.NOTE)
+            context.note_strings(strings)
+            members.append(strings)
         if "array" in types:
             members.append((yield from array_node(places, context)))
         if "object" in types:
@@ -656,12 +645,13 @@ class _BuildPass:
             self._context.leave_out(((place, "multipleOf") for place, _ in found), "its multiples are not regular")
             return number_node(places, types, limits=self._limits, loosely=True)
 
-    def _strings(self, places: Conjunction) -> Node:
-        left_out: list[tuple[Place, str]] = []
-        node = string_node(places, limits=self._limits, left_out=left_out)
-        self._context.leave_out(left_out, matching.NOTE)
-        self._context.note_strings(node)
-        return node
+
+def _has_text(node: Node) -> bool:
+    """Whether a short search finds a text of a term; terms for a greater nesting contain that text as well."""
+    try:
+        return Derivatives(max_search=300, max_memo=20_000).is_inhabited(node)
+    except BudgetExceeded:
+        return False
 
 
 _NESTED = frozenset({"array", "object"})

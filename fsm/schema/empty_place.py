@@ -1,7 +1,7 @@
-"""`empty_place`: explains an unsatisfiable schema, by descending to the innermost subschema that is itself empty and always required.
+"""`empty_place`: explains an unsatisfiable schema, by descending to the innermost subschema that is itself unsatisfiable and required.
 
-At each step the required parts (`$ref`, `allOf`, required properties, items up to `minItems`) are compiled and tested for emptiness, along
-one path of at most 32 steps.
+At each step the required parts (references, `allOf`, required properties, items up to `minItems`) are compiled and tested for emptiness,
+along one path of at most 32 steps.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 
 
 def empty_place(document: Document, start: Place, build: Callable[[Place], Node]) -> Place:
-    """Return the innermost place that no value satisfies and that is a required part of all places around it.
+    """Return the innermost required part of `start`, a place that no value satisfies, that no value satisfies either.
 
     Args:
         document: the schema.
-        start: a place of it that no value satisfies.
+        start: the place.
         build: makes the term of a place.
 
     Raises:
-        FSMError: it is too much work.
-
-    Cost: a term for each part of the schema that a value needs, along one path of 32 steps at most.
+        FSMError: it takes too much work.
     """
 
     def is_empty(place: Place) -> bool:
@@ -45,7 +43,7 @@ def empty_place(document: Document, start: Place, build: Callable[[Place], Node]
 
 
 def _needed(document: Document, place: Place) -> Iterator[Place]:
-    """Yield the places below one, or beside it, without which no value satisfies it."""
+    """Yield the places that a value, or a part of it, must satisfy to satisfy a place."""
     if isinstance(place.schema, bool):
         return
     yield from (referred._replace(via=None) for referred in document.referred(place))

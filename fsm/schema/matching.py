@@ -7,41 +7,28 @@ many steps as not matching. Here such a text raises `BudgetExceeded` instead. Ot
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import jsonschema_rs
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, SchemaError
-from fsm.terms.characters import Speller, utf8
-from fsm.terms.node import Node
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.terms.characters import utf8
 
-MAX_BACKTRACKS = 50_000_000
-"""Steps of one match: some seconds."""
+MAX_BACKTRACKS = 50_000_000  # of one match: some seconds
 NOTE = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_BACKTRACKS:,} steps"
-"""The note on such a pattern in a report."""
 MAX_STATES = 50_000
 
 _BACKTRACKS = re.compile(r"\(\?<?[=!]|\\+(?:[1-9]|k<)")
-
-
-Search = Callable[[str, Speller], Node]
-"""Makes the term of the texts in which a pattern is found, given how characters are spelled; see `ecma_search`."""
-
-
-class _Unknown(threading.local):
-    """The pattern that could not be decided since the validation of this thread began."""
-
-    pattern: str | None = None
-
-
-_unknown = _Unknown()
+_UNDECIDED: ContextVar[str | None] = ContextVar("undecided pattern", default=None)
+"""The pattern that could not be decided in the current validation."""
 
 
 def may_backtrack(schemas: str) -> bool:
-    """True where the JSON text of schemas contains what may be a lookaround or a back-reference."""
+    """Whether the JSON text of schemas may contain a lookaround or a back-reference."""
     return _BACKTRACKS.search(schemas) is not None
 
 
@@ -51,11 +38,12 @@ def is_valid(validator: Any, value: Any) -> bool:
     Raises:
         BudgetExceeded: a pattern could not be decided within `MAX_BACKTRACKS` steps.
     """
-    _unknown.pattern = None
+    _UNDECIDED.set(None)
     answer = bool(validator.is_valid(value))
-    if _unknown.pattern is not None:
+    pattern = _UNDECIDED.get()
+    if pattern is not None:
         raise BudgetExceeded(
-            f"whether a text matches the pattern {_unknown.pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
+            f"whether a text matches the pattern {pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
             "Write the pattern without the back-reference, give it fewer ways to match (`[^-]+` instead of `.+`), or a `maxLength`.",
             "max_backtracks",
             MAX_BACKTRACKS,
@@ -63,27 +51,15 @@ def is_valid(validator: Any, value: Any) -> bool:
     return answer
 
 
-def pattern_keyword(search: Search) -> Any:
-    """The factory with which the validator makes the keyword `pattern`; `search` compiles a pattern to a term."""
-    return lambda parent, pattern, path: _Pattern(pattern, search)
+class PatternKeyword:
+    """The keyword `pattern` as the validator calls it: the class is the factory, an instance one pattern in a schema."""
 
-
-class _Pattern:
-    """One pattern in a schema.
-
-    Args:
-        pattern: the value of the keyword.
-        search: makes its term.
-    """
-
-    def __init__(self, pattern: Any, search: Search) -> None:
+    def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
         self._pattern = pattern
         self._automaton: Automaton | None = None
-        try:
+        with suppress(SchemaError):  # not regular, or malformed, which the validator reports
             if may_backtrack(pattern):
-                self._automaton = Automaton(search(pattern, utf8), max_states=MAX_STATES)
-        except SchemaError:
-            pass  # not regular, or the validator says what is wrong with it
+                self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
         options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)
         self._matcher = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
 
@@ -100,5 +76,5 @@ class _Pattern:
                 self._automaton = None
         error = next(self._matcher.iter_errors(text), None)
         if error is not None and not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
-            _unknown.pattern = self._pattern
+            _UNDECIDED.set(self._pattern)
         return error is None

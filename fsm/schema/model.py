@@ -1,28 +1,27 @@
 """`schema_of_type`: a JSON schema of a Python type, by pydantic's schema generator, made stricter where pydantic's validation is.
 
-Any type that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... What
-satisfies the schema and passes its checks is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). A
-subclass of pydantic's generator overrides the methods of the types whose schema admits more than that; all other types keep pydantic's own.
-Differences from `model_json_schema()`:
+The type is any that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... A value
+that satisfies the schema and passes its checks is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`).
+A subclass of pydantic's generator overrides the methods of the types whose schema admits more than that. Differences from
+`model_json_schema()`:
 
 - objects are closed, unless the model has extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
-- a `Decimal` is a string of plain digits, as pydantic writes it in JSON (see `decimal_text.py`); pydantic reads JSON numbers, too, but
-  would round them to doubles and lose their zeros, so they are not written;
-- URLs are those that pydantic reads, with a host and in the spelling that `uri.py` tells; where several hosts may stand there is one;
-- a `pattern` is narrowed so that it is right for the regex engine of pydantic, whose `\\d`, `\\w`, `\\s` know all of Unicode;
-- the tag of a tagged union is required, as pydantic requires it.
-
+- a `Decimal` is a string of plain digits, as pydantic writes it in JSON (see `decimal_text.py`); pydantic also reads JSON numbers, but
+  would round them to doubles and lose their zeros, so they are not generated;
+- URLs are those that pydantic reads, with one host and in the spelling that `uri.py` describes;
+- a `pattern` is narrowed to what the regex engine of pydantic matches, too, whose `\\d`, `\\w`, `\\s` include all of Unicode;
+- the tag of a tagged union is required, as pydantic requires it;
 - what only Python code can decide is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
-  changing the case of strings that have bounds. The automaton allows the type without it, and the code is called when the value
-  is complete. What it changes is not seen in the text;
+  changing the case of strings that have bounds. The automaton allows the type without it, and the code is called when the value is
+  complete; it cannot change the text;
 - a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
-  whole numbers, and what JSON writes as a string;
+  whole numbers, and types that JSON writes as strings;
 - a function stands for its arguments, as an object.
 
-Refused, because no useful language is known for them: `Json`, complex numbers, classes as values, and the rest of the list at the end of
-this file. A check calls pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Not seen: what
-a type says about itself in `__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
+Other types are refused: `Json`, complex numbers, classes as values, and the rest of the table at the end of this file. A check calls
+pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Schemas from
+`__get_pydantic_json_schema__` and `json_schema_extra` are used as given, without a check that pydantic agrees.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from __future__ import annotations
 import re
 from dataclasses import is_dataclass
 from enum import Enum
-from functools import reduce
+from functools import partialmethod
 from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any, ClassVar, get_type_hints
@@ -41,11 +40,11 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import SchemaValidator
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
-from fsm.schema.places.shape import Inside, shorten, to_decimal
+from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
+from fsm.schema.places.shape import Inside, to_decimal
 from fsm.schema.scalars.decimal_text import decimal_text
 from fsm.schema.scalars.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
@@ -55,10 +54,9 @@ from fsm.terms.node import Check
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
 _COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
-_LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string will do
-_URL_KEYS = ("max_length", "allowed_schemes", "host_required", "preserve_empty_path", "cls")
-_URL_DEFAULTS = ("default_host", "default_port", "default_path")
-_KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # any text; `format` tells the rest
+_LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string is valid
+_URL_KEYS = "max_length allowed_schemes host_required preserve_empty_path cls default_host default_port default_path"
+_KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # they need no check besides `format`
 _OURS = {
     "email": "x-mailbox",
     "time": "x-clock",
@@ -69,8 +67,8 @@ _OURS = {
 }
 _EITHER = {"ipvanyaddress": ("ipv4", "ipv6"), "ipvanyinterface": ("x-ipv4-interface", "x-ipv6-interface")}
 
-# What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not; a character
-# that this Python does not know yet (Cn) may be anything there.
+# What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's) in addition to ECMA's; characters that are
+# unassigned in this Python's Unicode (Cn) may have any class there.
 _WIDER = {"d": r"\p{Nd}\p{Cn}", "s": r"\s\x85\x1c-\x1f", "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\p{Cn}\u200c\u200d"}
 
 
@@ -78,7 +76,7 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
     """Return a schema whose values pydantic accepts as `annotation`, and the checks that it names.
 
     Raises:
-        SchemaError: pydantic does not know the type, or something in it cannot be promised.
+        SchemaError: pydantic does not support the type, or no schema describes exactly what it accepts.
     """
     if isinstance(annotation, FunctionType):
         annotation = arguments_of(annotation)
@@ -87,20 +85,21 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
         raise SchemaError(
             f"expected a type, received a value of the class {kind}: {shorten(annotation)}. Pass the class, `{kind}`"
         )
-    reader: type[_Reader] = type("_Reader", (_Reader,), {"checks": {}, "unsure": []})
+    generator: type[_Generator] = type("_Generator", (_Generator,), {"checks": {}, "unsure": []})
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-        schema = adapter.json_schema(schema_generator=reader, mode="validation")
+        schema = adapter.json_schema(schema_generator=generator, mode="validation")
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
         raise SchemaError(
             f"pydantic makes no JSON schema of {shorten(annotation)}: {str(error).splitlines()[0]} {_ESCAPE}"
         ) from error
-    checks: dict[str, Check] = reader.checks
-    if reader.unsure:
+    checks = generator.checks
+    if generator.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
         schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
-        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(reader.unsure)), adapter.validate_json)
-    return _with_our_formats(schema), checks
+        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), adapter.validate_json)
+    _replace_formats(schema)
+    return schema, checks
 
 
 def arguments_of(function: FunctionType) -> type[BaseModel]:
@@ -122,8 +121,8 @@ def arguments_of(function: FunctionType) -> type[BaseModel]:
     return model
 
 
-def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace formats by what pydantic reads, in place."""
+def _replace_formats(schema: dict[str, Any]) -> None:
+    """Replace formats, in place, by those of what pydantic reads."""
     stack: list[tuple[Any, bool]] = [(schema, True)]
     while stack:
         part, is_schema = stack.pop()
@@ -137,7 +136,6 @@ def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
                 inside = KEYWORDS.inside(key) if is_schema else Inside.SCHEMA
                 if inside is not Inside.VALUES:
                     stack.append((value, inside is not Inside.SCHEMA_MAP))
-    return schema
 
 
 def _replace_format(part: dict[str, Any], name: str) -> None:
@@ -161,9 +159,9 @@ def _check_keys(schema: Any, *allowed: str) -> None:
 
 
 def for_both_engines(pattern: str) -> str:
-    r"""Narrow a pattern, so that what ECMA-262 finds the regex engines of pydantic find, too.
+    r"""Narrow a pattern, so that each text that matches by ECMA-262 also matches in the regex engines of pydantic.
 
-    Only negated sets matter: `\D`, `\S`, `\W`, and shorthands inside `[^...]`.
+    This changes only negated sets: `\D`, `\S`, `\W`, and shorthands inside `[^...]`.
 
     Raises:
         SchemaError: the pattern has a shorthand that cannot be narrowed, or a set operation of Rust.
@@ -189,18 +187,18 @@ def for_both_engines(pattern: str) -> str:
     return "".join(out)
 
 
-class _Reader(GenerateJsonSchema):
-    """pydantic's own generator, stricter; what it does not name is refused."""
+class _Generator(GenerateJsonSchema):
+    """pydantic's generator of JSON schemas, stricter; `checks` and `unsure` are collected in a subclass for each type."""
 
     checks: ClassVar[dict[str, Check]]
     unsure: ClassVar[list[str]]
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012, as in the base class
 
-    def _asked(self, schema: Any, name: str, found: dict[str, Any]) -> dict[str, Any]:
-        """A schema whose values the code of a type is asked about, too."""
+    def _checked(self, schema: Any, name: str, found: dict[str, Any]) -> dict[str, Any]:
+        """A schema whose values are also validated by the code of a type."""
         try:
             validator = SchemaValidator(schema)
-        except CoreSchemaError:  # it refers to definitions elsewhere: the whole type is asked instead
+        except CoreSchemaError:  # it refers to definitions elsewhere: the whole type validates instead
             self.unsure.append(name)
             return found
         key = f"{len(self.checks)}"
@@ -211,10 +209,10 @@ class _Reader(GenerateJsonSchema):
         return {"additionalProperties": False} | schema if schema.get("type") == "object" else schema
 
     def _class_schema(self, schema: Any, found: dict[str, Any], config: Any) -> dict[str, Any]:
-        """A class with fields: closed, and asked where its code runs after them or changes their strings."""
+        """A class with fields: closed, and checked where its code runs after them or changes their strings."""
         is_changed = any(config.get(key) for key in ("str_strip_whitespace", "str_to_lower", "str_to_upper"))
-        is_asked = schema.get("post_init") or is_changed
-        return self._asked(schema, schema["cls"].__name__, self._closed(found)) if is_asked else self._closed(found)
+        found, name = self._closed(found), schema["cls"].__name__
+        return self._checked(schema, name, found) if schema.get("post_init") or is_changed else found
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
         """A model: closed unless it allows extra fields."""
@@ -243,7 +241,7 @@ class _Reader(GenerateJsonSchema):
         found = super().str_schema(schema)
         if "pattern" in found:
             found["pattern"] = for_both_engines(found["pattern"])
-        return self._asked(schema, "a string that is changed first", found) if is_changed else found
+        return self._checked(schema, "a string that is changed first", found) if is_changed else found
 
     def enum_schema(self, schema: Any) -> dict[str, Any]:
         """An Enum of scalars."""
@@ -270,7 +268,7 @@ class _Reader(GenerateJsonSchema):
                 raise _refuse(f"a dict with keys of type `{keys['type']}`", "Use `dict[str, ...]`")
             found["propertyNames"] = inner
         bounded = keys["type"] == "int" and any(key in keys for key in ("ge", "gt", "le", "lt", "multiple_of"))
-        return self._asked(schema, "the keys of a dict", found) if bounded else found
+        return self._checked(schema, "the keys of a dict", found) if bounded else found
 
     def timedelta_schema(self, schema: Any) -> dict[str, Any]:
         """A duration of years of 365 days, days and times, as pydantic writes it after ISO 8601."""
@@ -291,18 +289,18 @@ class _Reader(GenerateJsonSchema):
             found["pattern"] = "^(?:[0-9a-f]{2})*$"
         elif least is not None or most is not None:
             found |= {"minLength": -(-(least or 0) // 4)} | ({} if most is None else {"maxLength": most})
-        return found if least is most is None else self._asked(schema, "bytes with bounds", found)
+        return found if least is most is None else self._checked(schema, "bytes with bounds", found)
 
     def _bounded(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
         is_plain = schema.keys() <= _COMMON_KEYS | {"microseconds_precision", "tz_constraint"}
-        return found if is_plain else self._asked(schema, f"a {schema['type']} with bounds", found)
+        return found if is_plain else self._checked(schema, f"a {schema['type']} with bounds", found)
 
     def date_schema(self, schema: Any) -> dict[str, Any]:
-        """A date; what is asked of it beside that is checked."""
+        """A date; bounds are checked."""
         return self._bounded(schema, super().date_schema(schema))
 
     def time_schema(self, schema: Any) -> dict[str, Any]:
-        """A time, likewise."""
+        """A time; bounds are checked."""
         return self._bounded(schema, super().time_schema(schema))
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:
@@ -314,7 +312,7 @@ class _Reader(GenerateJsonSchema):
         return self._bounded(schema, found)
 
     def uuid_schema(self, schema: Any) -> dict[str, Any]:
-        """A UUID, of one version where that is asked for."""
+        """A UUID, of one version where the type has one."""
         version = schema.get("version")
         if version is None:
             return {"type": "string", "format": "uuid"}
@@ -324,31 +322,27 @@ class _Reader(GenerateJsonSchema):
     def decimal_schema(self, schema: Any) -> dict[str, Any]:
         """A string of digits, as pydantic writes it."""
         _check_keys(schema, "le", "lt", "ge", "gt", "max_digits", "decimal_places", "allow_inf_nan", "multiple_of")
-        lows = [Bound(to_decimal(schema[key]), key == "ge") for key in ("ge", "gt") if schema.get(key) is not None]
-        highs = [Bound(to_decimal(schema[key]), key == "le") for key in ("le", "lt") if schema.get(key) is not None]
+        low = high = None
+        for key in ("ge", "gt", "le", "lt"):
+            if schema.get(key) is not None:
+                bound = Bound(to_decimal(schema[key]), key in ("ge", "le"))
+                low, high = (higher(low, bound), high) if key in ("ge", "gt") else (low, lower(high, bound))
         step = schema.get("multiple_of")
-        node = decimal_text(
-            reduce(higher, lows) if lows else None,
-            reduce(lower, highs) if highs else None,
-            None if step is None else abs(to_decimal(step)),
-            schema.get("max_digits"),
-            schema.get("decimal_places"),
-        )
-        return {"type": "string", TEXT: Text(node, DECIMAL)}
+        step = None if step is None else abs(to_decimal(step))
+        node = decimal_text(low, high, step, schema.get("max_digits"), schema.get("decimal_places"))
+        return {"type": "string", TEXT: TextLanguage(node, DECIMAL)}
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
         """A URL, see `uri.py`."""
-        _check_keys(schema, *_URL_KEYS, *_URL_DEFAULTS)
+        _check_keys(schema, *_URL_KEYS.split())
         schemes = schema.get("allowed_schemes")
-        text = Text(url(None if schemes is None else tuple(schemes)), URL)
+        text = TextLanguage(url(None if schemes is None else tuple(schemes)), URL)
         found: dict[str, Any] = {"type": "string", TEXT: text}
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
-            return self._asked(schema, "a URL with a length of its own", found)
+            return self._checked(schema, "a URL with a length of its own", found)
         return found
 
-    def multi_host_url_schema(self, schema: Any) -> dict[str, Any]:
-        """A URL with one host."""
-        return self.url_schema(schema)
+    multi_host_url_schema = url_schema
 
     def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
         """A union told apart by a field, which is required in every branch."""
@@ -362,44 +356,32 @@ class _Reader(GenerateJsonSchema):
         """A value or null."""
         return {"anyOf": [self.generate_inner(schema["schema"]), {"type": "null"}]}
 
-
-def _by_plain_alias(method: str) -> Any:
-    def read(self: _Reader, schema: Any) -> Any:
+    def _field_schema(self, schema: Any, name: str) -> dict[str, Any]:
+        """A field; an alias that is a path is refused."""
         alias = schema.get("validation_alias")
         if isinstance(alias, list):
             choices = alias if all(isinstance(path, list) for path in alias) else [alias]
             if not any(len(path) == 1 and isinstance(path[0], str) for path in choices):
                 raise _refuse("an alias that is a path", "Give the field a plain alias")
-        return getattr(GenerateJsonSchema, method)(self, schema)
+        return getattr(GenerateJsonSchema, name)(self, schema)  # type: ignore[no-any-return]
 
-    return read
-
-
-for _name in ("model_field_schema", "dataclass_field_schema", "typed_dict_field_schema"):
-    setattr(_Reader, _name, _by_plain_alias(_name))
-
-
-def _asking(kind: str) -> Any:
-    def ask(self: _Reader, schema: Any) -> dict[str, Any]:
+    def _validator_schema(self, schema: Any) -> dict[str, Any]:
+        """A value that a function validates: checked, except for functions that are known."""
         function = schema.get("function", {}).get("function") if isinstance(schema.get("function"), dict) else None
         name = getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
         if name in _KNOWN_VALIDATORS and getattr(function, "__module__", "").startswith("pydantic."):
             return {"type": "string"}
         inner = self.generate_inner(schema["schema"]) if "schema" in schema else {}
-        return self._asked(schema, f"{kind}{f' {name!r}' if name else ''}", inner)
+        return self._checked(schema, f"the validator{f' {name!r}' if name else ''}", inner)
 
-    return ask
+    function_after_schema = function_before_schema = _validator_schema
+    function_plain_schema = function_wrap_schema = _validator_schema
+    model_field_schema = partialmethod(_field_schema, name="model_field_schema")
+    dataclass_field_schema = partialmethod(_field_schema, name="dataclass_field_schema")
+    typed_dict_field_schema = partialmethod(_field_schema, name="typed_dict_field_schema")
 
-
-for _name in ("function_after", "function_before", "function_plain", "function_wrap"):
-    setattr(_Reader, f"{_name}_schema", _asking("the validator"))
-
-
-def _refusing(kind: str) -> Any:
-    def refuse(self: _Reader, schema: Any) -> dict[str, Any]:
+    def _refused_schema(self, schema: Any, kind: str) -> dict[str, Any]:
         raise _refuse(kind)
-
-    return refuse
 
 
 for _name, _kind in {
@@ -417,4 +399,4 @@ for _name, _kind in {
     "named_tuple": "a named tuple",
     "missing_sentinel": "a sentinel",
 }.items():
-    setattr(_Reader, f"{_name}_schema", _refusing(_kind))
+    setattr(_Generator, f"{_name}_schema", partialmethod(_Generator._refused_schema, kind=_kind))

@@ -94,7 +94,9 @@ def object_node(places: Conjunction, context: Context) -> Builder:
         return EMPTY
     is_ordered, syntax = context.key_order == "schema", context.syntax
     if is_ordered and lo == 0 and hi is None and not keys.duties:
-        node = _members(members, *_additional(others, syntax), syntax)
+        pairs = [nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others]
+        closing = syntax.members(nodes.alternation(pairs)) if others else (_CLOSE, _CLOSE)
+        node = _members(members, *closing, syntax)
     else:
         entries = yield from _entries(members, others, keys, context)
         node = MemberTable(
@@ -374,13 +376,6 @@ class _Keys:
 
     def _limit_kinds(self, count: int) -> None:
         self._context.document.limits.check("max_key_kinds", count, "kinds of keys", self._places[0].pointer)
-
-
-def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:
-    """Additional members and the closing brace: as the first in the object, and after others."""
-    if not others:
-        return _CLOSE, _CLOSE
-    return syntax.members(nodes.alternation(nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others))
 
 
 def _members(members: list[_Member], first: Node, later: Node, syntax: Syntax) -> Node:

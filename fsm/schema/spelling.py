@@ -1,6 +1,6 @@
-"""Sentences for the report on valid JSON texts that are left out of the language, one for each kind of value.
+"""Sentences for the report on valid JSON texts that are not in the language, one for each kind of value.
 
-Of the texts with the same value usually only one is in the language (white space, escapes, numbers); `docs/json_text.md` has examples.
+Usually the language has only one of the texts with the same value (white space, escapes, numbers); `docs/json_text.md` has examples.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ URL = "URLs: a scheme in small letters, a host in ASCII, at most 1,000 character
 
 
 def nested(most: int) -> str:
-    """How deep values of any type, and those that hold their own kind, are nested."""
+    """The bound on the nesting of values of any type, and of recursive schemas."""
     return f"values of any type, and those that hold their own kind: at most {most} arrays and objects one inside the other"
 
 
 def of_numbers(decimals: int | None, *, is_bounded: bool) -> str:
-    """What is written of numbers, given how many decimals they have at most (none: they are whole)."""
+    """The spelling of numbers with at most so many decimals (0: whole numbers; None: no such bound)."""
     if decimals is None:
         return BOUNDED if is_bounded else NUMBERS
     if not decimals:
@@ -51,7 +51,7 @@ def of_numbers(decimals: int | None, *, is_bounded: bool) -> str:
 
 
 def of_listed(places: Conjunction, types: frozenset[str]) -> list[str]:
-    """What is written of the scalars that `enum` and `const` list."""
+    """The spelling of listed scalars."""
     values = [value for place in places for value in values_at(place) or ()]
     strings = [STRINGS] if "string" in types and any(isinstance(value, str) for value in values) else []
     if not any(map(is_number, values)) or types.isdisjoint(("integer", "number")):
@@ -60,9 +60,7 @@ def of_listed(places: Conjunction, types: frozenset[str]) -> list[str]:
 
 
 def of_strings(places: Conjunction) -> list[str]:
-    """What is written of strings."""
-    found = [STRINGS]
-    for keyword in KEYWORDS.with_language:
-        if keyword.spelling is not None:
-            found += filter(None, (keyword.spelling(value) for _, value in values_of(places, keyword.name)))
-    return found
+    """The spelling of strings."""
+    spellings = ((keyword.name, keyword.spelling) for keyword in KEYWORDS.with_language if keyword.spelling is not None)
+    found = (spelling(value) for name, spelling in spellings for _, value in values_of(places, name))
+    return [STRINGS, *filter(None, found)]

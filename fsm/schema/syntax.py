@@ -1,6 +1,6 @@
 """`Syntax`: the separators of JSON text, with no, one or an optional space, and the term of any JSON value up to a nesting depth.
 
-Any value is a chain of rules, one per nesting level, each built when it is reached; its objects have a check against repeated keys.
+The term of any value is a chain of rules, one per nesting level, each built when it is reached; its objects have a check for repeated keys.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ BOOLEAN = nodes.words((b"true", b"false"))
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """The terms of the separators of JSON, and of arrays, members and values that are made with them."""
+    """The terms of the separators of JSON, and methods that make arrays, members and values with them."""
 
     comma: Node
     colon: Node
 
     def any_value(self, nesting: int) -> Node:
-        """Any value, with at most `nesting` arrays and objects one inside the other. Cost: made level by level when it is needed."""
+        """Any value, with at most `nesting` arrays and objects inside one another; each level is built when it is reached."""
         return _any_rule(self, nesting).term
 
     def array(self, item: Node, lo: int = 0, hi: int | None = None) -> Node:
-        """The items of an array, all alike, from the first item to the closing bracket."""
+        """`lo` to `hi` equal items of an array, and the closing bracket."""
         close = nodes.literal(b"]")
         if hi == 0:
             return close
@@ -43,7 +43,7 @@ class Syntax:
         return filled if lo else nodes.alternation((close, filled))
 
     def members(self, member: Node) -> tuple[Node, Node]:
-        """Any number of members, all alike, to the closing brace: as the first in their object, and after others."""
+        """Any number of equal members and the closing brace: as the first in their object, and after others."""
         close = nodes.literal(b"}")
         more = nodes.concat(nodes.repeat(nodes.concat(self.comma, member)), close)
         return nodes.alternation((close, nodes.concat(member, more))), more

@@ -1,6 +1,6 @@
 """`DistinctKeys`, `DistinctItems`, `TypeCheck`: checks of one value from its JSON text: no repeated key, no equal items, Python code.
 
-The first two scan the tokens of the text with a set of what was seen, also before the value is complete: they can fail at a `:` or a `,`.
+The first two scan the tokens of the text, complete or not, with a set of the keys or items so far: they can fail at a `:` or a `,`.
 `TypeCheck` calls validators of Python types on complete values.
 """
 
@@ -19,7 +19,7 @@ _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\
 
 
 def scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (depth, position, part) for the parts of the beginning of a JSON text; the depth is that inside of brackets."""
+    """Yield (depth, position, token) for the tokens of the beginning of a JSON text; a bracket has the depth outside of it."""
     depth = 0
     for found in _PARTS.finditer(data):
         if found.lastgroup:
@@ -34,7 +34,7 @@ def scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class DistinctKeys:
-    """The condition that no key of the object is repeated, in any spelling; nested objects have checks of their own."""
+    """The condition that no key of the object is repeated, in any spelling; nested objects have their own checks."""
 
     telling_bytes: ClassVar = frozenset(b":")
 
@@ -43,7 +43,7 @@ class DistinctKeys:
         return self.fault(data) is None
 
     def fault(self, data: bytes) -> int | None:
-        """Where the first key begins that was there before. Cost: some 50 us per kB."""
+        """The position of the first repeated key. Cost: some 50 us per kB."""
         keys, before = set[str](), (0, b"")
         for depth, position, part in scan(data):
             if depth == 1 and part == b":":
@@ -73,7 +73,7 @@ class DistinctItems:
         return self.fault(data) is None
 
     def fault(self, data: bytes) -> int | None:
-        """Where the first item begins that was there before. Cost: some 50 us per kB, and one parse of each item."""
+        """The position of the first repeated item. Cost: some 50 us per kB, and one parse of each item."""
         seen, start = set[Any](), 1
         for depth, position, part in scan(data):
             if (depth == 1 and part == b",") or (depth == 0 and part == b"]"):

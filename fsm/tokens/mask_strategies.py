@@ -107,7 +107,7 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
     if maker.spelling is None:
         return None
     token_ids, _ = maker.spelling.steps(maker.automaton.state_of(term))
-    return bitmask.from_ids((), maker.vocabulary.num_words, [token_ids])
+    return bitmask.from_ids(token_ids, maker.vocabulary.num_words)
 
 
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -196,7 +196,7 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
     if ids is None:
         return None
     words = maker.first((character_loop, loop_without_words, loop_without_language), base, node)
-    return None if words is None else words & ~bitmask.from_ids((), len(words), (ids,))
+    return None if words is None else words & ~bitmask.from_ids(ids, len(words))
 
 
 def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -238,7 +238,7 @@ def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
         return None
     others, trie = body.args[0] & ~first.args[0], maker.vocabulary.trie
     left_out = np.array([child for child, byte in trie.children(node) if others >> byte & 1], np.int32)
-    return words & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
+    return words & ~bitmask.from_ids(trie.texts_below(left_out)[1], len(words))
 
 
 def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:

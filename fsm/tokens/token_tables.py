@@ -131,7 +131,7 @@ class TableBuilder:
         return self._number[targets]
 
     def _add_mask(self, token_ids: NDArray[np.int32]) -> None:
-        words = bitmask.from_ids((), self._vocabulary.num_words, [token_ids])
+        words = bitmask.from_ids(token_ids, self._vocabulary.num_words)
         if self._automaton.is_accepting(self._states[len(self._done)]):
             words = words | self._vocabulary.eos_mask
         self._mask_index.append(self._masks.setdefault(words.tobytes(), len(self._masks)))

@@ -1,14 +1,14 @@
-"""`in_latest_words`, `read_older_words`: rewrite keywords of older drafts and of OpenAPI as those of draft 2020-12, in any schema.
+"""`in_latest_words`: rewrites keywords of older drafts and of OpenAPI as those of draft 2020-12, in the schemas of any dialect.
 
-Many schemas name no draft, or a later one than they are written for. What an older word means is not in doubt where the later
-draft has no such word, or gives it another shape:
+Many schemas name no draft, or a later one than they are written for. The meaning of these older keywords is clear, since the later draft
+does not have them, or not with values of this shape:
 
-- `dependencies`; a list as `items`, with `additionalItems` beside it; `true` or `false` as `exclusiveMinimum` and
-  `exclusiveMaximum`; `required: true` inside a property; the type `any` (draft 3);
+- `dependencies`; a list as `items`, with `additionalItems`; `true` or `false` as `exclusiveMinimum` and `exclusiveMaximum`;
+  `required: true` inside a property; the type `any` (draft 3);
 - `nullable: true` (OpenAPI 3.0): null, or a value of the schema without it.
 
-Left out: `additionalItems` without a list of items, which means nothing in any draft; the words of draft 3 that are unknown to later
-drafts (`extends`, `disallow`, `divisibleBy`): they count where a schema names draft 3.
+Not rewritten: `additionalItems` without a list of items, which has no effect in any draft. The keywords that only draft 3 has (`extends`,
+`disallow`, `divisibleBy`) are rewritten only where a schema names draft 3.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from fsm.schema.places.shape import Schema
 
 Words = dict[str, Any]
 
-_WORDS = frozenset({"dependencies", "nullable"})
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
 def has_older_words(schema: Mapping[str, Any]) -> bool:
-    """True where the functions below would change the schema. Cost: one look at each keyword and at each property."""
-    if not _WORDS.isdisjoint(schema) or isinstance(schema.get("items"), list) or allows_any_type(schema):
+    """True where a schema has such keywords. Cost: one look-up for each of them, and one for each property."""
+    if "dependencies" in schema or "nullable" in schema or isinstance(schema.get("items"), list):
         return True
     if any(isinstance(schema.get(word), bool) for word in ("required", "exclusiveMinimum", "exclusiveMaximum")):
         return True
-    return bool(_required_below(schema))
+    return allows_any_type(schema) or bool(_required_below(schema))
 
 
 def allows_any_type(schema: Mapping[str, Any]) -> bool:
-    """True where the type `any` of draft 3 is among those that a schema names."""
+    """True where `type` is, or contains, the type `any` of draft 3."""
     named = schema.get("type")
     return named == "any" or (isinstance(named, list) and "any" in named)
 
 
-def read_older_words(schema: Words) -> None:
-    """Write all of these words but `nullable` as draft 2020-12 does, in place; the schemas below stay as they are."""
-    _read_item_list(schema)
-    _read_dependencies(schema)
-    _read_bounds(schema)
-    _read_required(schema)
-    if allows_any_type(schema):
-        del schema["type"]
-
-
-def _read_item_list(schema: Words) -> None:
+def _read_older_words(schema: Words) -> None:
+    """Rewrite all of these keywords except `nullable` in place, but not in the subschemas."""
     if isinstance(schema.get("items"), list) and "prefixItems" not in schema:
         first, rest = schema.pop("items"), schema.pop("additionalItems", None)
         schema |= {"prefixItems": first} if first else {}
         schema |= {} if rest is None else {"items": rest}
+    if isinstance(schema.get("dependencies"), dict):
+        _read_dependencies(schema)
+    for exclusive, inclusive in _BOUNDS:
+        if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and inclusive in schema:
+            schema[exclusive] = schema.pop(inclusive)
+    if isinstance(schema.get("required"), bool):
+        del schema["required"]
+    below, own = _required_below(schema), schema.get("required", [])
+    if below and isinstance(own, list):
+        schema["required"] = [*own, *(name for name in below if name not in own)]
+    if allows_any_type(schema):
+        del schema["type"]
 
 
 def _read_dependencies(schema: Words) -> None:
-    """Draft 3 may also name a single property instead of a list."""
-    if not isinstance(schema.get("dependencies"), dict):
-        return
+    """Split `dependencies`; in draft 3 it may have a single name instead of a list."""
     names, schemas = dict[str, Any](), dict[str, Any]()
     for key, value in schema.pop("dependencies").items():
         is_names = isinstance(value, list | str)
@@ -72,34 +72,20 @@ def _read_dependencies(schema: Words) -> None:
             schema[keyword] = {**found, **schema.get(keyword, {})}
 
 
-def _read_bounds(schema: Words) -> None:
-    for exclusive, inclusive in _BOUNDS:
-        if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and inclusive in schema:
-            schema[exclusive] = schema.pop(inclusive)
-
-
 def _required_below(schema: Mapping[str, Any]) -> list[str]:
-    """The properties that say of themselves that they are required."""
+    """The properties whose schemas have `required: true`."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return []
     return [name for name, below in properties.items() if isinstance(below, dict) and below.get("required") is True]
 
 
-def _read_required(schema: Words) -> None:
-    if isinstance(schema.get("required"), bool):
-        del schema["required"]
-    below, beside = _required_below(schema), schema.get("required", [])
-    if below and isinstance(beside, list):
-        schema["required"] = [*beside, *(name for name in below if name not in beside)]
-
-
-def read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
+def _read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
     """The schema without `nullable`, allowing null where that was true.
 
     Args:
-        schema: in the words of draft 2020-12; it is changed.
-        to_the_letter: of OpenAPI 3.0, where null joins the `type` that stands beside it, and no other keyword gives way.
+        schema: with keywords of draft 2020-12; it is changed.
+        to_the_letter: whether null is only added to `type` in the same schema, as OpenAPI 3.0 specifies, and other keywords may reject it.
     """
     if schema.pop("nullable", False) is not True:
         return schema
@@ -115,47 +101,36 @@ def read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
 
 
 def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
-    """The keywords of one schema as draft 2020-12 writes them; the schemas below stay as they are.
-
-    Returns:
-        The same object where nothing is to be changed.
-    """
+    """The keywords of one schema rewritten as those of draft 2020-12, without the subschemas; the same object if nothing changes."""
     if dialect is LATEST and not has_older_words(schema):
         return schema
     if dialect.has_lonely_references and "$ref" in schema:
-        found: Words = {"$ref": schema["$ref"]}
-        if "nullable" in schema and not dialect.has_nullable:
-            return read_nullable({**found, "nullable": schema["nullable"]}, to_the_letter=False)
-        return found
+        kept = ("$ref",) if dialect.has_nullable else ("$ref", "nullable")
+        return _read_nullable({key: schema[key] for key in kept if key in schema}, to_the_letter=False)
     unknown = KEYWORDS.unknown_to.get(dialect.name, frozenset())
     found = {key: value for key, value in schema.items() if key not in unknown}
     if dialect is DRAFT_3:
         _read_draft_3(found)
-    read_older_words(found)
+    _read_older_words(found)
     if dialect.has_lonely_references:
         found.pop("$recursiveRef", None)
     if dialect.identifier == "id":
         found.pop("id", None)
-    return read_nullable(found, to_the_letter=dialect.has_nullable)
+    return _read_nullable(found, to_the_letter=dialect.has_nullable)
 
 
 def _read_draft_3(schema: Words) -> None:
-    """Draft 3 has schemas among the types, and words of its own for `allOf`, `not` and `multipleOf`."""
-    _read_types(schema)
-    for word, keyword in (("divisibleBy", "multipleOf"), ("extends", "allOf"), ("disallow", "not")):
-        if word in schema:
-            value = schema.pop(word)
-            if word == "extends":
-                value = [*schema.get("allOf", ()), *(value if isinstance(value, list) else [value])]
-            elif word == "disallow":
-                value = {"type": value}
-            schema[keyword] = value
-
-
-def _read_types(schema: Words) -> None:
+    """Rewrite schemas among the types, and the keywords that later have the names `allOf`, `not` and `multipleOf`."""
     named = schema.get("type")
     if isinstance(named, list) and any(isinstance(one, dict) for one in named):
         del schema["type"]
         if "any" not in named:
             branches = [one if isinstance(one, dict) else {"type": one} for one in named]
             schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": branches}]
+    if "divisibleBy" in schema:
+        schema["multipleOf"] = schema.pop("divisibleBy")
+    if "extends" in schema:
+        value = schema.pop("extends")
+        schema["allOf"] = [*schema.get("allOf", ()), *(value if isinstance(value, list) else [value])]
+    if "disallow" in schema:
+        schema["not"] = {"type": schema.pop("disallow")}

@@ -1,7 +1,7 @@
 """`tool_schema`: the schema inside a tool definition or a response format of OpenAI, Anthropic or MCP, by a table of their forms.
 
-`refuse_wrapper` raises `SchemaError` where such a wrapper is passed as a schema: as it has no keyword that rejects anything, any JSON
-would be valid.
+`refuse_wrapper` raises `SchemaError` where such a wrapper is passed as a schema: it has no keyword that rejects anything, so any JSON would
+be valid.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
+from fsm.schema.places.shape import JSON_TYPES, Schema
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -23,9 +23,9 @@ class _Form:
 
     Attributes:
         name: for messages.
-        kind: the value of `type` in the wrapper, if there is one; no type of JSON.
-        path: where the schema is.
-        has_optional_schema: whether there may be none: a function without arguments.
+        kind: the value of `type` in the wrapper, which may be absent; not a type of JSON.
+        path: the keys that lead to the schema.
+        has_optional_schema: whether the schema may be absent: a function without arguments.
     """
 
     name: str
@@ -39,7 +39,7 @@ class _Form:
         return "".join(f"/{key}" for key in self.path)
 
     def fits(self, value: Mapping[str, Any]) -> bool:
-        """Whether a value is written in this form."""
+        """Whether a value has this form."""
         around = value.get(self.path[0]) if len(self.path) == 2 else value
         if value.get("type", self.kind) != self.kind or not isinstance(around, dict):
             return False
@@ -69,7 +69,7 @@ _OTHERS = (
 def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's arguments, or of a response format: what `json_schema` and `generate.json` take.
 
-    Read are the tools of OpenAI (`{"type": "function", "function": {"parameters": ...}}`, `{"type": "function", "parameters": ...}`,
+    It accepts the tools of OpenAI (`{"type": "function", "function": {"parameters": ...}}`, `{"type": "function", "parameters": ...}`,
     `{"name", "parameters"}`), its response formats (`{"type": "json_schema", "json_schema": {"schema": ...}}`, `{"type":
     "json_schema", "schema": ...}`, `{"name", "schema"}`), the tools of Anthropic (`{"name", "input_schema"}`) and of MCP (`{"name",
     "inputSchema"}`). A function of OpenAI without `parameters` has no arguments.
@@ -91,12 +91,11 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _form_of(value: Mapping[str, Any]) -> _Form | None:
-    """The form that a value has."""
     return next((form for form in _FORMS if form.fits(value)), None) if _is_bare(value) else None
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:
-    """True where a value, read as a schema, has no keyword that rejects anything, or its `type` is not a type of JSON."""
+    """True where a value, as a schema, has no keyword that rejects anything, or its `type` is not a type of JSON."""
     named = value.get("type")
     is_ours = isinstance(named, str) and named not in (*JSON_TYPES, "any")
     return is_ours or KEYWORDS.enforced.isdisjoint(value)
@@ -121,15 +120,17 @@ def _keys(value: Mapping[str, Any]) -> str:
 
 
 def refuse_wrapper(schema: Schema) -> None:
-    """Raise for a schema in which nothing constrains, but that looks like something around a schema.
+    """Refuse a schema that rejects nothing and looks like a wrapper around a schema.
 
     Raises:
-        SchemaError: see above; it shows the call to write.
+        SchemaError: it does; the message shows the correct call.
     """
     if not isinstance(schema, dict) or not _is_bare(schema):
         return
     form = _form_of(schema)
-    if form is not None and ("type" in schema or "name" in schema or _says_something(_at(schema, form.path))):
+    inner = {} if form is None else _at(schema, form.path)
+    is_schema = isinstance(inner, dict) and not KEYWORDS.enforced.isdisjoint(inner)
+    if form is not None and ("type" in schema or "name" in schema or is_schema):
         raise SchemaError(
             f"nothing in this schema rejects a value: it is {form.name}, and the schema is at {'#' + form.pointer!r}. Write "
             "`fsm.tool_schema(...)` around it, as in `fsm.json_schema(fsm.tool_schema(tool))`, or give that part alone"
@@ -153,7 +154,3 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def _says_something(value: object) -> bool:
-    return isinstance(value, dict) and not KEYWORDS.enforced.isdisjoint(value)

@@ -1,7 +1,7 @@
-"""`Translation`: a copy of a schema document in the keywords of draft 2020-12, for the validator, which knows only those of its draft.
+"""`Translation`: a copy of a schema document in the keywords of draft 2020-12, for the validator, which supports only those of its draft.
 
-It maps each old subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). Not translated: the schemas of a
-registry, and references that pass through other identifiers. `needs_translation` is False where the validator reads the document correctly.
+It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a registry are not
+translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document correctly.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.place import Dialect
 from fsm.schema.places.shape import Inside, Schema, escape, part_at
 
-_AS_BEFORE = ("draft-04", "draft-06", "draft-07")
-"""The drafts whose own words are among the older ones."""
+_OLDER = ("draft-04", "draft-06", "draft-07")
+"""Drafts that have some of the older keywords themselves."""
 
 
 class Translation:
     """A copy of a document in the keywords of draft 2020-12.
 
     Args:
-        root: the document.
-        dialect: what it is written in.
+        root: the document, which is not changed.
+        dialect: its dialect.
 
     Attributes:
-        root: the document in new words; nothing of the old one is changed.
+        root: the copy.
     """
 
     def __init__(self, root: Schema, dialect: Dialect) -> None:
@@ -37,7 +37,7 @@ class Translation:
             schema["$ref"] = self._moved(schema["$ref"])
 
     def pointer_to(self, schema: Schema) -> str | None:
-        """Where a schema of the old document, this very object, is in the new one."""
+        """The pointer in the copy to a schema (an object, by identity) of the document."""
         return self._pointers.get(id(schema))
 
     def _translated(self, root: Schema) -> Schema:
@@ -47,9 +47,8 @@ class Translation:
             holder, key, value, pointer, is_schema = todo.pop()
             if isinstance(value, list):
                 holder[key] = found = list(value)
-                todo += [
-                    (found, n, part, f"{pointer}/{n}", True) for n, part in enumerate(value) if isinstance(part, dict)
-                ]
+                dicts = ((n, part) for n, part in enumerate(value) if isinstance(part, dict))
+                todo += [(found, n, part, f"{pointer}/{n}", True) for n, part in dicts]
             elif isinstance(value, dict):
                 holder[key] = new = self._in_new_words(value, pointer) if is_schema else dict(value)
                 for name, part in list(new.items()):
@@ -65,7 +64,7 @@ class Translation:
         self._pointers.setdefault(id(schema), pointer)
         new = in_latest_words(schema, self._dialect)
         assert isinstance(new, dict)
-        kept = {name: part for name, part in schema.items() if name not in KEYWORDS.enforced and name not in _GONE}
+        kept = {name: part for name, part in schema.items() if name not in KEYWORDS.enforced and name not in _REMOVED}
         new = {**kept, **new}
         if isinstance(schema.get(self._dialect.identifier), str) and self._dialect.identifier != "$id":
             new["$id"] = schema[self._dialect.identifier]
@@ -76,7 +75,7 @@ class Translation:
         return new
 
     def _moved(self, reference: str) -> str:
-        """A reference to where its schema is now."""
+        """A local reference as one to the same schema in the copy."""
         node: Any = self._before
         if not reference.startswith("#/"):
             return reference
@@ -88,7 +87,9 @@ class Translation:
         return f"#{self._pointers[id(node)]}" if id(node) in self._pointers else reference
 
 
-_GONE = frozenset({"id", "$schema", "nullable", "dependencies", "additionalItems", "$recursiveRef", "$recursiveAnchor"})
+_REMOVED = frozenset(
+    {"id", "$schema", "nullable", "dependencies", "additionalItems", "$recursiveRef", "$recursiveAnchor"}
+)
 
 
 def needs_translation(root: Schema, dialect: Dialect) -> bool:
@@ -108,8 +109,8 @@ def needs_translation(root: Schema, dialect: Dialect) -> bool:
 
 
 def _without_own_words(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """What of a schema is not said in words that its draft has itself."""
-    if dialect.name not in _AS_BEFORE:
+    """The keywords of a schema except those that look older but belong to its draft."""
+    if dialect.name not in _OLDER:
         return {name: part for name, part in schema.items() if name != "items" or dialect.name != "draft/2019-09"}
     bounds = ("exclusiveMinimum", "exclusiveMaximum") if dialect.name == "draft-04" else ()
     return {name: part for name, part in schema.items() if name not in ("dependencies", "items", *bounds)}

@@ -10,9 +10,8 @@ from fsm.schema.keywords.array import ARRAYS
 from fsm.schema.keywords.combining import COMBINING
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword, Registry
 from fsm.schema.keywords.object import OBJECTS
-from fsm.schema.keywords.python_type import PYTHON_TYPES
 from fsm.schema.keywords.scalar import NUMBERS, STRINGS
-from fsm.schema.keywords.value import ANNOTATIONS, ANY_VALUE
+from fsm.schema.keywords.value import ANNOTATIONS, ANY_VALUE, PYTHON_TYPES
 
 __all__ = ["KEYWORDS", "Keyword", "Registry"]
 

@@ -44,24 +44,15 @@ class NoNegation(Exception):
 class Role(Enum):
     """How a keyword takes part when the values of a schema are split into cases."""
 
-    ANNOTATION = auto()
-    """It rejects nothing."""
-    ASSERTION = auto()
-    """It constrains the value, or its parts."""
-    VALUES = auto()
-    """It lists the allowed values."""
-    REFERENCE = auto()
-    """It refers to a schema that the value must satisfy, too."""
-    ALL = auto()
-    """The value must satisfy all of its schemas."""
-    NOT = auto()
-    """The value must not satisfy its schema."""
-    BRANCHES = auto()
-    """The value must satisfy one or more of its schemas."""
-    CONDITION = auto()
-    """Which schema the value must satisfy depends on the value."""
-    CONSEQUENCE = auto()
-    """A part of a condition, without a meaning of its own."""
+    ANNOTATION = auto()  # it rejects nothing
+    ASSERTION = auto()  # it constrains the value, or its parts
+    VALUES = auto()  # it lists the allowed values
+    REFERENCE = auto()  # it refers to a schema that the value must satisfy, too
+    ALL = auto()  # the value must satisfy all of its schemas
+    NOT = auto()  # the value must not satisfy its schema
+    BRANCHES = auto()  # the value must satisfy one or more of its schemas
+    CONDITION = auto()  # which schema the value must satisfy depends on the value
+    CONSEQUENCE = auto()  # a part of a condition, without a meaning of its own
 
 
 Name = str | int | None
@@ -218,30 +209,7 @@ def type_of(instance: Any) -> str:
 
 
 class Registry(dict[str, Keyword]):
-    """Keywords by name, and sets of names that are used often.
-
-    Attributes:
-        annotations: those that reject nothing.
-        enforced: all others.
-        listing: those that list values.
-        own: those that constrain the value itself, or list values.
-        assertions: those that constrain the value itself.
-        conjunctive: those whose schemas are satisfied, or not satisfied, in every case.
-        splitting: those that make several cases.
-        static_references: references that do not depend on the dynamic scope.
-        heavy: those with `is_heavy`.
-        of_members: those that apply schemas to members of objects.
-        naming: those that declare names of members.
-        of_other_members: those that apply schemas, in some place or other, to members that they do not name.
-        only_checked: those that no term enforces, for some types of values.
-        of_strings: those that constrain strings, but not values of all types.
-        of_any_type: those that may reject a value of any type, except `type` and `enum`.
-        of_python_types: those that only the schemas of Python types have.
-        besides_type: those that reject values, except `type`.
-        unknown_to: by draft, those that were added later.
-        with_accepts, with_language, with_names, with_remarks, with_ignored, with_equivalent: those that have the attribute
-            (`with_equivalent`: `stands_for`).
-    """
+    """Keywords by name; `_sort` makes sets of their names, and tuples of keywords with some attribute, which are used often."""
 
     def add(self, keywords: Iterable[Keyword]) -> None:
         """Register these keywords."""
@@ -265,16 +233,18 @@ class Registry(dict[str, Keyword]):
         self.enforced = frozenset(self) - self.annotations
         self.listing = self._with_role(Role.VALUES)
         self.assertions = self._with_role(Role.ASSERTION)
-        self.own = self.assertions | self.listing
-        self.conjunctive = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
-        self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
+        self.own = self.assertions | self.listing  # they constrain the value itself
+        self.applying = self.enforced - self.assertions  # they apply other schemas to the same value, or list values
+        self.conjunctive = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)  # their schemas count in every case
+        self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)  # they make several cases
         self.static_references = self._those(lambda one: one.role is Role.REFERENCE and not one.is_dynamic)
         self.heavy = self._those(lambda one: one.is_heavy)
         self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
         self.with_names = tuple((name, one.names) for name, one in self.items() if one.names is not None)
         self.naming = frozenset(name for name, _ in self.with_names)
+        # They apply schemas, in some schema or other, to members that they do not name.
         self.of_other_members = (self.of_members - self.naming) | frozenset(WATCHERS)
-        self.only_checked = self._those(lambda one: bool(one.checked_types))
+        self.only_checked = self._those(lambda one: bool(one.checked_types))  # no term enforces them for some types
         self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)
         any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
         self.of_any_type = any_type - {"type", "enum"}

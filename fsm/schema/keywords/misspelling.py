@@ -1,7 +1,7 @@
 """`meant_by`: the keyword that an unknown one probably misspells: Damerau-Levenshtein distance one, another case, a plural, `min_length`.
 
-Of inserted letters only doubled ones count, short keywords have stricter rules, and the value must be well-formed for the keyword; any
-other word remains an annotation.
+Of insertions only doubled letters count, short keywords have stricter rules, and the value must be well-formed for the keyword; any other
+name is an annotation.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import re
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.shape import VALUE
 
-_LONGEST_NOUN = 6  # `formats` says something else
+_LONGEST_NOUN = 6  # `formats` and other plurals of short keywords mean something else
 _JOINT = re.compile(r"(?<=[a-zA-Z])[_-](?=[a-zA-Z])")
 
 
 def meant_by(word: str, value: object) -> str | None:
-    """The enforced keyword that an unknown one looks like, misspelt; None: it is an annotation.
+    """The enforced keyword of which an unknown one is probably a misspelling; None: it is an annotation.
 
-    A misspelling is made of letters and takes the value of the keyword. It differs in case, or by what a typist does: one letter left
-    out, doubled or replaced, two neighbours swapped. Short keywords, and `const`, which takes any value, are too near to other words for
-    a letter to be left out or replaced. `min_length` and `min-length` are spelled as elsewhere, with nothing else amiss; `requireds` is a
-    plural, as `types` and `formats` need not be.
+    The value must be well-formed for the keyword. The name differs in case; or by one letter left out, doubled or replaced; or by two
+    neighbours swapped; or it has an underscore or a hyphen (`min_length`) and no other difference; or it is a plural (`requireds`, but not
+    `types`). Short keywords, and `const`, which takes any value, are too similar to other words for a letter to be left out or replaced.
     """
     letters = _JOINT.sub("", word)
     if word in KEYWORDS.annotations or not (letters.isascii() and letters.isalpha()):
@@ -39,12 +38,12 @@ def meant_by(word: str, value: object) -> str | None:
 
 
 def _is_slip(word: str, keyword: str, is_distinct: bool) -> bool:
-    """Whether a typist who means `keyword` may write `word`, by one slip at most."""
+    """Whether `word` is `keyword` with at most one slip of a typist."""
     difference = len(word) - len(keyword)
     if word == keyword or abs(difference) > 1:
         return word == keyword
     start = next((n for n, (one, other) in enumerate(zip(word, keyword, strict=False)) if one != other), len(keyword))
-    if difference == 1:  # one letter more: the one before it, again
+    if difference == 1:  # a doubled letter
         return word[start + 1 :] == keyword[start:] and start > 0 and word[start] == word[start - 1]
     if difference == -1:
         return is_distinct and word[start:] == keyword[start + 1 :]

@@ -1,4 +1,4 @@
-"""The keywords of values of any type, as `Keyword` objects: `type`, `enum`, `const`, and the annotations, which reject nothing.
+"""The keywords of values of any type, as `Keyword` objects: `type`, `enum`, `const`, annotations, and those of Python types.
 
 The functions read the types (`types_at`) and the listed values (`values_at`, `schemas_listed`) of a place.
 """
@@ -6,22 +6,18 @@ The functions read the types (`types_at`) and the listed values (`values_at`, `s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Failure, Keyword, Part, Role
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, PYTHON_TYPE, STRING, Failure, Keyword, Part, Role
+from fsm.schema.places import shape as shapes
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import (
-    ANY_SCHEMA_MAP,
-    ANY_VALUES,
-    ANYTHING,
-    TYPES,
-    VALUE,
-    VALUES,
-    Shape,
-    check_text,
-    is_number,
-    to_decimal,
-)
+from fsm.schema.places.shape import Shape, check_text, expected, is_number, to_decimal
+from fsm.terms.node import Node
+
+TEXT = "fsm:text"
+VALIDATOR = "fsm:validator"
 
 
 def types_named(value: Any) -> frozenset[str]:
@@ -110,13 +106,13 @@ def _listed_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Fai
 
 
 ANY_VALUE = (
-    Keyword("type", TYPES, since="draft-04", failures=_type_failures, is_built=True),
-    Keyword("enum", VALUES, role=Role.VALUES, since="draft-04", failures=_listed_failures),
-    Keyword("const", VALUE, role=Role.VALUES, since="draft-06", failures=_listed_failures, is_single=True),
+    Keyword("type", shapes.TYPES, since="draft-04", failures=_type_failures, is_built=True),
+    Keyword("enum", shapes.VALUES, role=Role.VALUES, since="draft-04", failures=_listed_failures),
+    Keyword("const", shapes.VALUE, role=Role.VALUES, since="draft-06", failures=_listed_failures, is_single=True),
 )
 
 
-def _note(name: str, shape: Shape = ANYTHING, since: str | None = None) -> Keyword:
+def _note(name: str, shape: Shape = shapes.ANYTHING, since: str | None = None) -> Keyword:
     return Keyword(name, shape, frozenset(), Role.ANNOTATION, since)
 
 
@@ -129,6 +125,33 @@ ANNOTATIONS = (
     *map(_note, _NOTES.split()),
     _note("$anchor", since="draft/2019-09"),
     _note("$dynamicAnchor", since="draft/2020-12"),
-    *(_note(name, ANY_VALUES) for name in ("default", "example", "examples")),
-    *(_note(name, ANY_SCHEMA_MAP) for name in ("$defs", "definitions")),
+    *(_note(name, shapes.ANY_VALUES) for name in ("default", "example", "examples")),
+    *(_note(name, shapes.ANY_SCHEMA_MAP) for name in ("$defs", "definitions")),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TextLanguage:
+    """The strings of a Python type, without quotes, as a term, and a sentence for the report on what it leaves out."""
+
+    node: Node
+    spelling: str
+
+
+def _check_language(value: object, pointer: str) -> None:
+    if not isinstance(value, TextLanguage):
+        raise expected("the language of a Python type", value, pointer)
+
+
+_python_type = partial(Keyword, since=PYTHON_TYPE, is_built=True)
+PYTHON_TYPES = (
+    _python_type(
+        TEXT,
+        Shape(_check_language),
+        STRING,
+        language=lambda text, pointer, limits: text.node,
+        spelling=lambda text: text.spelling,
+    ),
+    _python_type(VALIDATOR, shapes.TEXT),
+)
+"""The internal keywords in the schemas of Python types: a language of strings, and the name of code that checks the value."""

@@ -12,9 +12,8 @@ from typing import Any
 from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.places.place import Dialect
-from fsm.schema.places.shape import shorten
 
 
 def _tolerant(draft: Specification[Any]) -> Specification[Any]:
@@ -93,9 +92,7 @@ def is_known(uri: str) -> bool:
 def metaschema_of(uri: str) -> str | None:
     """The URI of the standard metaschema of which `uri` is another spelling, such as `https` for `http`; None: it is not one."""
     dialect = _by_uri(uri) if is_known(uri) and uri.removesuffix("#").endswith("/schema") else None
-    if dialect is None or dialect.has_nullable:
-        return None
-    return f"{'https' if '/' in dialect.name else 'http'}://json-schema.org/{dialect.name}/schema"
+    return None if dialect is None or dialect.has_nullable else dialect.metaschema
 
 
 def dialect_of(schema: Any, inherited: Dialect, pointer: str) -> Dialect:

@@ -87,6 +87,11 @@ class Dialect:
     evaluates_contained: bool = False
     has_nullable: bool = False
 
+    @property
+    def metaschema(self) -> str:
+        """The URI of the metaschema of a draft."""
+        return f"{'https' if '/' in self.name else 'http'}://json-schema.org/{self.name}/schema"
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -7,22 +7,22 @@ to resources with dynamic anchors that no outer one has, so that recursion meets
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from jsonschema_specifications import REGISTRY
-from referencing import Registry, Resource, Specification
+from referencing import Registry
 from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.places.dialect import dialect_named, dialect_of, metaschema_of
 from fsm.schema.places.place import Dialect, Scope
-from fsm.schema.places.shape import Schema, part_at, shorten
+from fsm.schema.places.shape import Schema, part_at
 
-ROOT_URI = "urn:schema:root"
-"""The URI of a root that names none."""
+ROOT_URI = "urn:schema:root"  # of a root that has no URI
 
 
 class Resources:
@@ -45,8 +45,18 @@ class Resources:
         for name, schema in given.items():
             if not isinstance(schema, dict | bool):
                 raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
-            found.append((urldefrag(name)[0], _specification(schema, dialect).create_resource(schema)))
-        self._registry = _crawled(found)
+            specification = dialect.specification
+            with suppress(SchemaError):  # a malformed `$schema` is an error only where something refers to it
+                specification = dialect_of(schema, dialect, "").specification
+            found.append((urldefrag(name)[0], specification.create_resource(schema)))
+        try:
+            registry: Registry[Any] = REGISTRY
+            self._registry = registry.with_resources(found).crawl()
+        except (AttributeError, TypeError, ValueError):  # what the library raises for malformed values
+            raise SchemaError(
+                "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
+                "something else. Correct it or remove it"
+            ) from None
         self._apart = {uri for uri, _ in found[1:]} | set(REGISTRY)
         self._other: Resources | None = None
         self._is_last = is_last
@@ -64,8 +74,7 @@ class Resources:
 
     def _dynamic_names(self, uri: str) -> frozenset[str]:
         """The dynamic anchors of a resource; the empty name stands for `$recursiveAnchor`."""
-        found = self._names.get(uri)
-        if found is None:
+        if uri not in self._names:
             resource = self._registry.get(uri)
             names, stack = set[str](), [] if resource is None else [resource]
             while stack:
@@ -74,8 +83,8 @@ class Resources:
                 stack += [below for below in part.subresources() if below.id() is None]
             contents = None if resource is None else resource.contents
             names |= {""} if isinstance(contents, dict) and contents.get("$recursiveAnchor") is True else set()
-            found = self._names[uri] = frozenset(names)
-        return found
+            self._names[uri] = frozenset(names)
+        return self._names[uri]
 
     def find(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
         """Return the schema that a `$ref` in a scope names, and its scope; `pointer` is that of the keyword.
@@ -151,7 +160,13 @@ class Resources:
             try:
                 node = part_at(node, token)
             except KeyError as missing:
-                raise NoSuchPlace(_dead_end(reference, missing.args[0], node)) from None
+                near = (
+                    f" There are {', '.join(map(shorten, list(node)[:8]))}." if isinstance(node, dict) and node else ""
+                )
+                problem = (
+                    f"reference {shorten(reference)} leads nowhere: {shorten(missing.args[0])} is not there.{near}"
+                )
+                raise NoSuchPlace(f"{problem} Correct it") from None
             scope = self.inside(node, scope)
         return node, scope
 
@@ -196,27 +211,3 @@ class Resources:
 
 class NoSuchPlace(LookupError):
     """A JSON pointer names no part of the document; `args[0]` is the message."""
-
-
-def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:
-    known: Registry[Any] = REGISTRY
-    try:
-        return known.with_resources(found).crawl()
-    except (AttributeError, TypeError, ValueError):  # what the library raises for malformed values
-        raise SchemaError(
-            "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
-            "something else. Correct it or remove it"
-        ) from None
-
-
-def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:
-    """How to read the identifiers of a given schema; a malformed `$schema` in it is an error only where something refers to it."""
-    try:
-        return dialect_of(schema, dialect, "").specification
-    except SchemaError:
-        return dialect.specification
-
-
-def _dead_end(reference: str, token: str, node: Any) -> str:
-    near = f" There are {', '.join(shorten(k) for k in list(node)[:8])}." if isinstance(node, dict) and node else ""
-    return f"reference {shorten(reference)} leads nowhere: {shorten(token)} is not there.{near} Correct it"

@@ -1,6 +1,6 @@
 """`Shape`: the syntax of a keyword's value: a test of whether it is well-formed, and where it contains subschemas.
 
-Also here: the shapes of all keywords, JSON pointer tokens (`escape`, `part_at`), numbers as decimals, and `shorten` for messages.
+Also here are the shapes of all keywords, JSON pointer tokens (`escape`, `part_at`), and numbers as decimals.
 """
 
 from __future__ import annotations
@@ -11,27 +11,14 @@ from decimal import Decimal
 from difflib import get_close_matches
 from enum import Enum, auto
 from math import isfinite
-from reprlib import Repr
 from typing import Any
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 
 Schema = dict[str, Any] | bool
 JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 Check = Callable[[Any, str], None]
 """Raises `SchemaError` for a value that is malformed, given the pointer to it."""
-
-_SHORT = Repr()
-_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 2, 3, 4
-_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
-
-
-def shorten(value: object) -> str:
-    """A value for an error message, however large or deeply nested."""
-    try:
-        return _SHORT.repr(value)
-    except ValueError:  # an int with more digits than Python prints
-        return f"a very long {type(value).__name__}"
 
 
 def escape(token: str) -> str:
@@ -54,7 +41,7 @@ def part_at(value: Any, token: str) -> Any:
 
 
 def is_number(value: object) -> bool:
-    """True for a finite JSON number; a bool is not a number."""
+    """True for a finite number; a bool is not a number."""
     if isinstance(value, float | Decimal):
         return isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
@@ -68,10 +55,8 @@ def to_decimal(value: int | float | Decimal) -> Decimal:
 class Inside(Enum):
     """What the value of a keyword contains: data, JSON values, or one, a list or a map of schemas."""
 
-    DATA = auto()
-    """Names, numbers, flags."""
-    VALUES = auto()
-    """JSON values, which are never read as schemas."""
+    DATA = auto()  # names, numbers, flags
+    VALUES = auto()  # JSON values, which are never read as schemas
     SCHEMA = auto()
     SCHEMA_LIST = auto()
     SCHEMA_MAP = auto()
@@ -82,8 +67,8 @@ class Shape:
     """The well-formed values of a keyword.
 
     Attributes:
-        check: refuses all others.
-        inside: what such a value contains.
+        check: raises for all other values.
+        inside: what a well-formed value contains.
     """
 
     check: Check
@@ -98,7 +83,7 @@ class Shape:
         return True
 
     def schemas(self, value: Any) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
-        """Yield the schemas in a value, each with the tokens that lead to it."""
+        """Yield the schemas in a value, each with the pointer tokens to it."""
         if self.inside is Inside.SCHEMA:
             yield (), value
         elif self.inside is Inside.SCHEMA_LIST:
@@ -121,7 +106,7 @@ def check_schema(value: object, pointer: str) -> None:
 
 
 def check_text(value: object, pointer: str) -> None:
-    """A string that has UTF-8."""
+    """A string without lone surrogates, so that it has UTF-8."""
     if not isinstance(value, str):
         raise expected("a string", value, pointer)
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
@@ -129,7 +114,7 @@ def check_text(value: object, pointer: str) -> None:
 
 
 def _plain(what: str, test: Callable[[Any], bool]) -> Shape:
-    """Values that pass a test, described for people."""
+    """The values that pass a test; `what` describes them in messages."""
 
     def check(value: Any, pointer: str) -> None:
         if not test(value):
@@ -167,13 +152,12 @@ def _check_types(value: object, pointer: str) -> None:
         if name not in JSON_TYPES:
             near = get_close_matches(str(name), JSON_TYPES, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise SchemaError(
-                f"expected a JSON type ({', '.join(JSON_TYPES)}), received {shorten(name)}.{hint}", pointer
-            )
+            problem = f"expected a JSON type ({', '.join(JSON_TYPES)}), received {shorten(name)}.{hint}"
+            raise SchemaError(problem, pointer)
 
 
 def _check_value(value: object, pointer: str) -> None:
-    """Every text inside a value has UTF-8, so that the value can be written, or left out."""
+    """A JSON value whose strings have UTF-8, so that it can be written."""
     if isinstance(value, str) and value.isascii():
         return
     stack = [value]
@@ -188,7 +172,7 @@ def _check_value(value: object, pointer: str) -> None:
 
 
 def _check_nothing(value: object, pointer: str) -> None:
-    """Whatever stands there."""
+    """Any value."""
 
 
 _check_texts = _list_of("a list of strings", check_text)

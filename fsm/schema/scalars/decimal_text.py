@@ -1,9 +1,8 @@
 """`decimal_text`: values of `Decimal` as the inside of a JSON string, in plain digits as in pydantic's JSON output, such as `9.90`.
 
-The term is an intersection of a range, a divisibility automaton and bounds on digits.
-
-Left out is what `str` writes with an exponent (`1E+3`, `1E-7`, so also seven zeros after the point), a signed zero, and more than 40 digits
-before or after the point. With `multiple_of` there are at most 28 digits, as the arithmetic of Python has.
+The term is an intersection of a range, a divisibility automaton and bounds on digits. Left out are values that `str` writes with exponent
+(`1E+3`, `1E-7`, and so seven zeros after the point), a signed zero, and more than 40 digits before or after the point. With `multiple_of`
+there are at most 28 digits, as in Python's default decimal context.
 """
 
 from __future__ import annotations
@@ -11,25 +10,16 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
+from fsm.schema.scalars import number_range as ranges
 from fsm.schema.scalars.multiple import multiples
-from fsm.schema.scalars.number_range import (
-    DIGIT,
-    MAX_DIGITS,
-    MINUS,
-    NONZERO,
-    ZERO,
-    Bound,
-    between,
-    fraction,
-    higher,
-    lower,
-    scaled,
-)
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, ZERO, Bound, fraction
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 
 _CONTEXT_DIGITS = 28
-_PLAIN_DECIMALS = 6  # so many zeros after the point `str` writes without an exponent
+_PLAIN_DECIMALS = 6  # the most zeros after the point that `str` writes without an exponent
+_ZEROS = nodes.literal(b"0." + b"0" * _PLAIN_DECIMALS)
+_WITH_EXPONENT = nodes.sequence((nodes.optional(ranges.MINUS), _ZEROS, nodes.repeat(DIGIT, 1)))
 
 
 def decimal_text(
@@ -42,20 +32,19 @@ def decimal_text(
     """The inside of the strings.
 
     Args:
-        low: the lower bound.
-        high: the upper bound.
-        step: what the number is a multiple of.
-        max_digits: of all digits but a zero before the point.
-        decimal_places: digits after the point at most.
+        low, high: bounds.
+        step: the number is a multiple of it.
+        max_digits: the most digits, not counting a zero before the point.
+        decimal_places: the most digits after the point.
     """
     decimals = _decimals(step, max_digits, decimal_places)
-    whole = MAX_DIGITS if step is None else _CONTEXT_DIGITS - decimals  # digits before the point at most
+    whole = MAX_DIGITS if step is None else _CONTEXT_DIGITS - decimals  # the most digits before the point
     if max_digits is not None:
         whole = min(whole, max(max_digits - (decimal_places or 0), 0))
     if whole < MAX_DIGITS:
-        most = scaled(10 ** (whole + decimals) - 1, decimals)
-        low, high = higher(low, Bound(most.copy_negate(), True)), lower(high, Bound(most, True))
-    parts = [between(low, high, decimals)]
+        most = ranges.scaled(10 ** (whole + decimals) - 1, decimals)
+        low, high = ranges.higher(low, Bound(most.copy_negate(), True)), ranges.lower(high, Bound(most, True))
+    parts = [ranges.between(low, high, decimals)]
     if step is not None:
         parts.append(multiples(Fraction(step), decimals, whole + decimals))
     if max_digits is not None and whole + decimals > max_digits:
@@ -63,12 +52,12 @@ def decimal_text(
     if max_digits is not None and not whole:  # pydantic counts a zero before the point where it stands alone
         parts.append(nodes.complement(ZERO))
     if decimals > _PLAIN_DECIMALS:
-        parts.append(nodes.complement(_with_exponent()))
+        parts.append(nodes.complement(_WITH_EXPONENT))
     return nodes.intersection(parts)
 
 
 def _decimals(step: Decimal | None, max_digits: int | None, decimal_places: int | None) -> int:
-    """Digits after the point at most."""
+    """The most digits after the point."""
     most = MAX_DIGITS if decimal_places is None else decimal_places
     most = most if max_digits is None else min(most, max_digits)
     if step is None:
@@ -78,15 +67,11 @@ def _decimals(step: Decimal | None, max_digits: int | None, decimal_places: int 
 
 
 def _of_digits(most: int, decimals: int) -> Node:
-    """Plain numbers of at most so many digits; a zero before the point does not count."""
+    """Plain numbers of at most `most` digits; a zero before the point does not count."""
     found = nodes.concat(ZERO, fraction(min(decimals, most)))
     for count in range(1, min(most, MAX_DIGITS) + 1):
         rest = nodes.repeat(DIGIT, count - 1, count - 1)
-        found = nodes.alternation((found, nodes.sequence((NONZERO, rest, fraction(min(decimals, most - count))))))
-    return nodes.concat(nodes.optional(MINUS), found) if most > 0 else EMPTY
-
-
-def _with_exponent() -> Node:
-    """What `str` would write with an exponent."""
-    zeros = nodes.literal(b"0." + b"0" * _PLAIN_DECIMALS)
-    return nodes.sequence((nodes.optional(MINUS), zeros, nodes.repeat(DIGIT, 1)))
+        found = nodes.alternation(
+            (found, nodes.sequence((ranges.NONZERO, rest, fraction(min(decimals, most - count)))))
+        )
+    return nodes.concat(nodes.optional(ranges.MINUS), found) if most > 0 else EMPTY

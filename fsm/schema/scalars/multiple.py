@@ -1,7 +1,7 @@
 """`multiples`: the multiples of a decimal step as JSON text (`9.9`, `9.90` and `10` for 0.05), by the DFA of divisibility.
 
-It reads digit by digit, and its state is the remainder of the digits so far by the divisor, made when it is reached. After the decimal
-point the divisor decreases with each decimal, to the part of the step that later decimals cannot add. The number of decimals is bounded.
+The state is the remainder of the digits so far by the divisor, made when it is first reached. After the decimal point the divisor becomes
+smaller with each decimal: it is the part of the step to which later decimals cannot add. The number of decimals is bounded.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 
 State = tuple[int, int, int, bool]
-"""Digits before the point; decimals (-1: the point is still to come); the remainder; whether all digits are zeros."""
+"""The number of digits before the point; that of decimals (-1: before the point); the remainder; whether all digits are zeros."""
 
 _POINT = 1 << ord(".")
 
 
 def common_multiple(steps: list[Fraction]) -> Fraction:
-    """The step whose multiples are multiples of all of these."""
+    """The least common multiple of numbers."""
     scale = lcm(*(step.denominator for step in steps))
     return Fraction(lcm(*(int(step * scale) for step in steps)), scale)
 
@@ -32,10 +32,10 @@ def multiples(step: Fraction, decimals: int, digits: int) -> Node:
 
     Args:
         step: any number above zero.
-        decimals: how many a multiple has at most, trailing zeros counted; at most `digits`.
+        decimals: the most decimals of a multiple, with trailing zeros; at most `digits`.
         digits: a multiple with a point has at most `digits - decimals` digits before it.
 
-    Cost: 10 arcs per state, made when reached; as many states as there are remainders, for each number of digits.
+    Cost: 10 arcs per state, made when reached; for each number of digits as many states as there are remainders.
     """
     step = common_multiple([step, Fraction(1, 10**decimals)])
     above_zero = _above_zero(step, decimals, digits) if decimals else _whole(step.numerator)
@@ -64,18 +64,17 @@ def _above_zero(step: Fraction, decimals: int, digits: int) -> Node:
 
 
 def _digit(value: int) -> int:
-    """The mask of one digit."""
     return 1 << (ord("0") + value)
 
 
 @dataclass(frozen=True, slots=True)
 class _Multiple:
-    """Reads the multiples above zero; every state leads to one.
+    """The machine for multiples above zero; each of its states leads to acceptance.
 
     Attributes:
-        divisors: by the number of decimals read, what the digits so far must divide by if none but zeros follow.
-        decimals: how many there may be.
-        room: digits before a point.
+        divisors: by the number of decimals read, the divisor of the digits so far if only zeros follow.
+        decimals: the most decimals.
+        room: the most digits before a point.
     """
 
     divisors: tuple[int, ...]

@@ -1,22 +1,21 @@
 """`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata.
 
-The language, so that every text is one `json.loads` reads and no text overflows a double:
+`json.loads` reads every text of the language, and none overflows a double:
 
 - an integer (`type: integer`) is `0`, or an optional `-` and at most 40 digits without a leading zero; never `-0`, `1.0` or `1e3`;
-- a number is an integer, or an optional `-`, an integer part as above, then a fraction of 1 to 40 digits, an exponent
-  (`e`, an optional sign), or both. A positive exponent is at most 307 after one digit and 99 after more, a negative one
-  has at most three digits. `-0.0` belongs to it, `-0` does not;
-- with a bound or a divisor a number has no exponent and zero has no sign; a bound of more than 40 digits allows its own number
-  of digits;
-- with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows
-  `9.9`, `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
-- what is left of a negation (no multiple of, none of, not whole) has at most six decimals, or as many as what is negated.
+- a number is an integer, or an optional `-`, an integer part as above, then a fraction of 1 to 40 digits, an exponent (`e`, an optional
+  sign), or both. A positive exponent is at most 307 after one digit and 99 after more, a negative one has at most three digits. `-0.0`
+  belongs to it, `-0` does not;
+- with a bound or a divisor a number has no exponent, and zero has no sign; a bound of more than 40 digits allows as many digits as it has;
+- with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows `9.9`,
+  `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
+- the remainder of a negation (no multiple of, none of, not whole) has at most six decimals, or as many as what is negated.
 
-Trailing zeros are spellings of one value: bounds, divisors and exclusions apply to all of them.
-Bounds are compared exactly, as decimals. A bound given as float means the decimal that Python prints for it. Since a reader may
-round a number to the nearest double, an exclusive bound other than zero excludes everything that rounds to it, and where divisors,
-listed values or negations are to be told apart, a number with a fraction has at most 15 digits: no two of those are one double.
-Left to checks: divisors with more than 14 decimals, unless bounds leave few, and more than three negated ones.
+Trailing zeros are spellings of the same value: bounds, divisors and exclusions apply to all of them. Bounds are compared exactly, as
+decimals. A bound given as float means the decimal that Python prints for it. Since a reader may round a number to the nearest double, an
+exclusive bound other than zero excludes everything that rounds to it, and where divisors, listed values or negations must distinguish
+numbers, one with a fraction has at most 15 digits: no two of those are the same double. Left to checks: divisors with more than 14
+decimals, unless bounds leave few multiples, and more than three negated divisors.
 """
 
 from __future__ import annotations
@@ -34,29 +33,16 @@ from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.place import Conjunction, excluded_values, negated_values_of, values_of
 from fsm.schema.places.shape import is_number, to_decimal
+from fsm.schema.scalars import number_range as ranges
 from fsm.schema.scalars.multiple import common_multiple, multiples
-from fsm.schema.scalars.number_range import (
-    DIGIT,
-    MAX_DIGITS,
-    MINUS,
-    NONZERO,
-    POINT,
-    ZERO,
-    Bound,
-    between,
-    higher,
-    lower,
-    plain,
-    scaled,
-)
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, MINUS, NONZERO, POINT, ZERO, Bound, plain, scaled
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
-MAX_NOT_DIVISORS = 3  # numbers that a number is no multiple of: their remainders multiply
-MAX_LISTED = 1_000  # multiples in a range that are listed as words rather than counted
-MAX_EXACT_DIGITS = 15
-"""Digits that a double keeps, whichever they are."""
-_SOME_DECIMALS = 6  # of what is left of a negation
+MAX_NOT_DIVISORS = 3  # negated divisors: their remainders multiply
+MAX_LISTED = 1_000  # multiples in a range that are listed as words
+MAX_EXACT_DIGITS = 15  # any number with so many significant digits survives the conversion to a double and back
+_SOME_DECIMALS = 6  # of the remainder of a negation
 
 
 def _digits(lo: int, hi: int) -> Node:
@@ -65,7 +51,8 @@ def _digits(lo: int, hi: int) -> Node:
 
 def _number(most: int, together: int, digits: int) -> Node:
     """Any number; an exponent is at most `most` after one digit, and `together` after up to `digits` of them."""
-    fraction = nodes.optional(nodes.concat(POINT, _digits(1, MAX_DIGITS)))
+    some_fraction = nodes.concat(POINT, _digits(1, MAX_DIGITS))
+    fraction = nodes.optional(some_fraction)
     e, plus, small = nodes.literal(b"e"), nodes.optional(nodes.literal(b"+")), nodes.concat(MINUS, _digits(1, 3))
     long, short = (nodes.concat(plus, _exponent(value)) for value in (most, together))
     long_exponent, short_exponent = (nodes.concat(e, nodes.alternation((small, large))) for large in (long, short))
@@ -74,36 +61,28 @@ def _number(most: int, together: int, digits: int) -> Node:
     after_more = nodes.sequence((_digits(digits, MAX_DIGITS - 3), fraction)) if digits < MAX_DIGITS - 3 else nodes.EMPTY
     nonzero = nodes.concat(NONZERO, nodes.alternation((after_one, after_some, after_more)))
     zero = nodes.concat(ZERO, after_one)
-    some_fraction = nodes.concat(POINT, _digits(1, MAX_DIGITS))
-    signed_zero = nodes.concat(
-        ZERO, nodes.alternation((nodes.concat(some_fraction, nodes.optional(long_exponent)), long_exponent))
-    )
+    after_zero = nodes.concat(some_fraction, nodes.optional(long_exponent))
+    signed_zero = nodes.concat(ZERO, nodes.alternation((after_zero, long_exponent)))
     return nodes.alternation((nonzero, zero, nodes.concat(MINUS, nodes.alternation((nonzero, signed_zero)))))
 
 
 def _exponent(most: int) -> Node:
     """Up to `most` (two or three digits), with at most one zero before a single digit."""
-    tens, last = divmod(most, 10)
     if most == 99:
         return _digits(1, 2)
+    tens, last = divmod(most, 10)
+    top = nodes.concat(nodes.literal(b"%d" % tens), nodes.byte_range(0x30, 0x30 + last))
     if tens < 10:
         two = nodes.concat(nodes.byte_range(0x31, 0x30 + tens - 1), DIGIT) if tens > 1 else nodes.EMPTY
-        small = nodes.concat(nodes.optional(ZERO), DIGIT)
-        return nodes.alternation(
-            (small, two, nodes.concat(nodes.literal(b"%d" % tens), nodes.byte_range(0x30, 0x30 + last)))
-        )
+        return nodes.alternation((nodes.concat(nodes.optional(ZERO), DIGIT), two, top))
     hundreds = nodes.concat(nodes.byte_range(0x31, 0x30 + tens // 10 - 1), _digits(2, 2))
-    top = nodes.concat(nodes.literal(b"%d" % tens), nodes.byte_range(0x30, 0x30 + last))
     return nodes.alternation((_digits(1, 2), hundreds, top))
 
 
 _POSITIVE = nodes.concat(NONZERO, _digits(0, MAX_DIGITS - 1))
 INTEGER = nodes.alternation((ZERO, _POSITIVE, nodes.concat(MINUS, _POSITIVE)))
-"""Any integer."""
 NUMBER = _number(307, 99, MAX_DIGITS)
-"""Any number."""
-_SINGLE = _number(37, 19, 18)
-"""Any number that a float of 32 bits holds."""
+_SINGLE = _number(37, 19, 18)  # a float of 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +90,12 @@ class Demand:
     """The conjunction of the keywords on numbers at some places.
 
     Attributes:
-        low: the highest of the lower bounds.
-        high: the lowest of the upper bounds.
-        divisor: a number that it is a multiple of.
-        not_divisors: numbers that it is no multiple of.
-        excluded: numbers that are not allowed.
-        decimals: with how many the divisors are written, at the most.
+        low: the highest lower bound.
+        high: the lowest upper bound.
+        divisor: the number must be a multiple of it.
+        not_divisors: the number must not be a multiple of one of these.
+        excluded: the number must not be one of these.
+        decimals: the most decimals with which a divisor is written.
     """
 
     low: Bound | None = None
@@ -127,7 +106,7 @@ class Demand:
     decimals: int = 0
 
     def allows(self, value: Decimal) -> bool:
-        """True when `value` is within the bounds and divisible as it must be, and not one of the excluded."""
+        """True when a number satisfies all of it."""
         if value in self.excluded or any((Fraction(value) / d).denominator == 1 for d in self.not_divisors):
             return False
         low, high = self.low, self.high
@@ -139,7 +118,7 @@ class Demand:
 
 
 def check_digits(value: int | float | Decimal, pointer: str, limits: Limits) -> Decimal:
-    """Convert a number of a schema.
+    """Convert a number in a schema to a decimal.
 
     Raises:
         BudgetExceeded: it has too many digits when written out.
@@ -160,14 +139,14 @@ _SINGLE_DEMAND = Demand(Bound(_MAX_SINGLE.copy_negate(), True), Bound(_MAX_SINGL
 
 
 def decimals_of(value: Decimal) -> int:
-    """How many decimals a number is written with."""
+    """The number of decimals that a number is written with."""
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)  # finite: the shape was checked
     return max(-exponent, 0)
 
 
 def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
-    """Read bounds, divisors and formats of all places together."""
+    """Combine the bounds, divisors and formats of all places."""
     low = high = None
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         for place, value in KEYWORDS.values_of(places, keyword):
@@ -177,7 +156,7 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
                 bound = _for_doubles(bound, upwards=upwards)
             elif isinstance(value, float):
                 bound = _for_both_readings(bound, value, upwards=upwards)
-            low, high = (higher(low, bound), high) if upwards else (low, lower(high, bound))
+            low, high = (ranges.higher(low, bound), high) if upwards else (low, ranges.lower(high, bound))
     steps = [
         check_digits(value, place.at("multipleOf"), limits) for place, value in KEYWORDS.values_of(places, "multipleOf")
     ]
@@ -195,17 +174,17 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
 
 
 def _for_both_readings(bound: Bound, value: float, *, upwards: bool) -> Bound:
-    """A bound that holds for the digits that a float is printed with, and for the number that it is."""
-    return (
-        Bound((max if upwards else min)(bound.value, Decimal(value)), bound.inclusive) if abs(value) >= 2**53 else bound
-    )
+    """Tighten a bound given as a float so that it holds for its printed digits and for its exact value."""
+    if abs(value) < 2**53:
+        return bound
+    return Bound((max if upwards else min)(bound.value, Decimal(value)), bound.inclusive)
 
 
 def _for_doubles(bound: Bound, *, upwards: bool) -> Bound:
-    """Tighten a bound so that a text within it is within it for a reader that rounds to doubles, too.
+    """Tighten a bound so that a number within it is still within it when it is rounded to a double.
 
-    Rounding never changes the order, so an inclusive bound that prints as itself stays. From 2**53 on a double is a whole
-    number that its shortest spelling may miss.
+    Rounding never changes the order, so an inclusive bound that prints as itself is kept. From 2**53 on, the shortest spelling of a
+    double may differ from its value.
     """
     value = bound.value
     if not value or abs(value) > Decimal("1.7e308"):
@@ -227,10 +206,10 @@ def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, l
         places: a conjunction.
         types: `integer` for whole numbers, `number` for others, or both.
         limits: bounds of compiling.
-        loosely: whether to leave divisors out.
+        loosely: whether to ignore divisors.
 
     Raises:
-        NotRegular: a `multipleOf` that is not supported.
+        NotRegular: a `multipleOf` is not supported.
         BudgetExceeded: a bound has too many digits.
     """
     integers = "number" not in types
@@ -252,17 +231,14 @@ def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, l
             raise _refusal(places)
         return listed
     node = _positive(demand, decimals)
-    excluded = (
-        [nodes.words(t for value in demand.excluded for t in spellings(value, decimals or 0))]
-        if demand.excluded
-        else []
-    )
     denied = [multiples(d, decimals or 0, MAX_EXACT_DIGITS) for d in demand.not_divisors]
-    return nodes.intersection((node, *map(nodes.complement, (*excluded, *denied)))) if excluded or denied else node
+    if demand.excluded:
+        denied.append(nodes.words(t for value in demand.excluded for t in spellings(value, decimals or 0)))
+    return nodes.intersection((node, *map(nodes.complement, denied))) if denied else node
 
 
 def decimals_in(places: Conjunction, types: frozenset[str], limits: Limits) -> tuple[int | None, bool]:
-    """How many decimals the numbers of some places have at most (None: as many as any), and whether they have bounds."""
+    """The most decimals of the numbers of some places (None: not bounded by them), and whether they are constrained."""
     if "number" not in types:
         return 0, False
     demand = demand_of(places, integers=False, limits=limits)
@@ -272,7 +248,7 @@ def decimals_in(places: Conjunction, types: frozenset[str], limits: Limits) -> t
 
 
 def _decimals(demand: Demand) -> int | None:
-    """How many decimals a number has at most; None: as many as any number without an exponent."""
+    """The most decimals of a number; None: as many as any number without an exponent."""
     if demand.divisor is not None:
         return max(demand.decimals, 1)
     if not demand.excluded and not demand.not_divisors:
@@ -283,10 +259,10 @@ def _decimals(demand: Demand) -> int | None:
 
 
 def _positive(demand: Demand, decimals: int | None) -> Node:
-    """The numbers that satisfy bounds and divisors; exclusions and negated divisors are left out."""
+    """The numbers that satisfy bounds and divisors, without exclusions and negated divisors."""
     if decimals is None:
-        return between(demand.low, demand.high)
-    inside = between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
+        return ranges.between(demand.low, demand.high)
+    inside = ranges.between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
     if demand.divisor is None or (Fraction(1, 10**decimals) / demand.divisor).denominator == 1:
         return inside
     listed = _listed(replace(demand, not_divisors=(), excluded=frozenset()), decimals)
@@ -306,7 +282,7 @@ def _refusal(places: Conjunction) -> NotRegular:
 
 
 def _listed(demand: Demand, decimals: int) -> Node | None:
-    """List the multiples in a range, or return None where they are too many."""
+    """The multiples in a range as a list of words; None where they are too many."""
     if demand.low is None or demand.high is None or demand.divisor is None:
         return None
     divisor = demand.divisor if decimals else Fraction(demand.divisor.numerator)
@@ -321,35 +297,29 @@ def _listed(demand: Demand, decimals: int) -> Node | None:
 
 
 def _exact_decimal(value: Fraction) -> Decimal | None:
-    """A fraction as a decimal, if it has at most a thousand digits after the point."""
+    """A fraction as a decimal, if it has at most a thousand decimals."""
     scale = 0
     while value.denominator != 1 and scale < 1_000:
         value, scale = value * 10, scale + 1
-    if value.denominator != 1:
-        return None
-    return scaled(value.numerator, scale)
+    return scaled(value.numerator, scale) if value.denominator == 1 else None
 
 
 def spellings(value: Decimal, decimals: int) -> list[bytes]:
-    """A number in plain digits, and with zeros up to so many decimals where a reader that rounds to doubles reads the same."""
-    text = plain(value)
-    found = [text]
-    whole, _, fraction = text.partition(".")
-    if (
-        fraction
-        or len(whole.lstrip("-")) <= MAX_EXACT_DIGITS
-        or (len(whole) <= MAX_DIGITS and Decimal(float(whole)) == value)
-    ):
+    """A number in plain digits, and with zeros up to `decimals` decimals where it is the same number as a double."""
+    found = [plain(value)]
+    whole, _, fraction = found[0].partition(".")
+    is_short = len(whole.lstrip("-")) <= MAX_EXACT_DIGITS
+    if fraction or is_short or (len(whole) <= MAX_DIGITS and Decimal(float(whole)) == value):
         found += [f"{whole}.{fraction.ljust(count, '0')}" for count in range(len(fraction) + 1, decimals + 1)]
     return [text.encode() for text in found]
 
 
 def number_texts(values: Iterable[Any], decimals: int | None) -> dict[Decimal, list[bytes]]:
-    """The spellings of each number of an `enum`, by value: plain digits where it is whole and not longer than 40 digits.
+    """The spellings of each listed number, by value: plain digits where it is whole and not longer than 40 digits.
 
     Args:
         values: the numbers.
-        decimals: how many the divisors beside them have; None: zeros are not written.
+        decimals: the most decimals of divisors at the same places; None: no trailing zeros.
     """
     texts = dict[Decimal, list[bytes]]()
     for value in values:

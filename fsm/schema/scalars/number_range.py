@@ -1,7 +1,7 @@
 """`between`: the numbers in a range as a term, in plain digits without exponent or signed zero, by digit dynamic programming.
 
-Numbers with as many digits as a bound are compared with it digit by digit (a state: equal so far to the lower bound, the upper one, both or
-neither); other numbers of digits between need no comparison. Decimals are bounded, and digits where there is no bound.
+Numbers with as many digits as a bound are compared with it digit by digit (the state: equal so far to the lower bound, the upper one, both
+or neither); numbers of lengths in between need no comparison. The number of decimals is bounded, and that of digits where no bound does it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from math import ceil, floor
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, EPSILON, Node
 
-MAX_DIGITS = 40
-"""Digits before the point of a number without bounds, and after it."""
-MAX_DOUBLE_DIGITS = 308
+MAX_DIGITS = 40  # before the point of a number without bounds, and after it
+MAX_DOUBLE_DIGITS = 308  # before the point of a double
 
 DIGIT = nodes.byte_range(0x30, 0x39)
 NONZERO = nodes.byte_range(0x31, 0x39)
@@ -40,7 +39,7 @@ _ABOVE_ZERO = Bound(Decimal(0), False)
 
 
 def plain(value: Decimal) -> str:
-    """A decimal without exponent, trailing zeros or signed zero."""
+    """The text of a decimal without exponent, trailing zeros or signed zero."""
     text = format(value, "f")
     if "." in text:
         text = text.rstrip("0").removesuffix(".")
@@ -48,7 +47,7 @@ def plain(value: Decimal) -> str:
 
 
 def scaled(units: int, decimals: int) -> Decimal:
-    """`units` steps of one unit in the last of so many decimals; exact whatever the precision of the context."""
+    """`units` divided by ten to the power of `decimals`, exactly, independent of the precision of the decimal context."""
     return Decimal((int(units < 0), tuple(map(int, str(abs(units)))), -decimals))
 
 
@@ -56,10 +55,10 @@ def between(low: Bound | None, high: Bound | None, decimals: int = MAX_DIGITS, d
     """The numbers in a range.
 
     Args:
-        low: where it begins; None: nowhere.
-        high: where it ends; None: nowhere.
-        decimals: how many a number has at most; trailing zeros count.
-        digits: a number with a point has at most `digits - decimals` (one or more) digits before it; None: as many as any.
+        low: the lower bound, if any.
+        high: the upper bound, if any.
+        decimals: the most decimals of a number; trailing zeros count.
+        digits: a number with a point has at most `digits - decimals` (one or more) digits before it; None: no such bound.
 
     Cost: linear in the digits of the bounds, once per range.
     """
@@ -79,7 +78,7 @@ def lower(one: Bound | None, other: Bound) -> Bound:
 
 
 def _to_decimals(bound: Bound | None, decimals: int, to_whole: Callable[[Fraction], int]) -> Bound | None:
-    """The last number of so many decimals that a bound allows."""
+    """The extreme number with at most `decimals` decimals that a bound allows, as an inclusive bound."""
     if bound is None:
         return None
     exact = Fraction(bound.value) * 10**decimals
@@ -144,18 +143,18 @@ def _all_magnitudes(low: Bound, high: Bound | None, decimals: int) -> Node:
 
 
 def fraction(decimals: int, read: int = 0, digits: Node = DIGIT) -> Node:
-    """What may follow `read` digits of a fraction (none: the point is still to come), all digits out of one set."""
+    """What may follow `read` digits of a fraction (0: it begins with the point), with all digits out of one set."""
     if read:
         return nodes.repeat(digits, 0, max(decimals - read, 0))
     return nodes.optional(nodes.concat(POINT, nodes.repeat(digits, 1, decimals))) if decimals else EPSILON
 
 
 def _nonzero_fraction(decimals: int, read: int) -> Node:
-    """What may follow `read` digits of a fraction if some digit of it is to be above zero."""
+    """What may follow `read` digits of a fraction if some later digit must be above zero."""
     rest = decimals - read
     if rest <= 0:
         return EMPTY
-    if decimals >= MAX_DIGITS:  # small, and a few digits more do no harm
+    if decimals >= MAX_DIGITS:  # a smaller term, which allows some digits more
         some = nodes.sequence((nodes.repeat(ZERO, 0, rest - 1), NONZERO, nodes.repeat(DIGIT, 0, rest - 1)))
     else:
         some = EMPTY
@@ -165,7 +164,7 @@ def _nonzero_fraction(decimals: int, read: int) -> Node:
 
 
 def _same_length(low: Bound, high: Bound | None, length: int, decimals: int) -> Node:
-    """Numbers whose integer part has `length` digits, from `low` (which has as many) to `high` (so has it, if given)."""
+    """Numbers whose integer part has `length` digits, as those of `low` and `high` have."""
     low_whole, low_fraction = _split(low.value)
     high_whole, high_fraction = ("9" * length, "") if high is None else _split(high.value)
     width = max(len(low_fraction), len(high_fraction)) if decimals else 0
@@ -182,7 +181,7 @@ def _same_length(low: Bound, high: Bound | None, length: int, decimals: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Two digit strings of equal length, compared digit by digit; the point stands after `length` digits."""
+    """The digits of both bounds, equally many, with which a number is compared; the point is after `length` digits."""
 
     low: str
     high: str
@@ -192,7 +191,7 @@ class _Walk:
     decimals: int
 
     def node(self, *, has_high: bool) -> Node:
-        """Build from the last digit to the first; a mode says to which bounds the digits so far are equal."""
+        """Build from the last digit to the first; a mode is whether the digits so far equal those of the lower and upper bound."""
         modes = [(False, False), (True, False), (False, True), (True, True)]
         rest = {mode: self._at_end(*mode) for mode in modes}
         for position in reversed(range(len(self.low))):
@@ -210,7 +209,7 @@ class _Walk:
         return fraction(self.decimals, read)
 
     def _may_stop(self, position: int, at_low: bool, at_high: bool) -> bool:
-        """Tell whether the number may end before `position`, as if zeros followed."""
+        """Whether the number may end before `position`, as if zeros followed."""
         if at_low and (self.low[position:].strip("0") or not self.low_inclusive):
             return False
         return not at_high or bool(self.high[position:].strip("0")) or self.high_inclusive
