@@ -94,7 +94,7 @@ def grammar(
     node = productions.whole()
     if node is EMPTY or not Derivatives().is_inhabited(node) or _is_dead(node):
         raise EmptyLanguage(
-            f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
+            f"no text satisfies the grammar: the rule {start!r} never ends, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
         )
     return Expression(node, source=f"grammar({clip(text)!r})")

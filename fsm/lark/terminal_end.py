@@ -55,12 +55,12 @@ class TerminalEnd:
         """For each state where a text can end, the condition on the rest; None with too many states."""
         if len(self._arcs) > MAX_PLACES:
             return None
-        ends = (place for place in self._arcs if self._texts.is_accepting(place[0]))
+        ends = (pair for pair in self._arcs if self._texts.is_accepting(pair[0]))
         avoided = self._avoided
         if avoided is not EMPTY and not Derivatives().first_bytes(avoided) & after:
             avoided = EMPTY
-        more = {place: nodes.alternation((self._more(place, after), avoided)) for place in ends}
-        return {place: nodes.munch(EPSILON, EPSILON, rest) for place, rest in more.items()}
+        more = {pair: nodes.alternation((self._more(pair, after), avoided)) for pair in ends}
+        return {pair: nodes.munch(EPSILON, EPSILON, rest) for pair, rest in more.items()}
 
     @cached_property
     def _texts(self) -> Automaton:
@@ -77,18 +77,18 @@ class TerminalEnd:
             return {(_NO_TEXT.initial_state, self._rival.next_state(self._rival.initial_state, self.head.args[0])): []}
         found: Arcs[_Pair] = {}
         queue = [self._first]
-        for place in queue:
-            if place not in found:
-                found[place] = [(mask, target) for mask, target in self._steps(place) if target[0] != DEAD]
-                queue += [target for _, target in found[place]]
+        for pair in queue:
+            if pair not in found:
+                found[pair] = [(mask, target) for mask, target in self._steps(pair) if target[0] != DEAD]
+                queue += [target for _, target in found[pair]]
             if len(found) > MAX_PLACES:
                 break
         return found
 
-    def _steps(self, place: _Pair) -> list[tuple[int, _Pair]]:
+    def _steps(self, pair: _Pair) -> list[tuple[int, _Pair]]:
         """The transitions of a state of the product automaton of head and rival: disjoint masks of bytes, and their targets."""
-        own = self._texts.arcs(place[0]) if place[0] != DEAD else []
-        others = self._rival.arcs(place[1]) if place[1] != DEAD else []
+        own = self._texts.arcs(pair[0]) if pair[0] != DEAD else []
+        others = self._rival.arcs(pair[1]) if pair[1] != DEAD else []
         steps, taken = [], 0
         for mask, target in own:
             for other, rival in others:
@@ -102,10 +102,10 @@ class TerminalEnd:
         steps += [(other & ~taken, (DEAD, rival)) for other, rival in others if other & ~taken]
         return steps
 
-    def _more(self, place: _Pair, after: int, depth: int = 0) -> Node:
+    def _more(self, pair: _Pair, after: int, depth: int = 0) -> Node:
         """The shortest texts from a state to acceptance by the head or the rival; their first byte is one of a mask."""
         texts = []
-        for mask, target in self._steps(place):
+        for mask, target in self._steps(pair):
             if mask & after:
                 is_end = depth == MAX_BYTES or any(
                     state != DEAD and automaton.is_accepting(state)

@@ -73,7 +73,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Replace the last one by the condition that its texts come next (or just before), or that none of them does."""
+    """Replace the last one by the condition that one of its texts follows (or precedes), or that none does."""
 
     is_behind: bool = False
     is_negative: bool = False

@@ -69,7 +69,7 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
 
     Args:
         pattern: a regular expression in the syntax of `re`.
-        ascii: `\d \w \s` and case-insensitive matching know ASCII only, as under `re.ASCII`.
+        ascii: `\d \w \s` and case-insensitive matching are those of `re.ASCII`.
 
     Raises:
         ExpressionError: `pattern` is not a `str`.
@@ -270,8 +270,8 @@ def _syntax_error(pattern: str, message: str, position: int | None, advice: str 
     if not advice:
         known = (text for start, text in _ADVICE.items() if message.startswith(start))
         advice = next(known, "Correct the pattern, or write a backslash before a character that means itself.")
-    place = "" if position is None else f" at position {position}"
-    return RegexSyntaxError(f"{message}, in {clip(pattern, 80)!r}{place}. {advice}", pattern, position)
+    where = "" if position is None else f" at position {position}"
+    return RegexSyntaxError(f"{message}, in {clip(pattern, 80)!r}{where}. {advice}", pattern, position)
 
 
 _Compile = Callable[[Iterator[postfix.Instruction], characters.Speller], Node]

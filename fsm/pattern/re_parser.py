@@ -49,7 +49,7 @@ def re_parser() -> Any:
     """Return the module with which `re` reads patterns: `parse`, `SubPattern`, and the constants of what it returns.
 
     Raises:
-        UnsupportedPython: this version of Python has no such module, or it returns something else than `fsm` knows.
+        UnsupportedPython: this version of Python has no such module, or it returns other syntax trees than expected.
 
     Cost: 0.1 ms; it is called once, when `fsm` is imported.
     """
@@ -57,7 +57,7 @@ def re_parser() -> Any:
         parser = import_module("re._parser")
         missing = [name for name in ("parse", "SubPattern", *_NAMES) if not hasattr(parser, name)]
         fault = f"`{missing[0]}` is missing" if missing else _fault(parser)
-    except Exception as error:  # whatever a changed parser raises
+    except Exception as error:  # any exception of a changed parser
         fault = f"{type(error).__name__}: {error}"
     if fault:
         version = ".".join(map(str, sys.version_info[:3]))

@@ -7,6 +7,7 @@ that exceeds its budget counts as one that found nothing, so masks of a recursiv
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from heapq import heappop, heappush
 
@@ -71,27 +72,22 @@ class Spelling:
         return token_ids[kept], targets[kept]
 
     def _known(self, state: int) -> bool | None:
-        """The cached answer, or that of `_decided_by_bytes`; None where a search is needed."""
+        """The cached answer, or that of the term alone; None where a search is needed.
+
+        The term decides where tokens of one byte spell a text of it, and where the bytes of all tokens spell none.
+        """
         known = self._can_end.get(state)
+        node = self._automaton.nodes[state]
         if known is None:
-            known = self._decided_by_bytes(state)
+            known = True if node.nullable else None
+            with suppress(BudgetExceeded):  # the search by tokens may take fewer steps
+                if known is None and not self._derivatives.is_inhabited(node, self._trie.all_bytes):
+                    known = False
+                elif known is None and self._is_decidable_by_bytes:
+                    known = self._derivatives.is_inhabited(node, self._trie.single_bytes) or None
             if known is not None:
                 self._can_end[state] = known
         return known
-
-    def _decided_by_bytes(self, state: int) -> bool | None:
-        """The answer by the term alone: tokens of one byte spell a text of it, or the bytes of all tokens spell none."""
-        node = self._automaton.nodes[state]
-        if node.nullable:
-            return True
-        try:
-            if not self._derivatives.is_inhabited(node, self._trie.all_bytes):
-                return False
-            if self._is_decidable_by_bytes and self._derivatives.is_inhabited(node, self._trie.single_bytes):
-                return True
-        except BudgetExceeded:  # the search by tokens may take fewer steps
-            pass
-        return None
 
     @cached_property
     def _is_decidable_by_bytes(self) -> bool:

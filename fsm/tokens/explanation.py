@@ -6,6 +6,7 @@ The token is read byte by byte by the automaton; the source is found by `Express
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +52,15 @@ class Explanation:
 
 
 def explain(
-    expression: Expression, automaton: Automaton, state: int, token_id: int, token: bytes, written: bytes | None
+    expression: Expression,
+    automaton: Automaton,
+    state: int,
+    token_id: int,
+    token: bytes,
+    written: bytes | None,
+    can_end: Callable[[int], bool],
 ) -> Explanation:
-    """Explain by its bytes whether a token is allowed; see `TokenFSM.explain`."""
+    """Explain by its bytes whether a token is allowed; `can_end` returns whether tokens spell a text from a state on."""
     for position, byte in enumerate(token):
         moves = automaton.moves(state)
         if byte not in moves:
@@ -66,11 +73,8 @@ def explain(
             )
             return Explanation(token_id, token, False, position, expected, said, rest, sources)
         state = moves[byte]
-    return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
-
-
-def explain_gap(automaton: Automaton, state: int, token_id: int, token: bytes) -> Explanation:
-    """Explain that no tokens spell a text after `token`, which leads to `state`."""
+    if can_end(state):
+        return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
     rest = render(automaton.nodes[state])
     said = (
         f"token {token_id} ({token!r}) is not allowed: no tokens of this vocabulary spell a text that follows it. What must follow: "

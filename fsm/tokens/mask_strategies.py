@@ -159,9 +159,10 @@ def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     if parts is None:
         return None
     body, lo, hi, rest = parts
-    is_new = hi is not None and node == Trie.root and maker.vocabulary.known_loop(body) is None
-    if is_new and _overlaps(maker, body, rest):
-        return None
+    if hi is not None and node == Trie.root and maker.vocabulary.known_loop(body) is None:
+        first_bytes = maker.automaton.derivatives.first_bytes
+        if (first_bytes(body) & first_bytes(rest)).bit_count() > MAX_OVERLAP:
+            return None
     loop = maker.loop(body, lo, hi, node)
     if loop is None:
         return None
@@ -171,12 +172,6 @@ def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
         words = loop.mask(maker.automaton, 1, hi, rest)
         return None if words is None else words | _walked(maker, rest, node)
     return loop.mask(maker.automaton, lo, hi, rest)
-
-
-def _overlaps(maker: MaskMaker, body: Node, rest: Node) -> bool:
-    """True where so many bytes both stay in a loop and leave it that the loop does not help."""
-    first_bytes = maker.automaton.derivatives.first_bytes
-    return (first_bytes(body) & first_bytes(rest)).bit_count() > MAX_OVERLAP
 
 
 def loop_without_words(maker: MaskMaker, term: Node, node: int) -> Words | None:

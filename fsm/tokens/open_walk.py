@@ -167,13 +167,13 @@ class OpenWalk:
     def _alive(self, automaton: Automaton, counted: Counted) -> NDArray[np.bool_]:
         """For each pair of a state and iterations, whether a text leads from there to acceptance."""
         states = self._distinct.tolist()
-        wanted = counted.lo > 0, tuple((loop, counts[0]) for loop, counts in counted.bounds.items())
+        required = counted.lo > 0, tuple((loop, counts[0]) for loop, counts in counted.bounds.items())
         if len(self._completions) > 64:
             self._completions = {}
-        known = self._completions.setdefault(wanted, {})
+        known = self._completions.setdefault(required, {})
         for state in reversed(states):  # those with larger numbers have read more, and so are nearer to acceptance
             if state not in known:
-                known[state] = self._find_completions(state, wanted, known)
+                known[state] = self._find_completions(state, required, known)
         ahead = [known[state] for state in states]
         ok = np.array(
             [[self._may_end(way.end, counted.bounds) for way in (a.least, a.unbounded)] for a in ahead], bool
@@ -232,15 +232,15 @@ class OpenWalk:
                 pattern.append(member)
         return nodes.intersection(pattern), is_between
 
-    def _find_completions(self, state: int, wanted: Required, ahead: dict[int, _Completions]) -> _Completions:
+    def _find_completions(self, state: int, required: Required, ahead: dict[int, _Completions]) -> _Completions:
         """Find the texts with the fewest iterations from a state on (Dijkstra's algorithm); `ahead` has states that are done."""
-        wants_unbounded, lows = wanted[0], dict(wanted[1])
-        found = dict[bool, _Path]()  # by whether any number of rounds may be added
+        needs_unbounded, lows = required[0], dict(required[1])
+        found = dict[bool, _Path]()  # by whether any number of iterations may be added
         seen = set[tuple[int, bool]]()
         # Characters of several bytes are last, as they seldom lead to new states.
         queue: list[tuple[int, bool, int, int, bool, bool]] = [(0, False, 0, state, False, False)]
         nearest, steps, most = _NO_PATH.rounds, 0, MAX_VISITED
-        while queue and len(found) <= wants_unbounded:
+        while queue and len(found) <= needs_unbounded:
             rounds, _, _, here, is_unbounded, is_end = heappop(queue)
             steps += 1
             if steps > most:

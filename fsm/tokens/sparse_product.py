@@ -128,10 +128,6 @@ class SparseProducts:
         automaton = self._classes.get(body.serial)
         return automaton is not None and len(automaton.moves(automaton.initial_state)) > FEW_BYTES
 
-    def has_loop(self, body: Node, node: int) -> bool:
-        """True where `loop` would find its result in the cache."""
-        return (body, node, True) in self.known
-
     def loop(self, body: Node, node: int) -> SparseProduct | None:
         """The product of `body*` and the tokens below a node; None where `body` is not known to be a class of characters."""
         key = body, node, True

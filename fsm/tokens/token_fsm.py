@@ -30,7 +30,7 @@ from fsm.terms.node import Kind, Node
 from fsm.terms.work_bound import work_bound
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
-from fsm.tokens.explanation import Explanation, explain, explain_gap, explain_special, gap_error, wanted
+from fsm.tokens.explanation import Explanation, explain, explain_special, gap_error, wanted
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
@@ -231,10 +231,7 @@ class TokenFSM:
         written = None if text is None else as_bytes(text)
         if not token:
             return explain_special(self.expression, self.automaton, self.vocabulary, state, token_id, written)
-        target = self.automaton.next_state(state, token)
-        if target != DEAD and not self._can_end(target):
-            return explain_gap(self.automaton, target, token_id, token)
-        return explain(self.expression, self.automaton, state, token_id, token, written)
+        return explain(self.expression, self.automaton, state, token_id, token, written, self._can_end)
 
     def wanted(self, state: int, text: str | bytes) -> str:
         """Return what must follow in `state`, for messages: as a pattern, shortened, and the parts of the source that require it.
@@ -309,7 +306,7 @@ class TokenFSM:
         return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
 
     def _make_key(self, state: int) -> Node:
-        """The term to which the mask of `state` belongs."""
+        """Compute the term under which the mask of `state` is cached."""
         self.automaton.check(state)
         node = self.automaton.nodes[state]
         key = self._keys[state] = mask_key(node, self.vocabulary)
@@ -330,7 +327,7 @@ class TokenFSM:
         return self._masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
 
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
-        """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten; short ones where that ends, too."""
+        """The mask of a term, by an automaton of its own with a larger bound; only short tokens where that is exceeded, too."""
         automaton = Automaton(node, max_states=self.automaton.max_states)
         with work_bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
             is_alive, length = walk_by_length(automaton, self.vocabulary.trie)
@@ -357,7 +354,7 @@ def _check(expression: Expression, vocabulary: Vocabulary) -> None:
 
 
 def _begins_entangled(node: Node) -> bool:
-    """True where conditions that hold side by side may decide the very first token, so that its mask is made at once."""
+    """True where an intersection, a negation or a lookaround may restrict the first token, so that its mask may take much work."""
     stack, seen = [node], {node}
     while stack and len(seen) <= MAX_OPENED:
         term = stack.pop()
@@ -365,12 +362,10 @@ def _begins_entangled(node: Node) -> bool:
         if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.CONTINUATION):
             return True
         if term.kind is Kind.CONCAT:
-            goes_on = term.args[0].nullable or term.args[0].kind is Kind.LITERAL
-            new = term.args if goes_on else term.args[:1]
-        elif term.kind is Kind.ALTERNATION:
-            new = term.args
-        elif term.kind is Kind.REPEAT:
-            new = term.args[:1]
+            is_short = term.args[0].nullable or term.args[0].kind is Kind.LITERAL
+            new = term.args if is_short else term.args[:1]
+        elif term.kind in (Kind.ALTERNATION, Kind.REPEAT):
+            new = term.args if term.kind is Kind.ALTERNATION else term.args[:1]
         stack += [part for part in new if part not in seen]
         seen.update(new)
     return False

@@ -152,16 +152,16 @@ class _NarrowWalk:
         if start is None or not _is_short(start[0].args[0], below):
             return None
         body, lo, hi = start[0].args
-        cost = 0 if is_narrow(body) or products.has_loop(body, node) else NEW_TEXT_COST * below
+        cost = 0 if is_narrow(body) or (body, node, True) in products.known else NEW_TEXT_COST * below
         loop = products.loop(body, node) if cost < room else None
         return None if loop is None else cost + 4 + self._leave(loop, start[1], lo, hi)
 
     def _leave(self, product: SparseProduct, state: int, lo: int = 0, hi: int | None = None) -> int:
         """Add the tokens that end inside a product, and push the nodes where it may end; return the number of these nodes."""
         self.found += product.inside(hi)
-        places = product.exits(self._automaton.moves(state), lo, hi)
-        self._stack += [(node, state, below) for node, below in places]
-        return len(places)
+        exits = product.exits(self._automaton.moves(state), lo, hi)
+        self._stack += [(node, state, below) for node, below in exits]
+        return len(exits)
 
 
 def _is_short(body: Node, below: int) -> bool:
@@ -185,9 +185,9 @@ def _read_words(
     if len(words[lo]) == depth:  # the empty word is one of them
         read.append((lo, node, trie.below(node)))
         lo += 1
-    places = [(node, lo, hi, depth)]
-    while places:
-        node, lo, hi, depth = places.pop()
+    stack = [(node, lo, hi, depth)]
+    while stack:
+        node, lo, hi, depth = stack.pop()
         for byte, first, end in nodes.next_words(words, lo, hi, depth):
             step = trie.step(node, byte)
             if step is None:
@@ -203,7 +203,7 @@ def _read_words(
                     rest = _read_text(trie, child, words[first][depth + 1 :], found)
                     read += [(first, last, below) for _, last, below in rest]
                 elif first < end:
-                    places.append((child, first, end, depth + 1))
+                    stack.append((child, first, end, depth + 1))
     return read
 
 
@@ -225,7 +225,7 @@ def sweep(
     rows = automaton.rows()
     first, codes = node, np.array([rows.code(state)], np.int32)
     # Arrays that are used again at every level, since fresh memory costs more than the operations on it.
-    places, above, here = np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0, np.int32)
+    indices, above, here = np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0, np.int32)
     while True:
         if rows.is_full:
             states, rows = rows.states(codes), automaton.rows()
@@ -233,14 +233,14 @@ def sweep(
         begin, end = trie.child_range(first, first + len(codes))
         if begin == end:
             return
-        if end - begin > len(places):
-            size = max(2 * len(places), end - begin)
-            places, above, here = np.empty(size, np.intp), np.empty(size, np.int32), np.empty(size, np.int32)
+        if end - begin > len(indices):
+            size = max(2 * len(indices), end - begin)
+            indices, above, here = np.empty(size, np.intp), np.empty(size, np.int32), np.empty(size, np.int32)
         level = slice(0, end - begin)
-        np.subtract(trie.parent[begin:end], first, out=places[level])
-        codes.take(places[level], out=above[level], mode="clip")  # all are in range, and this mode is the fastest
-        np.add(above[level], trie.byte[begin:end], out=places[level])
-        codes = rows.step(places[level], out=here[level])
+        np.subtract(trie.parent[begin:end], first, out=indices[level])
+        codes.take(indices[level], out=above[level], mode="clip")  # all are in range, and this mode is the fastest
+        np.add(above[level], trie.byte[begin:end], out=indices[level])
+        codes = rows.step(indices[level], out=here[level])
         first = begin
         if not (codes[0] and codes[-1]):
             alive = np.flatnonzero(codes)

@@ -4,8 +4,7 @@ Both follow a token FSM over the ids of the rows; the engine does not run. Impor
 `fsm`.
 """
 
-from outlines_cont.adapters.allowed_tokens import AllowedTokens
 from outlines_cont.adapters.opening import logits_processor, prefix_allowed_tokens_fn
-from outlines_cont.adapters.processor import ConstraintProcessor
+from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor
 
 __all__ = ["AllowedTokens", "ConstraintProcessor", "logits_processor", "prefix_allowed_tokens_fn"]

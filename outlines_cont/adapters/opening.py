@@ -1,7 +1,8 @@
 """`logits_processor` and `prefix_allowed_tokens_fn`: compile a constraint for a tokenizer and `generate` of transformers.
 
-The vocabulary of a tokenizer is read once and kept as long as the tokenizer is alive (weak references), with an LRU cache of 64
-compiled constraints. A changed tokenizer, other end tokens or another vocabulary size are read again.
+A constraint is a schema, a type, an expression, or a `str`, which is a regular expression; one with checks beyond the automaton is refused,
+unless `checks="ignore"`. The vocabulary of a tokenizer is read once and kept as long as the tokenizer is alive (weak references), with an
+LRU cache of 64 compiled constraints. A changed tokenizer, other end tokens or another vocabulary size are read again.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import fsm
 from fsm import Expression, TokenFSM, Vocabulary
-from outlines_cont.adapters.allowed_tokens import AllowedTokens
-from outlines_cont.adapters.language import expression_of
-from outlines_cont.adapters.processor import ConstraintProcessor
+from fsm.automaton.checker import checks_of
+from fsm.schema.value_check import DISTINCT_KEYS
+from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor
 from outlines_cont.adapters.row_masks import RowMasks
 from outlines_cont.checks import is_int
-from outlines_cont.errors import MissingEOS, OptionError
+from outlines_cont.errors import MissingEOS, OptionError, shortened
 from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.unknown_option import knows_its_options
 
@@ -26,6 +28,10 @@ EOSTokenIds = int | Sequence[int] | None
 Compile = Callable[[Expression], RowMasks]
 """Returns the masks of an expression over one vocabulary. Raises `fsm.EmptyLanguage` and `fsm.VocabularyGap` where nothing satisfies it, or
 nothing that the tokens spell."""
+
+_CHECKS = ("refuse", "ignore")
+# Of two members with one key the last counts when JSON is read, so a repeated key makes a value fail only where members are counted.
+_COUNTING = {"minProperties", "maxProperties"}
 
 _COMPILERS: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compile]] = WeakKeyDictionary()
 _LOCK = Lock()
@@ -85,8 +91,59 @@ def prefix_allowed_tokens_fn(
 def _compiled(
     constraint: Any, tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | None, checks: str
 ) -> RowMasks:
-    expression = expression_of(constraint, checks)
+    expression = _expression_of(constraint, checks)
     return compiler_of(tokenizer, eos_token_ids, vocab_size)(expression)
+
+
+def _expression_of(constraint: Any, checks: str) -> Expression:
+    """Return the language of a constraint that was given in one of the forms of `logits_processor`.
+
+    Raises:
+        OptionError: it has none of these forms, or checks that would not be run.
+        fsm.FSMError: the schema or the pattern is malformed.
+    """
+    if checks not in _CHECKS:
+        raise OptionError(f"expected 'refuse' or 'ignore' as `checks`, got {checks!r}", "checks")
+    expression = _to_expression(constraint)
+    listed = [] if checks == "ignore" else _binding_checks(expression)
+    if listed:
+        raise OptionError(
+            f"expected a constraint that a token automaton can express, got one with checks ({'; '.join(listed)}): a text that "
+            "fails a check has to be changed, and `model.generate` does not rewind. Use `generate.json`, which does; or write the schema "
+            "without these keywords; or pass `checks='ignore'` and validate the result yourself.",
+            "constraint",
+        )
+    return expression
+
+
+def _binding_checks(expression: Expression) -> list[str]:
+    """Return descriptions of the checks that might make a value fail."""
+    counts = any(line.keyword in _COUNTING for line in expression.report)
+    return list(dict.fromkeys(str(check) for check in checks_of(expression.node) if check != DISTINCT_KEYS or counts))
+
+
+def _to_expression(constraint: Any) -> Expression:
+    if isinstance(constraint, Expression):
+        return constraint
+    is_tokenizer = hasattr(constraint, "vocab_size") or hasattr(
+        constraint, "token_bytes"
+    )  # a model has the former, too
+    if is_tokenizer and not isinstance(constraint, type):
+        raise OptionError(
+            f"expected an expression, a schema, a type, or a pattern as the constraint, got {type(constraint).__name__}. "
+            "The constraint comes first: `logits_processor(Order, tokenizer)`.",
+            "constraint",
+        )
+    if not isinstance(constraint, str):
+        return fsm.json_schema(constraint)
+    if constraint.lstrip().startswith("{"):
+        raise OptionError(
+            f"expected an expression, a schema, or a pattern, got {shortened(repr(constraint))}, which looks like a schema as JSON text. "
+            "Write `fsm.json_schema(text)` if it is one, `fsm.regex(text)` if it is a pattern, `fsm.choice([text])` if it stands for "
+            "itself.",
+            "constraint",
+        )
+    return fsm.regex(constraint)
 
 
 def compiler_of(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | None) -> Compile:

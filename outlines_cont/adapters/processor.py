@@ -1,6 +1,7 @@
-"""`ConstraintProcessor`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens to minus infinity,
-and `ConstraintAdapter`, its base and that of `AllowedTokens`. Where the prompts end is given by `of(inputs)`, or inferred from successive
-steps. `generate` takes one token at a time: there is no forced text in chunks, no token healing, and no rewinding.
+"""`ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens
+to minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. Where the prompts end is given by
+`of(inputs)`, or inferred from successive steps. `generate` takes one token at a time: there is no forced text in chunks, no token
+healing, and no rewinding.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, SeenPrompts
+from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, SeenBeams, SeenPrompts
 from outlines_cont.adapters.row_masks import OVER, RowMasks
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, NotPicklable, VocabularyMismatch
@@ -59,6 +60,44 @@ class ConstraintAdapter:
         return f"<{type(self).__name__}: {self._masks!r}{'' if self._prompts is None else ', of given prompts'}>"
 
 
+class AllowedTokens(ConstraintAdapter):
+    """A function that lists the tokens that may follow a row. Make one with `adapters.prefix_allowed_tokens_fn`.
+
+    It is used as `ConstraintProcessor` is, `of` included.
+    """
+
+    def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
+        super().__init__(masks, prompts)
+        self._local = threading.local()
+
+    def __call__(self, batch_id: int, input_ids: torch.Tensor) -> list[int]:
+        """Return the ids that may follow a row, ascending, never empty.
+
+        Args:
+            batch_id: which prompt of the batch the row belongs to.
+            input_ids: (T,) int64, prompt and text.
+
+        Raises:
+            AmbiguousPrompt: the beginning of the text cannot be determined, or it does not begin after the prompts that `of` was given.
+        """
+        row = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
+        start = self._prompts_of(int(batch_id)).start(row[None])
+        state = self._masks.state_after(row[start:])
+        if state == OVER:
+            return list(self._masks.eos_token_ids)
+        allowed: list[int] = self._masks.token_fsm.allowed_token_ids(state).tolist()
+        return allowed
+
+    def _prompts_of(self, batch_id: int) -> Prompts:
+        """Return what finds where the texts after one prompt begin, one object per prompt and thread."""
+        if self._prompts is not None:
+            return self._prompts
+        if not hasattr(self._local, "seen"):
+            self._local.seen = defaultdict(lambda: SeenBeams(self._masks.is_refused))
+        seen: defaultdict[int, Prompts] = self._local.seen
+        return seen[batch_id]
+
+
 class _ThreadLocal(threading.local):
     """State of one thread for the calls that it runs.
 
@@ -77,7 +116,7 @@ class _ThreadLocal(threading.local):
 class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
     """A `LogitsProcessor` that excludes the tokens that a constraint does not allow. Make one with `adapters.logits_processor`.
 
-    The mask of a row depends on its ids alone, so rows may come in any order, as in beam search, be left-padded, and be given
+    The mask of a row depends on its ids alone, so rows may have any order, as in beam search, be left-padded, and be given
     to `generate` again. One object serves any number of calls.
 
     `of(inputs)` gives where the text of a row begins. Without it, rows that are those of the step before with one token more continue their
@@ -127,7 +166,7 @@ class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
             )
 
     def _allow_ends(self, masked: torch.Tensor, states: list[int], empty: list[int], num_tokens: int) -> None:
-        """Allow the end-of-text tokens in finished rows whatever other processors do, so that sampling works there; the draw is ignored."""
+        """Allow the end-of-text tokens in finished rows despite other processors, so that sampling works there; the draw is ignored."""
         for row in empty:
             if states[row] != OVER:
                 allowed = self._masks.token_fsm.allowed_token_ids(states[row])

@@ -184,7 +184,7 @@ def test_what_is_refused(text: Any, message: str) -> None:
 
 def test_a_grammar_without_an_end_has_no_texts() -> None:
     for text in ('start: "a" start', "start: start", 'start: a\na: "(" a ")"', "start: T+ T\nT: /a+/"):
-        with pytest.raises(EmptyLanguage, match="never comes to an end"):
+        with pytest.raises(EmptyLanguage, match="never ends"):
             grammar(text)
 
 

@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[type[FSMError], str]] = {
     "large divisors": (BudgetExceeded, "compiling the schema takes more than 120,000 steps"),
     "references in a circle": (SchemaError, "'#/$defs/a' leads back to itself"),
     "keys with a far look": (BudgetExceeded, "compiling the schema takes more than 30,000 steps"),
-    "rule that is itself": (EmptyLanguage, "the rule 'start' never comes to an end"),
+    "rule that is itself": (EmptyLanguage, "the rule 'start' never ends"),
     "nested grammar": (GrammarError, "the grammar is nested too deeply"),
     "terminals with many ways": (BudgetExceeded, "search for a text of an intersection"),
     "nested terminal": (BudgetExceeded, "reading a pattern in the order of `re`"),
