@@ -39,7 +39,7 @@ from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
 from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
-from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, shorten
+from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, expected, shorten
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
@@ -245,10 +245,8 @@ def _read(schema: object, limits: Limits) -> tuple[Schema, dict[str, Check]]:
     if isinstance(schema, dict | bool):
         return schema, {}
     if schema is None or isinstance(schema, list | tuple | int | float | bytes):
-        raise SchemaError(
-            f"expected a schema (a dict, JSON text, a bool or a type), received {shorten(schema)}. "
-            "For JSON null write {'type': 'null'}"
-        )
+        what = "a schema (a dict, JSON text, a bool or a type)"
+        raise expected(what, schema, advice="For JSON null write {'type': 'null'}")
     from fsm.schema.model import schema_of_type  # pydantic takes longer to load than all of this package
 
     return schema_of_type(schema)
@@ -262,8 +260,8 @@ def _parse(text: str, limits: Limits) -> Schema:
         raise SchemaError("the schema is nested too deeply to be read. Make it flatter with `$defs`") from None
     except ValueError as error:
         if text.endswith(".json"):
-            problem = f"expected a schema as JSON text, received {shorten(text)}: a path is not read"
-            raise SchemaError(f"{problem}. Give the text of the file, such as `Path(...).read_text()`") from None
+            advice = "A path is not read: give the text of the file, such as `Path(...).read_text()`"
+            raise expected("a schema as JSON text", text, advice=advice) from None
         raise SchemaError(f"the schema is not JSON: {error}. Give JSON text, or a dict") from None
     check_schema(schema, "")
     return schema  # type: ignore[no-any-return]
