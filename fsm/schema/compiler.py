@@ -327,7 +327,7 @@ class _TermTable:
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
         self._sure: dict[Key, tuple[bool, bool]] = {}
-        self._recursive: set[Key] = set()
+        self.recursive: set[Key] = set()  # keys of terms that contain themselves, so that there is one for each nesting
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A known term that fits, with its frame."""
@@ -348,7 +348,7 @@ class _TermTable:
         self._with_rules[key, nesting] = ref(node), frame
         self._in_use.append(node)
         if is_outermost:
-            self._recursive.add(key)
+            self.recursive.add(key)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -385,10 +385,6 @@ class _TermTable:
             ).term
         self._in_use.append(known)
         return known
-
-    def is_recursive(self, key: Key) -> bool:
-        """True where a term without a bound on its nesting was built, and contains itself: there is one for each nesting."""
-        return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
         """Whether some value has at most `nesting` levels; 1, 2, 3, 4, 8, ... levels are tried."""
@@ -458,7 +454,7 @@ class _BuildPass:
         pointer = places[0].pointer if places else ""
         branches = self._cases.branches(places)
         if branches is not None:
-            return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer, False)  # type: ignore[arg-type]
+            return self._open_frame((("any of", places[0].key),), places, _any_of(branches), pointer, False)  # type: ignore[arg-type]
         cases = self._find_cases(places)
         found = self._open_frame(cases.key, places, self._union(cases), pointer)
         if isinstance(found, _Frame):
@@ -478,13 +474,6 @@ class _BuildPass:
             self._depend(0)
         return node
 
-    def _any_of(self, branches: Conjunction) -> Builder:
-        """Any of several schemas, each built by itself, so that common parts are compiled once."""
-        members = []
-        for branch in branches:
-            members.append((yield (branch,)))
-        return nodes.alternation(members)
-
     def _open_frame(
         self, key: Key, places: Conjunction, builder: Builder, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
@@ -503,7 +492,7 @@ class _BuildPass:
             if around.nesting == nesting:
                 return EMPTY  # for the same value: the least fixed point adds nothing
             return self._terms.reference(key, places, nesting, pointer or "#")
-        if self._frames and self._frames[-1].is_value and self._terms.is_recursive(key):
+        if self._frames and self._frames[-1].is_value and key in self._terms.recursive:
             self._depend(2)  # it was built for another nesting; this one is built when a text reaches it
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
@@ -633,6 +622,14 @@ class _BuildPass:
             found = (*values_of(places, "multipleOf"), *negated_values_of(places, "multipleOf"))
             self._context.leave_out(((place, "multipleOf") for place, _ in found), "its multiples are not regular")
             return number_node(places, types, limits=self._limits, loosely=True)
+
+
+def _any_of(branches: Conjunction) -> Builder:
+    """Any of several schemas, each built by itself, so that common parts are compiled once."""
+    members = []
+    for branch in branches:
+        members.append((yield (branch,)))
+    return nodes.alternation(members)
 
 
 def _has_text(node: Node) -> bool:
