@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import inf, prod
 
 from fsm.schema.context import Context
 from fsm.schema.keywords.keyword import KEYWORDS
@@ -76,7 +76,9 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is
     counts = [count for count in _counts(places) if count.lo or count.hi is not None]
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
     length = max((length, *(count.start for count in counts)))
-    if counts and not _can_count(counts, length, lo, hi):
+    longest = max(length, lo) + 1 if hi is None else hi + 1
+    size = prod(count.most + 2 for count in counts) * longest << len(counts)
+    if counts and (len(counts) > _MAX_CLASSES or size > _MAX_COUNTED):
         context.leave_out(((count.owner, count.keyword) for count in counts), "too many counts")
         counts = []
     if counts:
@@ -111,27 +113,14 @@ def _counts(places: Conjunction) -> list[_Count]:
     return found
 
 
-def _can_count(counts: list[_Count], length: int, lo: int, hi: int | None) -> bool:
-    if len(counts) > _MAX_CLASSES:
-        return False
-    size = max(length, lo) + 1 if hi is None else hi + 1
-    for count in counts:
-        size *= count.most + 2
-    return bool(size << len(counts) <= _MAX_COUNTED)
-
-
 def _item_places(places: Conjunction, position: int, context: Context) -> Conjunction:
     """The schemas that the item at `position` must satisfy."""
     found: list[Place] = []
     for place in places:
-        found += KEYWORDS.parts(place, position, _matches_no_item)
+        found += KEYWORDS.parts(place, position, lambda pattern, key: None)
         if place.has("unevaluatedItems"):
             found += _unevaluated(places, place, position, context)
     return tuple(found)
-
-
-def _matches_no_item(pattern: str, key: object) -> None:
-    """Items have no key."""
 
 
 def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:
@@ -140,7 +129,7 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
     for place in places:
         if not place.counts_for(watcher):
             continue
-        is_evaluated = any(KEYWORDS.parts(place, position, _matches_no_item))
+        is_evaluated = any(KEYWORDS.parts(place, position, lambda pattern, key: None))
         if is_evaluated or (place.has("unevaluatedItems") and place is not watcher):
             return []
         if place.has("contains") and (place.scope is None or place.scope.dialect.evaluates_contained):
@@ -182,8 +171,8 @@ def _counted(
     for position in range(length + 1 if hi is None else min(length + 1, hi)):
         found: list[_Class] = []
         for bits in product((0, 1), repeat=len(counts)):
-            asked = _class_places(places, counts, position, bits, context)
-            item = EMPTY if asked is None else (yield asked)
+            wanted = _class_places(places, counts, position, bits, context)
+            item = EMPTY if wanted is None else (yield wanted)
             if item is not EMPTY:
                 found.append((bits, item))
         classes.append(found)

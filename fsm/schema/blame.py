@@ -1,6 +1,6 @@
 """`SchemaOrigin`: explains why a schema rejects a text, as JSON pointers of keywords, by testing single keywords on the text again.
 
-Terms do not record the keywords that they come from, as equal ones are shared. A keyword is blamed if no value that satisfies it, and
+Terms do not record the keywords that they were built from, as equal ones are shared. A keyword is blamed if no value that satisfies it, and
 `type` next to it, begins with the text: its own term is compiled and simulated. The breadth-first search goes from the root of the schema
 down to the last value of the text, through at most 200 places, and reports at most 8 keywords. Nothing is prepared in advance.
 """

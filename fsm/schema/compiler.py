@@ -48,7 +48,7 @@ from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
 from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
-from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema
+from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, expected
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
@@ -254,10 +254,8 @@ def _read(schema: object, limits: Limits) -> tuple[Schema, dict[str, Check]]:
     if isinstance(schema, dict | bool):
         return schema, {}
     if schema is None or isinstance(schema, list | tuple | int | float | bytes):
-        raise SchemaError(
-            f"expected a schema (a dict, JSON text, a bool or a type), received {shorten(schema)}. "
-            "For JSON null write {'type': 'null'}"
-        )
+        what = "a schema (a dict, JSON text, a bool or a type)"
+        raise expected(what, schema, advice="For JSON null write {'type': 'null'}")
     from fsm.schema.model import schema_of_type  # pydantic takes longer to load than all of this package
 
     return schema_of_type(schema)
@@ -271,8 +269,8 @@ def _parse(text: str, limits: Limits) -> Schema:
         raise SchemaError("the schema is nested too deeply to be read. Make it flatter with `$defs`") from None
     except ValueError as error:
         if text.endswith(".json"):
-            problem = f"expected a schema as JSON text, received {shorten(text)}: a path is not read"
-            raise SchemaError(f"{problem}. Give the text of the file, such as `Path(...).read_text()`") from None
+            advice = "A path is not read: give the text of the file, such as `Path(...).read_text()`"
+            raise expected("a schema as JSON text", text, advice=advice) from None
         raise SchemaError(f"the schema is not JSON: {error}. Give JSON text, or a dict") from None
     check_schema(schema, "")
     return schema  # type: ignore[no-any-return]
@@ -338,7 +336,7 @@ class _TermTable:
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
         self._sure: dict[Key, tuple[bool, bool]] = {}
-        self._recursive: set[Key] = set()
+        self.recursive: set[Key] = set()  # keys of terms that contain themselves, so that there is one for each nesting
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A known term that fits, with its frame."""
@@ -359,7 +357,7 @@ class _TermTable:
         self._with_rules[key, nesting] = ref(node), frame
         self._in_use.append(node)
         if is_outermost:
-            self._recursive.add(key)
+            self.recursive.add(key)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -396,10 +394,6 @@ class _TermTable:
             ).term
         self._in_use.append(known)
         return known
-
-    def is_recursive(self, key: Key) -> bool:
-        """True where a term without a bound on its nesting was built, and contains itself: there is one for each nesting."""
-        return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
         """Whether some value has at most `nesting` levels; 1, 2, 3, 4, 8, ... levels are tried."""
@@ -469,7 +463,7 @@ class _BuildPass:
         pointer = places[0].pointer if places else ""
         branches = self._cases.branches(places)
         if branches is not None:
-            return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer, False)  # type: ignore[arg-type]
+            return self._open_frame((("any of", places[0].key),), places, _any_of(branches), pointer, False)  # type: ignore[arg-type]
         cases = self._find_cases(places)
         found = self._open_frame(cases.key, places, self._union(cases), pointer)
         if isinstance(found, _Frame):
@@ -489,13 +483,6 @@ class _BuildPass:
             self._depend(0)
         return node
 
-    def _any_of(self, branches: Conjunction) -> Builder:
-        """Any of several schemas, each built by itself, so that common parts are compiled once."""
-        members = []
-        for branch in branches:
-            members.append((yield (branch,)))
-        return nodes.alternation(members)
-
     def _open_frame(
         self, key: Key, places: Conjunction, builder: Builder, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
@@ -514,7 +501,7 @@ class _BuildPass:
             if around.nesting == nesting:
                 return EMPTY  # for the same value: the least fixed point adds nothing
             return self._terms.reference(key, places, nesting, pointer or "#")
-        if self._frames and self._frames[-1].is_value and self._terms.is_recursive(key):
+        if self._frames and self._frames[-1].is_value and key in self._terms.recursive:
             self._depend(2)  # it was built for another nesting; this one is built when a text reaches it
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
@@ -644,6 +631,14 @@ class _BuildPass:
             found = (*values_of(places, "multipleOf"), *negated_values_of(places, "multipleOf"))
             self._context.leave_out(((place, "multipleOf") for place, _ in found), "its multiples are not regular")
             return number_node(places, types, limits=self._limits, loosely=True)
+
+
+def _any_of(branches: Conjunction) -> Builder:
+    """Any of several schemas, each built by itself, so that common parts are compiled once."""
+    members = []
+    for branch in branches:
+        members.append((yield (branch,)))
+    return nodes.alternation(members)
 
 
 def _has_text(node: Node) -> bool:

@@ -17,7 +17,7 @@ A subclass of pydantic's generator overrides the methods of the types whose sche
   complete; it cannot change the text;
 - a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
   whole numbers, and types that JSON writes as strings;
-- a function stands for its arguments, as an object.
+- a function is the object of its arguments.
 
 Other types are refused: `Json`, complex numbers, classes as values, and the rest of the table at the end of this file. A check calls
 pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Schemas from
@@ -279,7 +279,7 @@ class _Generator(GenerateJsonSchema):
         return self._bounded(schema, found)
 
     def bytes_schema(self, schema: Any) -> dict[str, Any]:
-        """The text whose UTF-8 the bytes are, or their digits to the base of 64 or 16 where the type says so."""
+        """Bytes as the text that they encode in UTF-8, or in base64 or hexadecimal digits where the configuration has that."""
         kind = getattr(self._config, "val_json_bytes", "utf8")
         least, most = schema.get("min_length"), schema.get("max_length")
         found: dict[str, Any] = {"type": "string"}
@@ -345,7 +345,7 @@ class _Generator(GenerateJsonSchema):
     multi_host_url_schema = url_schema
 
     def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
-        """A union told apart by a field, which is required in every branch."""
+        """A union with a discriminator field, which is required in every branch."""
         found = super().tagged_union_schema(schema)
         tag = found.get("discriminator", {}).get("propertyName")
         if not isinstance(tag, str):

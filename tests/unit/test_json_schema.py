@@ -648,7 +648,7 @@ def test_more_different_items_than_there_are_values_are_no_language(first: list[
 
 
 def test_a_path_in_the_place_of_a_schema_is_told_from_one() -> None:
-    with pytest.raises(SchemaError, match="a path is not read"):
+    with pytest.raises(SchemaError, match="A path is not read"):
         json_schema("order.json")
 
 

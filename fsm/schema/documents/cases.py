@@ -266,7 +266,8 @@ class _Search:
     def _finish(self, case: _PartialCase, num_open: int) -> None:
         """Add a complete case."""
         self._found.setdefault(tuple(p.key for p in case.done), case.done)
-        self._limit_alternatives(len(self._found) + num_open, self._pointer)
+        count = len(self._found) + num_open
+        self._document.limits.check("max_alternatives", count, "alternatives for one value", self._pointer)
         if case.made and case.made[-1].is_multiplied:
             self._joined += sum(map(_weight, case.done))
         self._limit_joined(self._joined, self._pointer)
@@ -305,15 +306,9 @@ class _Search:
         if not self._loosely and joined > (MAX_JOINED // 20 if self._finder.is_coarse else MAX_JOINED):
             raise TooManyCases(f"too many combinations of cases for one value (at '#{pointer}')")
 
-    def _limit_alternatives(self, count: int, pointer: str) -> None:
-        self._document.limits.check("max_alternatives", count, "alternatives for one value", pointer)
-
     def _leave_out(self, place: Place, keyword: str) -> None:
         """Note a keyword that no case enforces."""
         self._missing[id(place.schema), keyword] = place, keyword
-
-    def _leaves_out(self, places: Iterable[Place]) -> bool:
-        return self._loosely or self._finder.leaves_out(places)
 
     def _parts(self, place: Place, factor: int) -> tuple[Place | None, Conjunction, Choice]:
         """The place if it constrains the value itself, the places that hold in every case, and the choices, each for `factor` others."""
@@ -347,7 +342,7 @@ class _Search:
             if is_multiplied and may_leave and factor * count > most:
                 self._leave_out(place, keyword.name)
                 continue
-            self._limit_alternatives(count, place.pointer)
+            self._document.limits.check("max_alternatives", count, "alternatives for one value", place.pointer)
             combined = [(*left, *right) for left in combined for right in options]
         return combined
 
@@ -358,7 +353,7 @@ class _Search:
         yield from self._document.referred(place)
         for keyword in KEYWORDS.with_roles(place, Role.ALL, Role.NOT):
             applied = _branches(place, keyword, negated=keyword.role is Role.NOT)
-            if keyword.role is Role.NOT and self._leaves_out(applied):
+            if keyword.role is Role.NOT and (self._loosely or self._finder.leaves_out(applied)):
                 self._leave_out(place, keyword.name)
             else:
                 yield from applied
@@ -371,7 +366,7 @@ class _Search:
         for keyword in KEYWORDS.with_roles(place, Role.CONDITION):
             value = place.get(keyword.name)
             denied = (place.beside(value, keyword.name),) if keyword.is_negating else ()
-            if self._loosely or keyword.cases is None or (denied and self._leaves_out(denied)):
+            if self._loosely or keyword.cases is None or (denied and self._finder.leaves_out(denied)):
                 self._leave_out(place, keyword.name)
             else:
                 choices += [(keyword, choice) for choice in keyword.cases(place, value, self._document.make)]
@@ -393,7 +388,7 @@ class _Search:
         for branch in normalized:
             self._document.check_keywords(branch)
         is_disjoint = len(branches) == 1 or self._finder.are_disjoint(place, normalized)
-        if is_disjoint or self._leaves_out(normalized):
+        if is_disjoint or self._loosely or self._finder.leaves_out(normalized):
             if not is_disjoint:
                 self._leave_out(place, keyword.name)
             return [(branch,) for branch in branches]
@@ -407,7 +402,7 @@ class _Search:
         """The ways to fail a place, a keyword at a time: negation is pushed inwards, and no automaton complemented."""
         found: Choice = [(referred,) for referred in self._document.referred(place)]
         try:
-            if self._leaves_out(()):
+            if self._loosely or self._finder.leaves_out(()):
                 raise NoNegation("not")
             return found + list(self._ways_to_fail(place))
         except NoNegation as problem:
@@ -423,14 +418,14 @@ class _Search:
         assert isinstance(place.schema, dict)
         enforced = (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced)
         failures = (keyword.failures(keyword, place, place.get(keyword.name)) for keyword in enforced)
-        for number, failure in enumerate(chain.from_iterable(failures)):
-            yield tuple(self._part(place, part, number, n) for n, part in enumerate(failure))
 
-    def _part(self, place: Place, part: Part, number: int, position: int) -> Place:
-        """A part of a failure of a place, as a place."""
-        if isinstance(part, Place):
-            return part
-        return place.beside(self._document.make(part, "way", id(place.schema), number, position))
+        def as_place(part: Part, *position: int) -> Place:
+            if isinstance(part, Place):
+                return part
+            return place.beside(self._document.make(part, "way", id(place.schema), *position))
+
+        for number, failure in enumerate(chain.from_iterable(failures)):
+            yield tuple(as_place(part, number, n) for n, part in enumerate(failure))
 
     def _value_cases(self, place: Place) -> tuple[Place, ...]:
         """The place without its listed values, then places for its scalars and for each list and object."""

@@ -79,8 +79,7 @@ class Document:
         self.dialect = dialect_of(root, LATEST, "") if dialect is None else dialect_named(dialect)
         self.keywords: dict[str, str] = {}
         self.remarks: dict[str, Remark] = {}
-        self._is_strict = is_strict
-        self.is_dynamic = False
+        self._is_strict, self.is_dynamic = is_strict, False
         self.registry: Mapping[str, Any] = dict(registry or {})
         self.validators = validators
         self._visited: set[int] = set()
@@ -217,7 +216,7 @@ class Document:
         found = self._find(place, keyword, reference, pointer)
         check_schema(found.schema, found.pointer)
         normalized = self.normalize_draft(found)
-        if place.leads_back_to(normalized.schema, found.scope):
+        if any(one.schema is normalized.schema and one.scope == found.scope for one in place.lineage()):
             raise SchemaError(
                 f"reference {shorten(reference)} leads back to itself without content, so that it says nothing. "
                 "Put the reference inside `properties` or `items`, or remove it",

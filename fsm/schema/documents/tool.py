@@ -12,7 +12,7 @@ from typing import Any
 
 from fsm.errors import SchemaError, shorten
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.shape import JSON_TYPES, Schema
+from fsm.schema.places.shape import JSON_TYPES, Schema, expected
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -86,7 +86,7 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
     if schema is None and form.has_optional_schema:
         return dict(_NO_ARGUMENTS)
     if not isinstance(schema, dict):
-        raise SchemaError(f"expected a schema there in {form.name}, received {shorten(schema)}", form.pointer)
+        raise expected(f"a schema there in {form.name}", schema, form.pointer, "Correct the tool")
     return schema
 
 

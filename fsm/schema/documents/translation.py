@@ -47,8 +47,8 @@ class Translation:
             holder, key, value, pointer, is_schema = todo.pop()
             if isinstance(value, list):
                 holder[key] = found = list(value)
-                dicts = ((n, part) for n, part in enumerate(value) if isinstance(part, dict))
-                todo += [(found, n, part, f"{pointer}/{n}", True) for n, part in dicts]
+                parts = ((n, part) for n, part in enumerate(value) if isinstance(part, dict))
+                todo += [(found, n, part, f"{pointer}/{n}", True) for n, part in parts]
             elif isinstance(value, dict):
                 holder[key] = new = self._in_new_words(value, pointer) if is_schema else dict(value)
                 for name, part in list(new.items()):

@@ -57,7 +57,10 @@ def hostname() -> Node:
 def email() -> Node:
     """RFC 5321 Mailbox."""
     atom = times(one_of(_ATOM), 1, 20)
-    local = either(joined(atom, times(joined(text("."), atom), 0, 2)), _quoted(31))
+    quotable = json_spelling(((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E)))
+    escaped = joined(one_of("\\"), json_spelling(((0x20, 0x7E),)))
+    quoted = joined(one_of('"'), times(either(quotable, escaped), 0, 31), one_of('"'))
+    local = either(joined(atom, times(joined(text("."), atom), 0, 2)), quoted)
     label = _label(one_of(LETTERS_DIGITS), one_of(LETTERS_DIGITS + "-"), 31)
     domain = joined(label, times(joined(text("."), label), 0, 7))
     literal = joined(text("["), either(ipv4(), joined(text("IPv6:"), ipv6())), text("]"))
@@ -69,12 +72,6 @@ _ATOM = LETTERS_DIGITS + "!#$%&'*+-/=?^_`{|}~"
 
 def _label(edge: Node, inner: Node, most: int) -> Node:
     return joined(edge, nodes.optional(joined(times(inner, 0, most - 2), edge)))
-
-
-def _quoted(most: int) -> Node:
-    quotable = json_spelling(((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E)))
-    escaped = joined(one_of("\\"), json_spelling(((0x20, 0x7E),)))
-    return joined(one_of('"'), times(either(quotable, escaped), 0, most), one_of('"'))
 
 
 def mailbox() -> Node:

@@ -3,7 +3,7 @@
 Each is the grammar of its RFC, written with the combinators of `parts.py`. Of the URLs of pydantic (`HttpUrl` and the like) these are left
 out: schemes in capital letters; hosts with characters beyond ASCII, or with `--` in the third and fourth place of a label; user names
 beyond ASCII; the characters `"<>\\^`{|}` and blanks; more than 1,000 characters after the host (100 from the first one beyond ASCII on)
-or 200 after `#` (16 of those). So no URL comes near the 2,083 bytes that pydantic accepts at most.
+or 200 after `#` (16 of those). So every URL is far shorter than 2,083 bytes, the bound of pydantic.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any
 from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
-from fsm.errors import SchemaError, shorten
 from fsm.schema.places.place import Dialect
+from fsm.schema.places.shape import expected
 
 
 def _tolerant(draft: Specification[Any]) -> Specification[Any]:
@@ -68,9 +68,9 @@ def dialect_named(name: str) -> Dialect:
     if isinstance(name, str):
         found = _BY_NAME.get(name) or (_by_uri(name) if "://" in name else None)
     if found is None:
-        raise SchemaError(
-            f"expected one of {', '.join(d.name for d in DIALECTS)} as `dialect`, received {shorten(name)}. "
-            "Leave it out for schemas that name it in `$schema`"
+        known = ", ".join(d.name for d in DIALECTS)
+        raise expected(
+            f"one of {known} as `dialect`", name, advice="Leave it out for schemas that name it in `$schema`"
         )
     return found
 
@@ -111,9 +111,6 @@ def dialect_of(schema: Any, inherited: Dialect, pointer: str) -> Dialect:
         version = schema.get("openapi")
         return OPENAPI_30 if isinstance(version, str) and re.match(r"3\.0(\.|$)", version) else inherited
     if not isinstance(name, str):
-        raise SchemaError(
-            f"expected the URI of a draft, received {shorten(name)}. Use 'https://json-schema.org/draft/2020-12/schema', or leave "
-            "`$schema` out",
-            f"{pointer}/$schema",
-        )
+        advice = "Use 'https://json-schema.org/draft/2020-12/schema', or leave `$schema` out"
+        raise expected("the URI of a draft", name, f"{pointer}/$schema", advice)
     return _by_uri(name) or inherited

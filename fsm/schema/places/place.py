@@ -184,10 +184,6 @@ class Place(NamedTuple):
         """Yield the places of the lineage that are satisfied wherever this one is: those before the first that is negated."""
         return takewhile(lambda place: not place.negated, self.lineage())
 
-    def leads_back_to(self, schema: Schema | NegatedKeyword, scope: Scope | None) -> bool:
-        """True when `schema` is this one or one that applied it to the same value."""
-        return any(place.schema is schema and place.scope == scope for place in self.lineage())
-
     def counts_for(self, watcher: Place) -> bool:
         """True when what this place evaluates counts for the `unevaluated...` keyword of `watcher`."""
         wanted = watcher.schema if watcher.origin is None else watcher.origin

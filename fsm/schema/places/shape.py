@@ -94,9 +94,9 @@ class Shape:
                 yield (name,), schema
 
 
-def expected(what: str, value: object, pointer: str) -> SchemaError:
+def expected(what: str, value: object, pointer: str = "", advice: str = "Correct the schema") -> SchemaError:
     """The error for a malformed value."""
-    return SchemaError(f"expected {what}, received {shorten(value)}. Correct the schema", pointer)
+    return SchemaError(f"expected {what}, received {shorten(value)}. {advice}", pointer)
 
 
 def check_schema(value: object, pointer: str) -> None:

@@ -49,7 +49,7 @@ def decimal_text(
         parts.append(multiples(Fraction(step), decimals, whole + decimals))
     if max_digits is not None and whole + decimals > max_digits:
         parts.append(_of_digits(max_digits, decimals))
-    if max_digits is not None and not whole:  # pydantic counts a zero before the point where it stands alone
+    if max_digits is not None and not whole:  # pydantic counts a zero that is the only digit before the point
         parts.append(nodes.complement(ZERO))
     if decimals > _PLAIN_DECIMALS:
         parts.append(nodes.complement(_WITH_EXPONENT))
