@@ -53,7 +53,7 @@ import jsonschema_rs
 import fsm
 from benchmarks.machine import describe, sentence
 from benchmarks.table import markdown, write
-from fsm.automaton.shortest import shortest_text
+from fsm.automaton.lazy_dfa import shortest_text
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError
 from tests.walks import random_text
 

@@ -1,7 +1,7 @@
 """A tree of completions: every leaf becomes two forks of itself after 16 tokens, and all leaves run in one batch."""
 
 from outlines_cont import CompletionTree, models
-from outlines_cont.conversation.tree_picture import to_text
+from outlines_cont.conversation.tree import to_text
 
 PROMPT = "Message: Hello, this is Marta Keller. Please send 12 desk lamps to Porto by 2031-05-14.\nRecord: "
 

@@ -22,8 +22,7 @@ from fsm.errors import (
     VocabularyError,
     VocabularyGap,
 )
-from fsm.expression import Expression, Report, ReportLine
-from fsm.languages.from_interegular import from_interegular
+from fsm.expression import Expression, Report, ReportLine, from_interegular
 from fsm.languages.option import choice
 from fsm.languages.substring import substring
 from fsm.languages.until import until

@@ -25,16 +25,15 @@ def pack(flags: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.packbits(flags, bitorder="little").view(np.int32)
 
 
-def from_ids(token_ids: Sequence[int], words: int, more: Sequence[NDArray[np.int32]] = ()) -> NDArray[np.int32]:
-    """Pack ids, in any order, into `words` words. Cost: 1 us, 0.1 us per id of the list, 3 us per array of `more`."""
-    if len(token_ids) > 100:
-        more, token_ids = (*more, np.array(token_ids, np.int32)), ()
-    data = bytearray(4 * words)
-    for t in token_ids:
-        data[t >> 3] |= 1 << (t & 7)
-    out = np.frombuffer(data, np.int32)
-    for ids in more:
-        add_ids(out, ids)
+def from_ids(token_ids: Sequence[int] | NDArray[np.int32], words: int) -> NDArray[np.int32]:
+    """Pack ids, in any order, into `words` words. Cost: 1 us and 0.1 us per id of a short list; see `add_ids`."""
+    if not isinstance(token_ids, np.ndarray) and len(token_ids) <= 100:
+        data = bytearray(4 * words)
+        for t in token_ids:
+            data[t >> 3] |= 1 << (t & 7)
+        return np.frombuffer(data, np.int32)
+    out = np.zeros(words, np.int32)
+    add_ids(out, np.asarray(token_ids, np.int32))
     return out
 
 

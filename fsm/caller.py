@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sys import _getframe
 
-# Ours, and those whose frames lie between ours: decorators of torch, context managers, threads.
+# Ours, and those with frames between ours: decorators of torch, context managers, threads.
 _PACKAGES = frozenset(
     {"fsm", "outlines_cont", "torch", "functools", "contextlib", "threading", "concurrent", "asyncio"}
 )

@@ -1,10 +1,32 @@
 """Errors of `fsm`: a message states what was expected, what was received, where, and how to correct it.
 
 `FSMError` is the base class of all. Each subclass also derives from the built-in exception that it resembles (mostly `ValueError`), some
-have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning and not an `FSMError`.
+have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning and not an `FSMError`. `shorten` and
+`clip` shorten values and texts for messages.
 """
 
 from __future__ import annotations
+
+from copyreg import __newobj__  # type: ignore[attr-defined]
+from reprlib import Repr
+
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 2, 3, 4
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+
+
+def shorten(value: object) -> str:
+    """Return the `repr` of a value for a message, bounded however large or deeply nested it is."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # an int with more digits than Python prints
+        return f"a very long {type(value).__name__}"
+
+
+def clip(text: str, most: int = 120) -> str:
+    """Return a text of at most `most` characters, with `...` in place of the middle of a longer one."""
+    kept = most * 2 // 3
+    return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
 
 
 class FSMError(Exception):
@@ -12,14 +34,7 @@ class FSMError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the message and the attributes without calling `__init__`, so that an error can leave a worker process."""
-        return _again, (type(self), self.args, vars(self))
-
-
-def _again(kind: type[FSMError], args: tuple[object, ...], facts: dict[str, object]) -> FSMError:
-    error = FSMError.__new__(kind)
-    error.args = args
-    vars(error).update(facts)
-    return error
+        return __newobj__, (type(self), *self.args), vars(self)
 
 
 class ExpressionError(FSMError, ValueError):
@@ -100,6 +115,11 @@ class BudgetExceeded(FSMError, RuntimeError):
         super().__init__(message)
         self.limit = limit
         self.value = value
+
+
+def exceeded(limit: str, value: int, problem: str, advice: str = "Simplify the expression") -> BudgetExceeded:
+    """Return the error for a limit that is reached: the problem, and how to stay within the limit other than by raising it."""
+    return BudgetExceeded(f"{problem}. {advice}, or raise `{limit}`.", limit, value)
 
 
 class TokenNotAllowed(FSMError, ValueError):

@@ -16,18 +16,18 @@ from fsm.automaton import origin as origins
 from fsm.automaton.captures import CapturedPart, Captures, together
 from fsm.automaton.character_dfa import character_dfa
 from fsm.automaton.checker import Checker, checks_of, has_checks
-from fsm.automaton.interegular_fsm import make_fsm
+from fsm.automaton.interegular_fsm import make_fsm, read_fsm
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
 from fsm.drawing.graph import StateGraph
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import expression_graph
-from fsm.errors import BudgetExceeded
+from fsm.errors import BudgetExceeded, clip
 from fsm.recipe import Call, follow, recipe, remembered
 from fsm.terms import node as nodes
 from fsm.terms import texts
 from fsm.terms.node import Node
-from fsm.terms.rendering import render, shorten
+from fsm.terms.rendering import render
 
 PICTURE_STATES = 24
 """How many states a picture in a notebook has at most; `draw` takes any number."""
@@ -41,7 +41,7 @@ class ReportLine:
         pointer: JSON pointer to the keyword, such as `#/properties/age/minimum`.
         keyword: its name.
         level: `exact` (in the automaton), `checked` (validated when the value closes) or `annotated` (it rejects nothing).
-        note: why it is not exact, or how it was read where that is not plain.
+        note: why it is not exact, or how an ambiguous value was read.
     """
 
     pointer: str
@@ -54,16 +54,16 @@ class Report(tuple[ReportLine, ...]):
     """How the keywords of a schema are enforced: a tuple of lines, which prints as a table.
 
     Attributes:
-        spelling: what is never written though the schema allows it, one sentence each; see `docs/json_text.md`.
-        unbounded: the values that may be of any length: a JSON pointer, such as `#/properties/name`, and the keyword that would bound it.
-            Numbers are not among them.
+        spelling: what the language leaves out though the schema allows it, one sentence each; see `docs/json_text.md`.
+        unbounded: the values of any length, numbers excepted: a JSON pointer, such as `#/properties/name`, and the keyword that would
+            bound it.
     """
 
     spelling: tuple[str, ...] = ()
     unbounded: tuple[tuple[str, str], ...] = ()
 
     def with_notes(self, spelling: Iterable[str], unbounded: Iterable[tuple[str, str]] = ()) -> Report:
-        """The same lines with these sentences, and these values of any length, each once."""
+        """The same lines with other attributes, without duplicates."""
         report = Report(self)
         report.spelling, report.unbounded = tuple(dict.fromkeys(spelling)), tuple(dict.fromkeys(unbounded))
         return report
@@ -78,10 +78,8 @@ class Report(tuple[ReportLine, ...]):
         return "\n".join((*lines, *(f"spelling   {sentence}" for sentence in self.spelling)))
 
     def _repr_html_(self) -> str:
-        """Return the same as a table, for notebooks."""
-        rows = [(line.level, line.pointer, line.note) for line in self] + [
-            ("spelling", "", text) for text in self.spelling
-        ]
+        rows: list[tuple[str, str, str]] = [(line.level, line.pointer, line.note) for line in self]
+        rows += [("spelling", "", text) for text in self.spelling]
         cells = ("".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) for row in rows)
         head = "<tr><th>enforced</th><th>where</th><th>note</th></tr>"
         return f"<table>{head}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
@@ -95,7 +93,7 @@ class Expression:
         node: the term; internal, may change in any version.
         name: a name for messages, or empty.
         report: one line per keyword of the schema that it came from; empty for other sources.
-        source: how it was written, shortened where that is long; empty where only the term is known.
+        source: its source, shortened; empty where only the term is known.
         parts: the tree of its named parts, for captures; None where no part has a name. Internal.
         origin: names the part of its source that rejects a text; None: only its name is known. Internal.
         made_by: the call that made it, by which it is pickled; None: not recorded. Internal.
@@ -111,7 +109,7 @@ class Expression:
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
 
     def _repr_svg_(self) -> str | None:
-        """Return a picture of up to `PICTURE_STATES` states, for notebooks; None where that takes too much."""
+        """Return a picture of up to `PICTURE_STATES` states, for notebooks; None where that exceeds a bound of the automaton."""
         try:
             return picture(self.state_graph(PICTURE_STATES))
         except BudgetExceeded:
@@ -121,12 +119,10 @@ class Expression:
         """Return the graph that `fsm.draw` draws, of the DFA over characters."""
         return expression_graph(self.node, max_states)
 
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+    def __copy__(self) -> Self:
         return self
 
-    def __copy__(self) -> Self:
-        """Return the same: it never changes."""
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -158,13 +154,13 @@ class Expression:
 
     @remembered
     def negate(self) -> Expression:
-        """Every text, valid UTF-8 that is, that does not belong to this language; `~~e` is `e`.
+        """Every text that does not belong to this language; `~~e` is `e`.
 
         Raises:
             ExpressionError: the expression is recursive, or has a check.
         """
-        report = self.report.with_notes(self.report.spelling)  # the length of other texts is not that of values
-        return Expression(texts.complement(self.node), report=report, source=shorten(f"(~{self._label()})"))
+        report = self.report.with_notes(self.report.spelling)  # other texts may have another length
+        return Expression(texts.complement(self.node), report=report, source=clip(f"(~{self._label()})"))
 
     @remembered
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
@@ -178,7 +174,7 @@ class Expression:
             if count is not None and not isinstance(count, int):
                 raise TypeError(f"expected an int as the count of a repetition, received {count!r}")
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
-        source = shorten(f"{self._label()}.repeat({counts})")
+        source = clip(f"{self._label()}.repeat({counts})")
         parts = CapturedPart("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
         return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
 
@@ -188,7 +184,7 @@ class Expression:
 
         Raises:
             ExpressionError: names are nested more than 100 deep.
-            TypeError: the name is no `str`.
+            TypeError: the name is not a `str`.
         """
         if not isinstance(name, str):
             raise TypeError(f"expected a str as the name of a part, received {name!r}")
@@ -196,11 +192,11 @@ class Expression:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its parts, in the order in which they were written; those inside `~` do not count."""
+        """The names of its parts, from left to right; those inside `~` do not count."""
         return self.parts.names if self.parts else ()
 
     def captures(self, text: str | bytes) -> dict[str, str | None] | None:
-        """The text of every named part; None for one that was not used. See `Captures.find` for what is ambiguous.
+        """The text of every named part; None for one that was not used. `Captures.find` says how ambiguous texts are divided.
 
         Returns:
             None where the whole of `text` does not belong to the language.
@@ -208,8 +204,6 @@ class Expression:
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.
         """
-        if not isinstance(text, str | bytes):
-            raise TypeError(f"expected a text, str or bytes, received {text!r}")
         return Captures(self._as_part()).find(as_bytes(text))
 
     def accepts(self, data: str | bytes) -> bool:
@@ -223,14 +217,14 @@ class Expression:
         return Checker(self.node).accepts(text) if self.has_checks else Automaton(self.node).accepts(text)
 
     def blame(self, text: str | bytes, *, is_whole: bool = False) -> tuple[str, ...]:
-        """What of the source forbids a text that does not fit: JSON pointers to keywords of a schema, or a pattern.
+        """The parts of the source that reject a text: JSON pointers to keywords of a schema, or a pattern.
 
         Args:
-            text: what was written, up to and with the first byte that does not fit.
-            is_whole: whether it is the end after the text that does not fit.
+            text: the text up to and with the first byte that is rejected.
+            is_whole: whether the end after the text is rejected, and not its last byte.
 
         Returns:
-            Several where several forbid it; none where nothing is known, or where it is no JSON at all.
+            Several where several reject it; none where nothing is known, or where it is not JSON at all.
 
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.
@@ -238,12 +232,11 @@ class Expression:
         Cost: the text is read again, and the keywords around its end are compiled one by one: milliseconds.
         """
         data = as_bytes(text)
-        origin = self._as_origin()
-        return origin.names(data, is_whole) if data or is_whole else ()
+        return self._as_origin().names(data, is_whole) if data or is_whole else ()
 
     @property
     def has_checks(self) -> bool:
-        """True when the automaton allows more than belongs to the language, so that whole values must be checked."""
+        """True when the automaton accepts more than the language, so that whole values must be checked."""
         return has_checks(self.node)
 
     @property
@@ -277,14 +270,13 @@ class Expression:
     def _with(
         self, node: Node, sign: str, kind: Literal["sequence", "either", "both"], other: Expression
     ) -> Expression:
-        source = shorten(f"({self._label()} {sign} {other._label()})")
+        source = clip(f"({self._label()} {sign} {other._label()})")
         parts = together(kind, self._as_part(), other._as_part()) if self.parts or other.parts else None
-        origin = None
-        if kind != "both":
-            origin = origins.together(kind, (self.node, self._as_origin()), (other.node, other._as_origin()))
-        report = self.report + other.report
-        if kind == "both":  # one may bound the other
+        report, origin = self.report + other.report, None
+        if kind == "both":  # one may bound the length of the other
             report = report.with_notes(report.spelling)
+        else:
+            origin = origins.together(kind, (self.node, self._as_origin()), (other.node, other._as_origin()))
         return Expression(node, report=report, source=source, parts=parts, origin=origin)
 
     def _as_origin(self) -> Origin:
@@ -297,7 +289,7 @@ class Expression:
         return self.parts or CapturedPart("leaf", node=self.node)
 
     def _label(self) -> str:
-        """A short text for this expression as a part of another: its name, how it was written, or its term."""
+        """A short text for this expression as a part of another: its name, its source, or its term."""
         return self.name or self.source or f"<{render(self.node)}>"
 
     def __or__(self, other: Expression | str) -> Expression:
@@ -329,11 +321,11 @@ class Expression:
 
     def __repr__(self) -> str:
         written = self.source or f"<expression {render(self.node)}>"
-        return f"{written}.named({shorten(self.name)!r})" if self.name else written
+        return f"{written}.named({clip(self.name)!r})" if self.name else written
 
 
 def as_bytes(text: str | bytes) -> bytes:
-    """Return a text as the bytes that an automaton reads; those of a lone surrogate are no UTF-8, so that no expression accepts them.
+    """Return a text as the bytes that an automaton reads; those of a lone surrogate are not UTF-8, so that no expression accepts them.
 
     Raises:
         TypeError: `text` is neither `str` nor `bytes`.
@@ -346,7 +338,7 @@ def as_bytes(text: str | bytes) -> bytes:
 
 
 def lift(term: Expression | str) -> Expression:
-    """Read text as the expression that accepts exactly that text; an expression stays as it is.
+    """Return the expression that accepts exactly a text; an expression is returned unchanged.
 
     Raises:
         ExpressionError: the text contains a lone surrogate.
@@ -366,4 +358,21 @@ def literal(term: str) -> Expression:
     Raises:
         ExpressionError: the text contains a lone surrogate.
     """
-    return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))
+    return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(clip(term)))
+
+
+def from_interegular(fsm: Any) -> Expression:
+    """Return the texts that an automaton of interegular accepts.
+
+    Surrogates have no UTF-8, so that texts with one are left out.
+
+    Args:
+        fsm: an `interegular.FSM` over characters, such as `interegular.parse_pattern("[a-z]+").to_fsm()`.
+
+    Raises:
+        ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
+
+    Cost: linear in its symbols and its arcs; the derivatives of a state are made when it is reached.
+    """
+    dfa = read_fsm(fsm)
+    return Expression(dfa.language(), source=f"from_interegular(<FSM of {len(dfa.transitions)} states>)")

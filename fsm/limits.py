@@ -20,18 +20,18 @@ class Limits:
         max_grammar_characters: length of a grammar.
         max_templates: uses of the templates of a grammar with different arguments.
         max_left_recursion: rules that refer to one another before they read anything.
-        max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
-        max_nesting: how many arrays and objects of a text may be open at once in values of any type and in those that may hold their own
-            kind; other nesting in the schema is not bounded by it. It is not an error: deeper texts do not belong to the language.
+        max_depth: how deeply values may be nested before a reference must lead back to a subschema that was compiled already.
+        max_nesting: how many arrays and objects of a text may be open at the same time in values of any type and in those that may
+            contain their own kind; it does not bound other nesting. It is not an error: deeper texts do not belong to the language.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
         max_alternatives: combinations of the `anyOf` and `enum` keywords that apply to one value.
         max_properties: properties of one object.
         max_key_kinds: languages into which `patternProperties` and the like divide the keys of one object.
         max_enum_values: values of one `enum`.
         max_pattern_length: characters of one `pattern`.
-        max_number_digits: digits of a bound or divisor written out, exponent expanded.
+        max_number_digits: digits of a bound or divisor without an exponent.
         max_work: steps of work that compiling a schema may take, 3 to 10 us each. Where keywords multiply their alternatives and it
-            takes more, it is compiled again with more left to checks; `strict` refuses at once. 1,000 objects need about 80,000.
+            takes more, it is compiled again with more left to checks; `strict` refuses it immediately. 1,000 objects need about 80,000.
 
     Raises:
         ValueError: a bound is not a positive int.
@@ -62,7 +62,7 @@ class Limits:
         """Raise unless `reached` is within the bound `name`.
 
         Raises:
-            BudgetExceeded: it is not; `what` and `pointer` (None: no schema) say what was counted and where.
+            BudgetExceeded: it is not; the message names what was counted, and its `pointer` (None: no schema).
         """
         bound: int = getattr(self, name)
         if reached > bound:

@@ -1,8 +1,8 @@
 r"""Predefined languages, such as `fsm.types.date` and `fsm.types.email`, as expressions that are built when they are first used.
 
-Most are regular expressions; `iban` and `credit_card` verify check digits. Where a standard allows several spellings of a value, mostly one
-is in the language (`integer` has no `-0` or `007`), and letters and digits are those of ASCII. All can be combined like other expressions,
-but `json_value` is recursive, so `&` and `~` refuse it.
+Most are regular expressions, or formats of JSON Schema; `iban` and `credit_card` verify check digits. Where a standard allows several
+spellings of a value, mostly one is in the language (`integer` has no `-0` or `007`), and letters and digits are those of ASCII. All can be
+combined like other expressions, but `json_value` is recursive, so `&` and `~` refuse it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fsm.languages.luhn import luhn
 from fsm.languages.option import choice
 from fsm.pattern.python_pattern import regex
 from fsm.recipe import remembered
+from fsm.schema.formats.table import format_node
 from fsm.terms import node as nodes
 from fsm.terms.rule import Rules
 
@@ -59,7 +60,7 @@ hex_color: Expression
 json_string: Expression
 """A JSON string, quotes included, with every escape that RFC 8259 allows."""
 json_value: Expression
-"""Any JSON value. Between tokens stands nothing, one space, or a line end and at most 40 spaces: `json.dumps` with any usual indent."""
+"""Any JSON value. Between tokens is nothing, one space, or a line end and at most 40 spaces: `json.dumps` with any usual indent."""
 markdown_list: Expression
 """One or more lines of text with one kind of bullet (`-`, `*` or `+`), or numbered `1.`, `2.` and so on to 99 at most.
 
@@ -69,17 +70,10 @@ Flat; the text of an item neither begins nor ends with a space. No line end afte
 _DIGITS_60 = "[0-5][0-9]"
 _HOURS = "(?:[01][0-9]|2[0-3])"
 _HEX = "[0-9A-Fa-f]"
-_OCTET = "(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
-_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 
 
-def _date() -> Expression:
-    year = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-    leap_pair = "(?:0[48]|[2468][048]|[13579][26])"
-    leap_year = f"(?:[0-9]{{2}}{leap_pair}|{leap_pair}00)"
-    first_days = "(?:0[1-9]|1[0-9]|2[0-8])"
-    days = f"(?:(?:0[1-9]|1[0-2])-{first_days}|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
-    return regex(f"{year}-{days}|{leap_year}-02-29")
+def _format(name: str) -> Expression:
+    return Expression(format_node(name))
 
 
 def _time() -> Expression:
@@ -94,30 +88,6 @@ def _email() -> Expression:
     last = regex(label) & ~regex("[0-9]+")
     domain = (regex(rf"(?:{label}\.)+") + last) & regex(".{3,253}")
     return local + "@" + domain
-
-
-def _uri() -> Expression:
-    unreserved, sub_delims, encoded = r"A-Za-z0-9\-._~", "!$&'()*+,;=", f"%{_HEX}{{2}}"
-    pchar = f"(?:[{unreserved}{sub_delims}:@]|{encoded})"
-    user = f"(?:(?:[{unreserved}{sub_delims}:]|{encoded})*@)?"
-    future = rf"[vV]{_HEX}+\.[{unreserved}{sub_delims}:]+"
-    host = rf"(?:\[(?:{_ipv6_pattern()}|{future})\]|(?:[{unreserved}{sub_delims}]|{encoded})*)"
-    rootless = f"{pchar}+(?:/{pchar}*)*"
-    path = f"(?://{user}{host}(?::[0-9]*)?(?:/{pchar}*)*|/(?:{rootless})?|{rootless})?"
-    rest = f"(?:{pchar}|[/?])*"
-    return regex(rf"[A-Za-z][A-Za-z0-9+.\-]*:{path}(?:\?{rest})?(?:#{rest})?")
-
-
-def _ipv6_pattern() -> str:
-    """The nine forms of RFC 3986, section 3.2.2: all eight groups, or `::` after at most `before` of them."""
-    group, last = f"{_HEX}{{1,4}}", f"(?:{_HEX}{{1,4}}:{_HEX}{{1,4}}|{_IPV4})"
-    forms = [f"(?:{group}:){{6}}{last}"]
-    for before in range(8):
-        head = f"(?:(?:{group}:){{0,{before - 1}}}{group})?" if before else ""
-        after = 5 - before
-        tail = f"(?:{group}:){{{after}}}{last}" if after >= 0 else group if after == -1 else ""
-        forms.append(f"{head}::{tail}")
-    return f"(?:{'|'.join(forms)})"
 
 
 def _semver() -> Expression:
@@ -159,14 +129,14 @@ _BUILDERS: dict[str, Callable[[], Expression]] = {
     "integer": lambda: regex("0|-?[1-9][0-9]*"),
     "number": lambda: regex(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"),
     "boolean": lambda: choice(["true", "false"]),
-    "date": _date,
+    "date": lambda: _format("date"),
     "time": _time,
-    "datetime": lambda: _date() + "T" + _time(),
+    "datetime": lambda: _format("date") + "T" + _time(),
     "email": _email,
-    "uri": _uri,
-    "uuid": lambda: regex(f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"),
-    "ipv4": lambda: regex(_IPV4),
-    "ipv6": lambda: regex(_ipv6_pattern()),
+    "uri": lambda: _format("uri"),
+    "uuid": lambda: _format("uuid"),
+    "ipv4": lambda: _format("ipv4"),
+    "ipv6": lambda: _format("ipv6"),
     "semver": _semver,
     "iban": lambda: Expression(iban_node()),
     "credit_card": lambda: Expression(luhn(12, MAX_CARD_DIGITS)),

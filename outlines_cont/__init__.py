@@ -61,7 +61,6 @@ __all__ = [
     "DraftWarning",
     "EmptyPrompt",
     "Engine",
-    "EngineInterrupted",
     "ForkBudgetError",
     "Guidance",
     "GuidedConversation",
@@ -202,6 +201,6 @@ _OLD_MODULES = {
     "streams.stop_text": "text_search.stop_text",
     "tokens": "state.tokens",
     "tree": "conversation.tree",
-    "tree_picture": "conversation.tree_picture",
+    "tree_picture": "conversation.tree",
 }
 announce_moved({f"{__name__}.{old}": f"{__name__}.{new}" for old, new in _OLD_MODULES.items()})

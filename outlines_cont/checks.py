@@ -15,10 +15,10 @@ from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 
 
-def check(option: str, value: object, holds: bool, expected: str) -> None:
+def check(option: str, value: object, holds: bool, expected: str, advice: str = "") -> None:
     """Raise `OptionError`, whose message has what was `expected` as `option`, if `holds` is false."""
     if not holds:
-        raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
+        raise OptionError(f"expected {expected} as `{option}`, got {value!r}{advice and '. ' + advice}", option)
 
 
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:

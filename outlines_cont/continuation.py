@@ -83,7 +83,7 @@ class Continuation(Immutable):
             As a call does; a row that fails alone has its error in its last event.
         """
         check_streamed(self.generator.sampler)
-        shown = StreamOptions.of(True, top, retract, partial)
+        shown = StreamOptions(True, top, retract, partial)
         return StateStream(Run(self.generator, prompt, Options.of(options), rng=rng), shown)
 
     astream = stream  # the same stream, by the name that generators have for `async for`

@@ -263,10 +263,6 @@ class ReplayError(ScriptError):
     """A script that was replayed for a fork did something else than before, so the fork cannot continue."""
 
 
-class EngineInterrupted(OutlinesContError, RuntimeError):
-    """A row was lost in a step that was interrupted. Steps are undone as a whole now, so nothing raises it; the name is kept."""
-
-
 class UserCodeError(OutlinesContError, RuntimeError):
     """Code of the user raised something that is not an `Exception`, such as `SystemExit`; or `logits` of a callable model failed.
 

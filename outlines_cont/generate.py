@@ -170,7 +170,7 @@ class Generator(Immutable):
         Raises:
             As a call does: what can be checked at once here, the rest after the last text.
         """
-        shown = StreamOptions.of(events, top, retract, partial)
+        shown = StreamOptions(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
         return self._stream(run, RunEvents(run, shown))
 
@@ -186,7 +186,7 @@ class Generator(Immutable):
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
-        shown = StreamOptions.of(events, top, retract, partial)
+        shown = StreamOptions(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
         return self._astream(run, RunEvents(run, shown))
 

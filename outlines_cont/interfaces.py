@@ -130,7 +130,7 @@ class LanguageModel(Protocol):
         kv_store: the keys and values of the model's rows that are alive, and their budget. Implemented by `kv.store.KVStore`.
         is_recurrent: whether the cache cannot be cut, so that rows run alone and are replayed from snapshots.
         has_kv: whether its caches hold keys and values, which transformers could continue.
-        kv_layout: the `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.serial.kv_layout`.
+        kv_layout: keys and values of no tokens for every layer, None for one without its own; see `kv.serial.kv_layout`.
         can_branch: whether rows may attend to a shared prefix in place, without copying it.
         can_reuse: whether rows may begin with keys and values that other rows have fed.
         prefix_cache: the keys and values of recent prompts and texts.
@@ -188,11 +188,11 @@ class LanguageModel(Protocol):
     def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
         """Return rows of a state with all tokens cached and the logits after them known; count what was fed in a `Meter`, if given.
 
-        Raises, and costs, what `engine.prefill.prefilled` does.
+        Errors and cost are those of `engine.prefill.EngineModel.prefilled`.
         """
 
     def prefilled_before(
-        self, rows: Sequence[Any], nums_before: Sequence[int]
+        self, rows: Sequence[Any], nums_before: Sequence[int], meter: Any = None
     ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
         """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and after them."""
 

@@ -9,30 +9,12 @@ from dataclasses import dataclass
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 OnProgress = Callable[["Progress"], object]
 # Seconds between two calls of the callback while no row ends.
 _INTERVAL = 0.1
-
-
-def bar_columns(*more: ProgressColumn) -> tuple[ProgressColumn, ...]:
-    """Return the columns of a bar of rows, some of which have failed (the field `failed` of the task), `more` before the times."""
-    rows = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-    )
-    return (*rows, *more, TimeElapsedColumn(), TimeRemainingColumn())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +53,33 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Show it."""
+        if self._bar is None:
+            self.start(progress.rows)
+        rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s" if progress.seconds else ""
+        self.update(progress.done, progress.failed, rate, self._description)
+        if progress.is_over:
+            self.stop()
+
+    def start(self, total: int | None, done: int = 0, failed: int = 0) -> None:
+        """Show the bar; `total` is None for an unknown number of rows."""
         if not self._console.is_terminal:
             return
-        bar = self._bar or self._opened(progress)
-        rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s" if progress.seconds else ""
-        bar.update(bar.task_ids[0], completed=progress.done, failed=progress.failed, rate=rate)
-        if progress.is_over:
-            bar.stop()
-            self._bar = None
+        before = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        notes = (TextColumn("{task.fields[failed]} failed"), TextColumn("{task.fields[rate]}"))
+        self._bar = RichProgress(*before, *notes, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console)
+        self._bar.add_task(self._description, total=total, completed=done, failed=failed, rate="")
+        self._bar.start()
 
-    def _opened(self, progress: Progress) -> RichProgress:
-        bar = self._bar = RichProgress(*bar_columns(TextColumn("{task.fields[rate]}")), console=self._console)
-        bar.add_task(self._description, total=progress.rows, failed=0, rate="")
-        bar.start()
-        return bar
+    def update(self, done: int, failed: int, rate: str, description: str) -> None:
+        """Show new numbers, if there is a terminal."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=description, completed=done, failed=failed, rate=rate)
+
+    def stop(self) -> None:
+        """End the bar, which stays on the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
 class ProgressReporter:

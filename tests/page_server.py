@@ -97,7 +97,8 @@ def _import_heavy() -> None:
     import torch  # noqa: F401
     import transformers  # noqa: F401
 
-    import outlines_cont.cli.extractor
+    import outlines_cont.cli.chat
+    import outlines_cont.cli.model
     import outlines_cont.generate
     import outlines_cont.models  # noqa: F401
 

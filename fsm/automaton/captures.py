@@ -55,7 +55,7 @@ class CapturedPart:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All names, each once, in the order in which they were written."""
+        """All names without duplicates, from left to right."""
         inside = (name for member in self.members for name in member.names)
         return tuple(dict.fromkeys([self.name, *inside] if self.kind == "named" else inside))
 

@@ -1,22 +1,25 @@
 """`CharacterDFA`: a DFA whose transitions are labelled with sets of characters, made from a byte DFA, or turned into a term.
 
 It converts between terms, which are over the bytes of UTF-8, and the automata over characters of other libraries. Its states are those
-states of the byte DFA that lie between two characters, found breadth first; more than `max_states` raise `BudgetExceeded`. Only valid
+states of the byte DFA between two characters, found breadth first; more than `max_states` raise `BudgetExceeded`. Only valid
 UTF-8 is read, so surrogates are excluded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from fsm.automaton.byte_dfa import ByteDFA
-from fsm.errors import BudgetExceeded
+from fsm.errors import exceeded
 from fsm.terms import node as nodes
 from fsm.terms.characters import Ranges, intersect, normalize, utf8
 from fsm.terms.node import EMPTY, EPSILON, Node
 
 Arcs = tuple[tuple[Ranges, int], ...]
 """Disjoint sets of characters, each with the state after any of them; no two lead to the same state."""
+
+State = TypeVar("State", bound=Hashable)
 
 _Pieces = list[tuple[int, int, int]]
 """Ranges of numbers, first and last, each with the state after them."""
@@ -52,7 +55,7 @@ class CharacterDFA(nodes.Content, nodes.Machine):
         super().__init__(self.transitions, self.accepting)
 
     def language(self, state: int = 0) -> Node:
-        """The texts that the automaton accepts from a state on, as a term. Cost: none; arcs are made when a text comes there.
+        """The texts that the automaton accepts from a state on, as a term. Cost: none; arcs are made when they are needed.
 
         Arcs from a state to itself are a loop over characters, for which masks are made fast.
         """
@@ -84,24 +87,38 @@ def character_dfa(automaton: ByteDFA, max_states: int) -> CharacterDFA:
     Cost: some 20 us per state and byte that leads somewhere else.
     """
     steps = CharacterSteps(automaton)
-    queue = [automaton.initial_state]
-    numbers = {automaton.initial_state: 0}
-    arcs: list[list[tuple[Ranges, int]]] = []
+
+    def arcs(state: int) -> Iterable[tuple[Ranges, int]]:
+        return ((ranges, target) for target, ranges in steps.of(state).items())
+
+    return explored(automaton.initial_state, arcs, automaton.is_accepting, max_states)
+
+
+def explored(
+    initial: State,
+    arcs: Callable[[State], Iterable[tuple[Ranges, State]]],
+    is_accepting: Callable[[State], bool],
+    max_states: int | None = None,
+) -> CharacterDFA:
+    """The states that can be reached from an initial one, numbered breadth first.
+
+    Raises:
+        BudgetExceeded: there are more than `max_states`.
+    """
+    numbers = {initial: 0}
+    found: list[list[tuple[Ranges, int]]] = []
+    queue = [initial]
     for state in queue:
-        found = steps.of(state)
-        for target in found:
+        found.append([])
+        for ranges, target in arcs(state):
             if target not in numbers:
                 numbers[target] = len(numbers)
                 queue.append(target)
-        if len(numbers) > max_states:
-            raise BudgetExceeded(
-                f"expected an automaton of at most {max_states:,} states, received one with more. Simplify the expression "
-                "(nested counts and alternatives multiply), or raise `max_states`.",
-                "max_states",
-                max_states,
-            )
-        arcs.append([(ranges, numbers[target]) for target, ranges in found.items()])
-    return CharacterDFA(arcs, (number for state, number in numbers.items() if automaton.is_accepting(state)))
+            found[-1].append((ranges, numbers[target]))
+        if max_states is not None and len(numbers) > max_states:
+            problem = f"expected an automaton of at most {max_states:,} states, received one with more"
+            raise exceeded("max_states", max_states, problem, "Simplify the expression (nested counts multiply)")
+    return CharacterDFA(found, (number for state, number in numbers.items() if is_accepting(state)))
 
 
 class CharacterSteps:
@@ -127,7 +144,7 @@ class CharacterSteps:
         return {target: normalize(ranges) for target, ranges in found.items() if ranges}
 
     def _after(self, state: int, num_following: int) -> _Pieces:
-        """Where so many bytes 0x80 to 0xBF lead, by the number that their last six bits make together; at most three bytes."""
+        """The targets of `num_following` bytes 0x80 to 0xBF, at most three, by the number that their last six bits make together."""
         if not num_following:
             return [(0, 0, state)]
         known = self._known.get((state, num_following))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from fsm.errors import BudgetExceeded
+from fsm.errors import exceeded
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Check, Kind, Node
@@ -113,16 +113,13 @@ class Checker:
         start = end = len(reading.data)
         for end, byte in enumerate(data, start + 1):
             found = [after for stack in stacks for after in self._next(stack, byte, text, end, failures)]
-            if len(found) > 1:  # below equal tops is one object where two ways have met
+            if len(found) > 1:  # stacks with equal tops share what is below, if that is equal
                 found = list({s and (id(s.top), id(s.below)): s for s in found}.values())
             stacks = tuple(found)
             if len(stacks) > self._max_readings:
-                raise BudgetExceeded(
-                    f"a text can be read in more than {self._max_readings:,} ways, each with checks of its own. Make the "
-                    "alternatives with checks begin differently, or raise `max_readings`.",
-                    "max_readings",
-                    self._max_readings,
-                )
+                problem = f"a text can be read in more than {self._max_readings:,} ways, each with checks of its own"
+                advice = "Make the alternatives with checks begin differently"
+                raise exceeded("max_readings", self._max_readings, problem, advice)
             if not stacks:
                 break
         text = text[:end] if not stacks else text

@@ -12,14 +12,13 @@ from typing import Any
 
 from interegular.fsm import FSM, Alphabet, anything_else
 
-from fsm.automaton.character_dfa import CharacterDFA
-from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.automaton.character_dfa import CharacterDFA, explored
+from fsm.errors import ExpressionError, exceeded, shorten
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize
-from fsm.terms.rendering import shorten
 
 
 def read_fsm(fsm: Any) -> CharacterDFA:
-    """Return an automaton of interegular with the same texts, those left out that have a surrogate, as it has no UTF-8.
+    """Return an automaton of interegular as a `CharacterDFA`, without texts with a surrogate, as it has no UTF-8.
 
     Raises:
         ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
@@ -28,26 +27,19 @@ def read_fsm(fsm: Any) -> CharacterDFA:
     """
     if not isinstance(fsm, FSM):
         raise ExpressionError(
-            f"expected an automaton of interegular, an `interegular.FSM`, received {shorten(repr(fsm))}. "
+            f"expected an automaton of interegular, an `interegular.FSM`, received {shorten(fsm)}. "
             "`interegular.parse_pattern(pattern).to_fsm()` makes one; for a pattern as text call `fsm.regex`."
         )
     sets = {key: _characters(symbols, fsm.alphabet) for key, symbols in fsm.alphabet.by_transition.items()}
-    numbers = {fsm.initial: 0}
-    arcs: list[list[tuple[Ranges, int]]] = []
-    queue = [fsm.initial]
-    for state in queue:
-        found = []
-        for key, target in fsm.map.get(state, {}).items():
-            if target not in numbers:
-                numbers[target] = len(numbers)
-                queue.append(target)
-            found.append((sets.get(key, ()), numbers[target]))
-        arcs.append(found)
-    return CharacterDFA(arcs, (number for state, number in numbers.items() if state in fsm.finals))
+
+    def arcs(state: Any) -> Iterable[tuple[Ranges, Any]]:
+        return ((sets.get(key, ()), target) for key, target in fsm.map.get(state, {}).items())
+
+    return explored(fsm.initial, arcs, fsm.finals.__contains__)
 
 
 def _characters(symbols: Iterable[Any], alphabet: Alphabet) -> Ranges:
-    """The characters that some symbols of an alphabet stand for."""
+    """The characters of some symbols of an alphabet."""
     found: list[tuple[int, int]] = []
     for symbol in symbols:
         if symbol is anything_else:
@@ -57,7 +49,7 @@ def _characters(symbols: Iterable[Any], alphabet: Alphabet) -> Ranges:
             found.append((ord(symbol), ord(symbol)))
         else:
             raise ExpressionError(
-                f"expected an automaton over characters, received one with the symbol {shorten(repr(symbol))}. "
+                f"expected an automaton over characters, received one with the symbol {shorten(symbol)}. "
                 "Build it with texts of one character, and `interegular.fsm.anything_else` for all others."
             )
     return normalize(found)
@@ -78,32 +70,32 @@ def make_fsm(dfa: CharacterDFA, max_symbols: int) -> FSM:
     sets = {
         ranges: number for number, ranges in enumerate(dict.fromkeys(r for arcs in dfa.transitions for r, _ in arcs))
     }
-    kinds = _kinds(list(sets))
+    kinds = _minterms(list(sets))
     sizes = {kind: sum(last - first + 1 for first, last in ranges) for kind, ranges in kinds.items()}
     others = max(sizes, key=lambda kind: sizes[kind])
     num_symbols = sum(sizes.values()) - sizes[others]
     if num_symbols > max_symbols:
-        raise BudgetExceeded(
-            f"expected an automaton with at most {max_symbols:,} symbols, received one with {num_symbols:,}: interegular has one for each "
-            "character that is named. Name fewer characters (`\\w` of ASCII has 63: `regex(pattern, ascii=True)`), or raise `max_symbols`.",
-            "max_symbols",
-            max_symbols,
+        problem = (
+            f"expected an automaton with at most {max_symbols:,} named characters, received one with {num_symbols:,}"
         )
+        advice = "Name fewer characters (`\\w` of ASCII has 63: `regex(pattern, ascii=True)`)"
+        raise exceeded("max_symbols", max_symbols, problem, advice)
     symbols: dict[Any, Any] = {}
     keys: dict[int, list[int]] = {number: [] for number in sets.values()}
     for key, (kind, ranges) in enumerate(kinds.items()):
         characters = (chr(code) for first, last in ranges for code in range(first, last + 1))
         symbols.update(dict.fromkeys((anything_else,) if kind == others else characters, key))
-        for number in _bits(kind):
-            keys[number].append(key)
-    table = {  # from 1 on, since `FSM.isdisjoint` takes the state 0 for none
+        for number, in_set in keys.items():
+            if kind >> number & 1:
+                in_set.append(key)
+    table = {  # from 1 on, since `FSM.isdisjoint` treats the state 0 as missing
         state: {key: target + 1 for ranges, target in arcs for key in keys[sets[ranges]]}
         for state, arcs in enumerate(dfa.transitions, 1)
     }
     return FSM(Alphabet(symbols), set(table), 1, {state + 1 for state in dfa.accepting}, table)
 
 
-def _kinds(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
+def _minterms(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
     """The minterms of some sets of characters: the key has a bit for each set that contains them."""
     toggles: dict[int, int] = {0: 0, MAX_CODE_POINT + 1: 0}
     for number, ranges in enumerate(sets):
@@ -118,10 +110,3 @@ def _kinds(sets: list[Ranges]) -> dict[int, Sequence[tuple[int, int]]]:
         found.setdefault(kind, []).append((first, after - 1))
     kinds = {**found, 0: intersect(normalize(found.get(0, ())), ALL_CHARACTERS)}  # surrogates are in no set
     return {kind: ranges for kind, ranges in kinds.items() if ranges}
-
-
-def _bits(mask: int) -> Iterable[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

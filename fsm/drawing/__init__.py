@@ -1,4 +1,4 @@
-"""Pictures of automata: a graph of states and labelled arrows, made small enough to look at, and its SVG.
+"""Pictures of automata: a graph of states and labelled edges, simplified for reading, as SVG or DOT.
 
 Imports `fsm.automaton` and `fsm.terms`.
 """

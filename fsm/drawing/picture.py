@@ -164,7 +164,7 @@ class _Layout:
                 continue
             self._bottom += _LINE + 8
             level, (x, y), (to_x, to_y) = self._bottom, self._point(state), self._point(target)
-            # Down beside its column, and up beside the other, so that no state is in the way.
+            # Down after its column, and up before the other, so that no state is in the way.
             right, left = x + _RADIUS + 10, to_x - _RADIUS - 14
             path = (
                 f"M{x + 11:.0f},{y + 11:.0f} C{right:.0f},{y + 24:.0f} {right:.0f},{y + 24:.0f} {right:.0f},{y + 36:.0f} "

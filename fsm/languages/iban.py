@@ -5,7 +5,7 @@ become that one are followed, so every state leads to a valid number.
 
 After the first four characters (country and check digits) are moved to the end and every letter is written as a number
 (A = 10 to Z = 35), an account number is 1 modulo 97. The rest of each country's own structure (where it has letters,
-national check digits) is left out: any capital letters and digits may stand there.
+national check digits) is left out: any capital letters and digits are allowed there.
 Source: ISO 13616-1, ISO/IEC 7064 (MOD 97-10); the lengths are those of the public registry of IBAN formats.
 """
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms import texts
-from fsm.terms.rendering import shorten
+
+_OF_ENUM = "For the values of an Enum write `generate.format(model, TheEnum)`, or list their texts."
 
 
 @remembered
@@ -25,33 +26,24 @@ def choice(options: Sequence[str]) -> Expression:
 
     Cost: one sort; 50,000 options are fine.
     """
+    received, advice = "", "Write `list(...)` of what to choose from."
     if isinstance(options, str):
-        raise ExpressionError(
-            f"expected a list of options, received one string {options!r}. Write [{options!r}] for a single option."
-        )
-    if isinstance(options, type):
-        raise ExpressionError(
-            f"expected a list of options, received the class {options.__name__}. For the values of an Enum write "
-            "`generate.format(model, TheEnum)`, or list their texts."
-        )
-    if isinstance(options, Mapping) or not isinstance(options, Sequence):
-        raise ExpressionError(
-            f"expected a list of options, received {shorten(repr(options))}. Write `list(...)` of what to choose from."
-        )
-    if not options:
-        raise ExpressionError("expected at least one option, received none. Give the texts to choose from.")
+        received, advice = f"one string {options!r}", f"Write [{options!r}] for a single option."
+    elif isinstance(options, type):
+        received, advice = f"the class {options.__name__}", _OF_ENUM
+    elif isinstance(options, Mapping) or not isinstance(options, Sequence):
+        received = shorten(options)
+    elif not options:
+        received, advice = "an empty one", "Give the texts to choose from."
+    if received:
+        raise ExpressionError(f"expected a list of options, received {received}. {advice}")
     for position, option in enumerate(options):
         if not isinstance(option, str):
             raise ExpressionError(
-                f"expected text for every option, received {option!r} at position {position}. {_advice(option)}"
+                f"expected text for every option, received {option!r} at position {position}. "
+                + (_OF_ENUM if isinstance(option, Enum) else "Convert it with str() first.")
             )
     spelled = [texts.encode(option, f"the option at position {position}") for position, option in enumerate(options)]
-    few = ", ".join(repr(shorten(option, 30)) for option in options[:4])
+    few = ", ".join(repr(clip(option, 30)) for option in options[:4])
     more = f", ... {len(options)} in all" if len(options) > 4 else ""
     return Expression(nodes.words(spelled), source=f"choice([{few}{more}])")
-
-
-def _advice(option: object) -> str:
-    if isinstance(option, Enum):
-        return "For the values of an Enum write `generate.format(model, TheEnum)`, or list their texts."
-    return "Convert it with str() first."

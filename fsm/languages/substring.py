@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.languages.until import until
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
-from fsm.terms.rendering import shorten
 from fsm.terms.texts import encode
 
 State = tuple[int, bytes]
@@ -75,7 +74,7 @@ class Substrings(nodes.Content, nodes.Machine):
         return new
 
     def _split(self, at: int, character: str, target: int) -> int:
-        """Part the shorter substrings of `target` from the longer ones, which end at fewer places."""
+        """Split the shorter substrings of `target` from the longer ones, which end at fewer positions."""
         copy = self._add({**self._next[target]}, self._link[target], self._length[at] + 1)
         self._link[target] = copy
         while at >= 0 and self._next[at].get(character) == target:
@@ -94,7 +93,7 @@ class Substrings(nodes.Content, nodes.Machine):
 def substring(text: str, *, end: str = "") -> Expression:
     """Any stretch of `text`, the empty one included; with `end`, one without that mark, and the mark behind it.
 
-    So a quotation is `'"' + fsm.substring(source, end='"')`: what stands between the marks occurs in the source, and the first
+    So a quotation is `'"' + fsm.substring(source, end='"')`: the text between the marks occurs in the source, and the first
     mark ends it.
 
     Raises:
@@ -104,12 +103,12 @@ def substring(text: str, *, end: str = "") -> Expression:
     """
     for name, value in (("text", text), ("end", end)):
         if not isinstance(value, str):
-            raise ExpressionError(f"expected a text as `{name}`, received {shorten(repr(value))}.")
+            raise ExpressionError(f"expected a text as `{name}`, received {shorten(value)}.")
         encode(value, f"`{name}`")
-    # A mark of one character is in no substring of what stands between the marks.
+    # A mark of one character divides the text into parts without it.
     texts = text.split(end) if len(end) == 1 else [text]
     node = nodes.concat(nodes.machine(Substrings(texts), (0, b""), is_plain=True), nodes.literal(end.encode()))
     if len(end) > 1:
         node = nodes.intersection((node, until(end).node))
     mark = f", end={end!r}" if end else ""
-    return Expression(node, source=f"substring({shorten(text)!r}{mark})")
+    return Expression(node, source=f"substring({clip(text)!r}{mark})")

@@ -6,13 +6,12 @@ the mark, like that of Knuth, Morris and Pratt.
 
 from __future__ import annotations
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms import texts
 from fsm.terms.characters import ALL_CHARACTERS, utf8
-from fsm.terms.rendering import shorten
 
 
 @remembered
@@ -26,9 +25,9 @@ def until(mark: str) -> Expression:
     """
     if not isinstance(mark, str) or not mark:
         raise ExpressionError(
-            f"expected a text with which the free text ends, received {shorten(repr(mark))}. Give at least one character."
+            f"expected a text with which the free text ends, received {shorten(mark)}. Give at least one character."
         )
     ends_so = nodes.concat(texts.TEXTS, nodes.literal(texts.encode(mark, "the mark")))
     goes_on = nodes.sequence((ends_so, utf8(ALL_CHARACTERS), texts.TEXTS))
     node = nodes.intersection((ends_so, nodes.complement(goes_on)))
-    return Expression(node, source=f"until({shorten(mark)!r})")
+    return Expression(node, source=f"until({clip(mark)!r})")

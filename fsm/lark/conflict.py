@@ -13,19 +13,17 @@ from lark.exceptions import LarkError
 from lark.grammar import Rule
 from lark.parsers.lalr_analysis import LALR_Analyzer
 
-MAX_PLACES = 50_000  # places in all states of the parser, and steps from them, together
+MAX_PLACES = 50_000  # the most items in all states of the parser, with the transitions from them
+MAX_TWINS = 3  # a conflict is between two productions, at one lookahead terminal: three that occur in the same positions are enough
 
-MAX_TWINS = 3
-"""A conflict is between two productions, at one lookahead terminal: three that occur in the same positions are enough."""
-
-_Place = tuple[int, int]
+_Item = tuple[int, int]
 """A production, and how many of its symbols were read."""
 
 
 def is_lalr(rules: Sequence[Rule], start: str) -> bool:
     """True where the LALR tables have no conflict; False where they have one, or would take too long to compute.
 
-    Cost: 10 us per place, at most `MAX_PLACES`.
+    Cost: 10 us per item, at most `MAX_PLACES`.
     """
     return _analyzed(_with_few_twins(rules), start) is not None
 
@@ -33,7 +31,7 @@ def is_lalr(rules: Sequence[Rule], start: str) -> bool:
 def accepted_terminals(rules: Sequence[Rule], start: str) -> set[frozenset[str]] | None:
     """The names of the terminals that the parser accepts, for each of its states; None where `is_lalr` would be False.
 
-    Cost: 10 us per place, at most `MAX_PLACES`, now with all terminals.
+    Cost: 10 us per item, at most `MAX_PLACES`, now with all terminals.
     """
     analyzer = _analyzed(rules, start)
     if analyzer is None:
@@ -56,28 +54,29 @@ def _analyzed(rules: Sequence[Rule], start: str) -> LALR_Analyzer | None:
 
 def _with_few_twins(rules: Sequence[Rule]) -> list[Rule]:
     """The rules with only a few of the terminals that occur in the same positions."""
-    places: dict[str, list[tuple[object, ...]]] = {}
+    positions: dict[str, list[tuple[object, ...]]] = {}
     for rule in rules:
         names = [symbol.name for symbol in rule.expansion]
-        for place, symbol in enumerate(rule.expansion):
+        for position, symbol in enumerate(rule.expansion):
             if symbol.is_term:
-                around = rule.origin.name, *names[:place], None, *names[place + 1 :]
-                places.setdefault(symbol.name, []).append(around)
+                around = rule.origin.name, *names[:position], None, *names[position + 1 :]
+                positions.setdefault(symbol.name, []).append(around)
     twins: dict[frozenset[tuple[object, ...]], list[str]] = {}
-    for name, found in places.items():
+    for name, found in positions.items():
         twins.setdefault(frozenset(found), []).append(name)
     left_out = {name for names in twins.values() for name in names[MAX_TWINS:]}
     return [rule for rule in rules if not any(symbol.name in left_out for symbol in rule.expansion)]
 
 
 def _is_small(rules: Sequence[Rule], start: str) -> bool:
+    """True where the LR(0) item sets have at most `MAX_PLACES` items and transitions."""
     by_origin: dict[str, list[int]] = {}
     for number, rule in enumerate(rules):
         by_origin.setdefault(rule.origin.name, []).append(number)
     first = frozenset((number, 0) for number in by_origin[start])
-    seen, queue, places = {first}, [first], 0
+    seen, queue, num_items = {first}, [first], 0
     for kernel in queue:
-        reached: dict[object, set[_Place]] = {}
+        reached: dict[object, set[_Item]] = {}
         waiting, met = list(kernel), set(kernel)
         for number, read in waiting:
             if read == len(rules[number].expansion):
@@ -87,8 +86,8 @@ def _is_small(rules: Sequence[Rule], start: str) -> bool:
             new = () if symbol.is_term else [(n, 0) for n in by_origin[symbol.name] if (n, 0) not in met]
             met.update(new)
             waiting += new
-        places += len(met) + len(reached)
-        if places > MAX_PLACES:
+        num_items += len(met) + len(reached)
+        if num_items > MAX_PLACES:
             return False
         targets = dict.fromkeys(map(frozenset, reached.values()))
         queue += [target for target in targets if target not in seen]

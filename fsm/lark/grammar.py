@@ -4,15 +4,15 @@ The library `lark` reads the text and expands its rules to plain productions; it
 recursive rule of a term, left recursion becomes repetition, and each terminal is read as the lexers of Lark read it (`terminal.py`):
 
 - a terminal is a leftmost-first match, as `re.match` finds it, by maximal munch: `a b` of two names needs a space between them;
-- where both a keyword (`"if"`) and a name may come, the keyword is not a name, and a longer name is not a keyword. Where only one of them
-  may come, it is read as that one. Which terminals may come is decided by the terminal before: all that follow it in the grammar;
+- where both a keyword (`"if"`) and a name are possible, the keyword is not a name, and a longer name is not a keyword. Where only one of
+  them is, the text is read as that one. Possible after a terminal are all terminals that follow it anywhere in the grammar;
 - where Lark's LALR parser takes the grammar without conflicts, the order of its lexer applies to all terminals, priorities included;
-- ignored terminals (`%ignore`) are allowed after a terminal: one text of at most 32 bytes, since a model that may write unlimited white
-  space sometimes does; with `ignored="any"` any number of them, also before the first terminal.
+- ignored terminals (`%ignore`) are allowed after a terminal: one text of at most 32 bytes, since models tend to write unlimited white
+  space where they may; with `ignored="any"` any number of them, also before the first terminal.
 
 A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
 `lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what follows could extend a terminal, and
-only more than a few bytes would show that it does not. `lexer="dynamic"` is for the first parser only: then names may be keywords.
+only more than a few bytes would show that it does not. `lexer="dynamic"` imitates the first parser only: then names may be keywords.
 Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, regular expressions
 that `fsm.regex` refuses, and those that look at the text around the terminal, except for `(?!...)` and `\b` at its end.
 """
@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from lark import Lark
 from lark.exceptions import LarkError
 
-from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
+from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision, clip
 from fsm.expression import Expression
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from fsm.lark.rule_template import check_templates
@@ -36,14 +36,13 @@ from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
-from fsm.terms.rendering import shorten
 from fsm.terms.rule import Rules
 
 _TEMPLATE = re.compile(r"\w\s*\{")
 _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
 Lexer = Literal["contextual", "dynamic"]
-MAX_PLACES_PER_RULE = 8
+MAX_CONTEXTS_PER_RULE = 8
 _MAX_BEGINNINGS = 100
 
 
@@ -64,9 +63,9 @@ def grammar(
         start: the rule that a whole text is.
         ignored: how many ignored texts (`%ignore`) are allowed between two terminals; see the top of this module.
         lexer: whether `lark.Lark(text, parser="lalr")` reads what is written, too; see the top of this module.
-        strict: refuse a grammar in which two regular expressions of one priority match one text where both may come, as Lark's
-            strict mode does. Where the LALR parser of Lark takes the grammar, its states tell what may come; else all that follows the
-            last terminal anywhere in the grammar.
+        strict: refuse a grammar in which two regular expressions of one priority match one text at a position where both are possible, as
+            Lark's strict mode does. Possible are the terminals that a state of Lark's LALR parser accepts; without such a parser all that
+            follow the last terminal anywhere in the grammar.
         limits: bounds of compiling.
 
     Raises:
@@ -79,14 +78,12 @@ def grammar(
     but for left recursion.
     """
     if not isinstance(text, str) or not isinstance(start, str):
-        raise GrammarError(
-            f"expected a grammar as text and the name of a rule, received {type(text).__name__} and {type(start).__name__}"
-        )
+        given = f"{type(text).__name__} and {type(start).__name__}"
+        raise GrammarError(f"expected a grammar as text and the name of a rule, received {given}")
     limits.check("max_grammar_characters", len(text), "characters of the grammar", None)
-    if ignored not in ("one", "any"):
-        raise GrammarError(f"`ignored` is 'one' or 'any', received {ignored!r}")
-    if lexer not in ("contextual", "dynamic"):
-        raise GrammarError(f"`lexer` is 'contextual' or 'dynamic', received {lexer!r}")
+    for name, value, known in (("ignored", ignored, get_args(Ignored)), ("lexer", lexer, get_args(Lexer))):
+        if value not in known:
+            raise GrammarError(f"`{name}` is {' or '.join(map(repr, known))}, received {value!r}")
     parser = _read(text, start, limits)
     lexing: Lexing = "none"
     if lexer == "contextual":
@@ -100,11 +97,11 @@ def grammar(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
         )
-    return Expression(node, source=f"grammar({shorten(text)!r})")
+    return Expression(node, source=f"grammar({clip(text)!r})")
 
 
 def _is_dead(node: Node) -> bool:
-    """True where none of all reachable states, which are few, accepts: each terminal may take what the next one needs."""
+    """True where no reachable state accepts, and these are few: each terminal may take what the next one needs."""
     derivatives = Derivatives()
     seen, queue = {node}, [node]
     for state in queue:
@@ -136,11 +133,8 @@ def _read(text: str, start: str, limits: Limits) -> Lark:
                 f"expected a rule {start!r}, with which every text begins, received a grammar without one. "
                 f"Add `{start}: ...`, or name another rule with `start`."
             ) from None
-        if _is_quoted_wrongly(text, error):
-            raise GrammarError(
-                f"the grammar cannot be read: {' '.join(said[:4])}. Strings take double quotes: write \"x\", not 'x'."
-            ) from None
-        raise GrammarError(f"the grammar cannot be read: {' '.join(said[:4])}. Correct it.") from None
+        advice = "Strings take double quotes: write \"x\", not 'x'" if _is_quoted_wrongly(text, error) else "Correct it"
+        raise GrammarError(f"the grammar cannot be read: {' '.join(said[:4])}. {advice}.") from None
 
 
 def _is_quoted_wrongly(text: str, error: Exception) -> bool:
@@ -152,14 +146,14 @@ def _is_quoted_wrongly(text: str, error: Exception) -> bool:
     return lines[int(found[1]) - 1][int(found[2]) - 1 :].startswith("'")
 
 
-def _place(name: str, text: str) -> str:
-    """In which line of a grammar a terminal is defined; nothing where it has no name, or was imported."""
+def _line_of(name: str, text: str) -> str:
+    """The line of a grammar that defines a terminal, for messages; empty where it has no name, or was imported."""
     found = re.search(rf"^\s*{re.escape(name)}\s*(?:\.\s*-?\d+\s*)?:", text, re.MULTILINE)
     return f" in line {text.count(chr(10), 0, found.end()) + 1}" if found else ""
 
 
 class _Symbol(NamedTuple):
-    """A rule or terminal where it stands, with the terminals that may come in its place and are read otherwise for one another."""
+    """A rule or terminal at a position, with the terminals that are possible there and change how one another are read."""
 
     name: str
     is_term: bool
@@ -167,14 +161,15 @@ class _Symbol(NamedTuple):
 
 
 class _Facts:
-    """Facts about the symbols of a grammar (NULLABLE, FIRST, LAST and FOLLOW sets), from its productions."""
+    """The NULLABLE, FIRST and LAST sets of the symbols of a grammar, by name, and for each terminal those that may follow it."""
 
     def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]]) -> None:
-        self.nullable: set[str] = set()
-        self.first: dict[str, set[str]] = {name: set() for name in rules}
-        self.last: dict[str, set[str]] = {name: set() for name in rules}
-        self.following: dict[str, set[str]] = {}
         productions = [(name, symbols) for name, options in rules.items() for symbols in options]
+        terminals = {symbol.name for _, symbols in productions for symbol in symbols if symbol.is_term}
+        self.nullable: set[str] = set()
+        self.first: dict[str, set[str]] = {name: set() for name in rules} | {name: {name} for name in terminals}
+        self.last = {name: set(found) for name, found in self.first.items()}
+        self.following: dict[str, set[str]] = {name: set() for name in terminals}
         _until_unchanged(lambda: [self._find_empty(*production) for production in productions])
         _until_unchanged(lambda: [self._find_edges(*production) for production in productions])
         for _, symbols in productions:
@@ -182,15 +177,11 @@ class _Facts:
 
     def is_nullable(self, symbol: _Symbol) -> bool:
         """True when the symbol may be empty."""
-        return not symbol.is_term and symbol.name in self.nullable
+        return symbol.name in self.nullable
 
-    def firsts(self, symbol: _Symbol) -> set[str]:
-        """The terminals that may come first in a symbol."""
-        return {symbol.name} if symbol.is_term else self.first[symbol.name]
-
-    def lasts(self, symbol: _Symbol) -> set[str]:
-        """The terminals that may come last in a symbol."""
-        return {symbol.name} if symbol.is_term else self.last[symbol.name]
+    def after(self, symbol: _Symbol) -> Context:
+        """The terminals that may follow the last terminal of a symbol."""
+        return frozenset().union(*(self.following[name] for name in self.last[symbol.name]))
 
     def _find_empty(self, name: str, symbols: tuple[_Symbol, ...]) -> bool:
         if name in self.nullable or not all(map(self.is_nullable, symbols)):
@@ -199,23 +190,20 @@ class _Facts:
         return True
 
     def _find_edges(self, name: str, symbols: tuple[_Symbol, ...]) -> bool:
-        edges = (self.first[name], symbols, self.firsts), (self.last[name], symbols[::-1], self.lasts)
-        changed = False
-        for known, row, of in edges:
-            before = len(known)
+        size = len(self.first[name]) + len(self.last[name])
+        for sets, row in ((self.first, symbols), (self.last, symbols[::-1])):
             for symbol in row:
-                known |= of(symbol)
+                sets[name] |= sets[symbol.name]
                 if not self.is_nullable(symbol):
                     break
-            changed = changed or len(known) > before
-        return changed
+        return len(self.first[name]) + len(self.last[name]) > size
 
     def _find_following(self, symbols: tuple[_Symbol, ...]) -> None:
-        open_ends: set[str] = set()
+        last: set[str] = set()
         for symbol in symbols:
-            for terminal in open_ends:
-                self.following.setdefault(terminal, set()).update(self.firsts(symbol))
-            open_ends = self.lasts(symbol) | (open_ends if self.is_nullable(symbol) else set())
+            for terminal in last:
+                self.following[terminal] |= self.first[symbol.name]
+            last = self.last[symbol.name] | (last if self.is_nullable(symbol) else set())
 
 
 def _until_unchanged(work: Callable[[], list[bool]]) -> None:
@@ -226,8 +214,8 @@ def _until_unchanged(work: Callable[[], list[bool]]) -> None:
 class _Productions:
     """The rules of a grammar as terms.
 
-    A rule is read once for each set of terminals that may come where it begins, as far as these are read otherwise for one another.
-    After a terminal may come what follows it anywhere in the grammar.
+    A rule becomes a term for each context: the set of terminals that are possible where it begins, as far as these change how one another
+    are read. Possible after a terminal is what follows it anywhere in the grammar.
     """
 
     def __init__(self, parser: Lark, start: str, limits: Limits, ignored: Ignored, lexing: Lexing) -> None:
@@ -241,16 +229,20 @@ class _Productions:
         self._rivals = {
             name: frozenset().union(*map(self._terminals.rivals, self._facts.first[name])) for name in written
         }
-        self._start = self._placed(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
+        self._start = self._in_context(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
         self._rules = self._spread(written)
         sure = self._sure()
         self._bodies = Rules()
         self._named = {symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
-        for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
-            self._define(component)
+        cases = {symbol: [*self._cases(symbol)] for symbol in self._rules}
+        leading = {
+            name: [*dict.fromkeys(part for part, _ in found if not part.is_term)] for name, found in cases.items()
+        }
+        for component in _components(leading):
+            self._define(component, cases)
 
     def _sure(self) -> set[_Symbol]:
-        """The rules of which every beginning can be completed: each derives a text, and none of its terminals restricts what follows."""
+        """The rules of which every prefix can be completed: each derives a text, and none of its terminals restricts what follows."""
         ended: set[_Symbol] = set()
         _until_unchanged(lambda: [self._ends(symbol, ended) for symbol in self._rules])
         sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}
@@ -264,7 +256,7 @@ class _Productions:
             sure = less
 
     def _ends(self, symbol: _Symbol, ended: set[_Symbol]) -> bool:
-        """Add a rule that has a row of parts that end; True where it is new."""
+        """Add a rule that has a production of which every part derives a text; True where it is new."""
         if symbol in ended or not any(
             all(self._reference(part) is not EMPTY if part.is_term else part in ended for part in row)
             for row in self._rules[symbol]
@@ -277,22 +269,16 @@ class _Productions:
         return all(self._reference(part).is_plain for row in self._rules[symbol] for part in row if part.is_term)
 
     def whole(self) -> Node:
-        """Whole texts: one rule, with what is ignored around it."""
-        margin = (
-            self._terminals.gap(frozenset(self._facts.first[self._start.name])) if self._ignored == "any" else EPSILON
-        )
+        """The texts of the grammar: the start rule, with what is ignored around it."""
+        first = frozenset(self._facts.first[self._start.name])
+        margin = self._terminals.gap(first) if self._ignored == "any" else EPSILON
         start = self._bodies.entrance(self._named[self._start])
         return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
 
     def refuse_collisions(self, contexts: Iterable[Context] | None, text: str) -> None:
-        """Raise where two regular expressions match one text.
+        """Raise `TerminalCollision` where two regular expressions of one priority match one text.
 
-        Args:
-            contexts: for each place, the terminals that may come there; None: what follows a terminal anywhere.
-            text: the grammar.
-
-        Raises:
-            TerminalCollision: they do, and have one priority.
+        Each context is a set of terminals that are possible at one position; None stands for those that follow each terminal anywhere.
         """
         if contexts is None:
             first = self._facts.first[self._start.name]
@@ -301,18 +287,18 @@ class _Productions:
         if found is None:
             return
         one, other = (
-            f"{name!r} {self._terminals.written(name)}{_place(name, text)}" for name in (found.first, found.second)
+            f"{name!r} {self._terminals.written(name)}{_line_of(name, text)}" for name in (found.first, found.second)
         )
         raise TerminalCollision(
-            f"expected terminals of which no two match one text where both may come, received {one} and {other}, which both match "
-            f"{shorten(found.text)!r}. Give one of them a higher priority, as in `NAME.1: ...`, change a pattern, or leave out `strict`.",
+            f"expected terminals of which no two match one text where both are possible, received {one} and {other}, which both match "
+            f"{clip(found.text)!r}. Give one of them a higher priority, as in `NAME.1: ...`, change a pattern, or leave out `strict`.",
             (found.first, found.second),
             found.text,
         )
 
     def _spread(self, written: dict[str, list[tuple[_Symbol, ...]]]) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
-        """The productions of each rule in each of its places; where these are too many, rules are read as if everything might come."""
-        most = MAX_PLACES_PER_RULE * len(written)
+        """The productions of each rule in each of its contexts; where these are too many, in one context with all terminals."""
+        most = MAX_CONTEXTS_PER_RULE * len(written)
         found: dict[_Symbol, list[tuple[_Symbol, ...]]] = {}
         queue = [self._start]
         for symbol in queue:
@@ -328,31 +314,30 @@ class _Productions:
         self, written: dict[str, list[tuple[_Symbol, ...]]]
     ) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
         everything = frozenset().union(*self._facts.first.values(), *self._facts.following.values())
-        self._start = self._placed(self._start, everything)
+        self._start = self._in_context(self._start, everything)
         return {
-            self._placed(_Symbol(name, is_term=False), everything): [
-                tuple(self._placed(part, everything) for part in symbols) for symbols in productions
+            self._in_context(_Symbol(name, is_term=False), everything): [
+                tuple(self._in_context(part, everything) for part in symbols) for symbols in productions
             ]
             for name, productions in written.items()
         }
 
-    def _placed(self, symbol: _Symbol, context: Context) -> _Symbol:
+    def _in_context(self, symbol: _Symbol, context: Context) -> _Symbol:
         rivals = self._terminals.rivals(symbol.name) if symbol.is_term else self._rivals[symbol.name]
         return symbol._replace(context=context & rivals)
 
     def _with_contexts(self, symbols: tuple[_Symbol, ...], context: Context) -> tuple[_Symbol, ...]:
-        placed = []
+        found = []
         for symbol in symbols:
-            placed.append(self._placed(symbol, context))
-            after = frozenset().union(*(self._facts.following.get(name, ()) for name in self._facts.lasts(symbol)))
+            found.append(self._in_context(symbol, context))
+            after = self._facts.after(symbol)
             context = after | context if self._facts.is_nullable(symbol) else after
-        return tuple(placed)
+        return tuple(found)
 
     def _reference(self, symbol: _Symbol) -> Node:
         """The texts of a symbol that are not empty."""
         if symbol.is_term:
-            following = frozenset(self._facts.following.get(symbol.name, ()))
-            return self._terminals.symbol(symbol.name, symbol.context, following)
+            return self._terminals.symbol(symbol.name, symbol.context, self._facts.after(symbol))
         return self._named[symbol].term
 
     def _symbol(self, symbol: _Symbol) -> Node:
@@ -360,7 +345,7 @@ class _Productions:
         return nodes.optional(node) if self._facts.is_nullable(symbol) else node
 
     def _cases(self, name: _Symbol) -> Iterator[tuple[_Symbol, Node]]:
-        """The texts of a rule by the first symbol that is not empty in them, each with what comes after it."""
+        """The texts of a rule by the first symbol that is not empty in them, each with the term after it."""
         for symbols in self._rules[name]:
             rest = EPSILON
             cases = []
@@ -372,24 +357,13 @@ class _Productions:
                 if not self._facts.is_nullable(symbol):
                     break
 
-    def _leading(self, name: _Symbol) -> list[_Symbol]:
-        """The rules that a rule may begin with."""
-        found: dict[_Symbol, None] = {}
-        for symbols in self._rules[name]:
-            for symbol in symbols:
-                if not symbol.is_term:
-                    found[symbol] = None
-                if not self._facts.is_nullable(symbol):
-                    break
-        return list(found)
-
-    def _define(self, names: list[_Symbol]) -> None:
-        """Give rules that begin with one another their bodies: alternatives without left recursion, and then any number of steps."""
-        self._limits.check("max_left_recursion", len(names), "rules that begin with one another", None)
+    def _define(self, names: list[_Symbol], cases: dict[_Symbol, list[tuple[_Symbol, Node]]]) -> None:
+        """Set the bodies of rules that are left-recursive with one another: alternatives without left recursion, then any steps."""
+        self._limits.check("max_left_recursion", len(names), "left-recursive rules", None)
         first: dict[_Symbol, list[Node]] = {name: [] for name in names}
         steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}
         for name in names:
-            for symbol, after in self._cases(name):
+            for symbol, after in cases[name]:
                 if symbol in first:
                     steps.setdefault((symbol, name), []).append(after)
                 else:
@@ -403,7 +377,7 @@ class _Productions:
 
 
 def _closure(names: list[_Symbol], steps: dict[tuple[_Symbol, _Symbol], Node]) -> dict[tuple[_Symbol, _Symbol], Node]:
-    """All walks of one step or more from one name to another, as terms (Kleene's algorithm)."""
+    """All paths of one step or more from one name to another, as terms (Kleene's algorithm)."""
     for middle in names:
         loop = nodes.repeat(steps.get((middle, middle), EMPTY))
         into = {a: node for (a, b), node in steps.items() if b == middle}

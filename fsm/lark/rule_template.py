@@ -21,15 +21,11 @@ _Use = tuple[str, tuple[_Argument, ...]]
 def check_templates(text: str, limits: Limits) -> None:
     """Refuse a grammar whose templates have too many instances, also infinitely many, as in `a{t}: t | a{b{t}}`.
 
-    Args:
-        text: the grammar.
-        limits: `max_templates` bounds the uses.
-
     Raises:
-        BudgetExceeded: there are more.
+        BudgetExceeded: there are more than `limits.max_templates`.
         lark.exceptions.LarkError: Lark cannot read the grammar.
 
-    Cost: reading the grammar once more, and some us for each use.
+    Cost: the grammar is read once more, and some us for each use.
     """
     grammar, _ = load_grammar(text, "<grammar>", [], False)  # type: ignore[no-untyped-call]
     rules = {name: (params, tree) for name, params, tree, _ in grammar.rule_defs}

@@ -2,10 +2,10 @@ r"""`Terminals`: the terms of a grammar's terminals, restricted to what the lexe
 
 Lark reads a grammar in two ways, and a text that is written here is read as the same terminals by both:
 
-- its default parser tries at each position every terminal that may come, and each takes what `re.match` takes;
+- its default parser tries at each position every terminal that is possible there, and each takes what `re.match` takes;
 - its contextual lexer (`parser="lalr"`) takes at each position the first terminal that matches, of those that the parser would accept
   and of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A match of a regular
-  expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword may come.
+  expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword is possible.
 
 So the texts of a terminal are its leftmost-first matches, by maximal munch, without those that the contextual lexer reads as another
 terminal at that position (an intersection with complements); and a terminal does not end where the following bytes could extend it
@@ -18,22 +18,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property, reduce
 from itertools import combinations, islice, takewhile
+from operator import or_
 from typing import Literal, NamedTuple
 
 from lark.lexer import PatternStr, TerminalDef
 
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.shortest import shortest_text
-from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
+from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
 from fsm.lark.terminal_end import TerminalEnd
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
-from fsm.terms.rendering import shorten
 from fsm.terms.state_elimination import as_loops
 
 Ignored = Literal["one", "any"]
@@ -41,14 +41,12 @@ Lexing = Literal["none", "keywords", "all"]
 """How much of the contextual lexer is imitated: nothing, keywords before names, or the order of all terminals."""
 Context = frozenset[str]
 """The names of the terminals that are allowed at a position, without those that are ignored."""
-MAX_IGNORED = 32  # bytes of what is ignored in one place
+MAX_IGNORED = 32  # bytes of what is ignored at one position
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 # Where no part is of these kinds, a term is made of loops.
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_SEARCH = 3_000  # states that are visited in the search for a text of a terminal that no other one takes
-MAX_COMMON = (
-    3_000  # states that are visited in the search for a text that two terminals match; 0.2 ms each at the worst
-)
+MAX_COMMON = 3_000  # states that are visited in the search for a text that two terminals match; at most 0.2 ms each
 
 
 class _Terminal:
@@ -61,7 +59,7 @@ class _Terminal:
         self.text = pattern.value.encode() if isinstance(pattern, PatternStr) else None
         self.flags = frozenset(pattern.flags)
         self.order = -definition.priority, -pattern.max_width, -len(pattern.value), definition.name
-        self.is_string = isinstance(pattern, PatternStr)
+        self.is_plain = self.text is not None and not self.flags  # it has one text
         self.pattern = pattern.to_regexp()
 
     @cached_property
@@ -81,53 +79,45 @@ class _Terminal:
             raise GrammarError(f"terminal {self.name!r}: {error}") from None
         if node.nullable or not Derivatives().is_inhabited(node):
             raise GrammarError(
-                f"terminal {self.name!r} matches no text, or the empty one. Make the place that uses it optional."
+                f"terminal {self.name!r} matches no text, or the empty one. Make it optional where it is used."
             )
         return node
 
     @cached_property
     def _parts(self) -> tuple[Node, Node] | None:
-        """The texts of a pattern that looks at what comes after it, and what must not come there; None where it looks at itself only.
+        """The texts of a pattern that looks at the text after it, and what must not follow; None where it looks at its own text only.
 
         Raises:
-            GrammarError: the pattern looks outside in another way, or there may be several texts after which that holds.
+            GrammarError: the pattern looks outside in another way, or a text of it may begin with another one.
         """
         if self.is_plain or not looks_outside(self.pattern):
             return None
         parts = without_last_look(self.pattern)
         if parts is None or not _is_one_at_a_time(*parts):
             raise GrammarError(
-                f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. At its end `(?!...)` may, "
-                "and `\\b` after a word character, where that leaves one place for the end. Write what the terminal itself is made of."
+                f"terminal {self.name!r}: an anchor or a lookaround looks at the text around the terminal. At its end `(?!...)` may, and "
+                "`\\b` after a word character, where that determines the end. Write what the terminal itself is made of."
             )
         return parts
 
     @property
     def avoided(self) -> Node:
-        """What must not come after a text."""
+        """What must not follow a text."""
         return EMPTY if self._parts is None else self._parts[1]
 
     @cached_property
     def beginning(self) -> Node:
-        """All that begins with a text of the terminal, and is followed by what the pattern allows there."""
-        rest = nodes.complement(nodes.concat(self.avoided, ANYTHING))
-        return nodes.concat(self.language, rest)
+        """A text of the terminal, and after it anything that the pattern allows there."""
+        return nodes.concat(self.language, nodes.complement(nodes.concat(self.avoided, ANYTHING)))
 
     @cached_property
     def taken(self) -> Node:
-        """The texts that `re.match` takes whole; a simpler term where these are all."""
-        if self.is_plain:
-            return self.language
-        language = self.language
-        found = simplest(preferred_texts(self.pattern), language) if self._parts is None else language
-        if all(part.kind not in _OPAQUE for part in nodes.all_parts(found)):
-            return found
-        return as_loops(found) or found
-
-    @property
-    def is_plain(self) -> bool:
-        """True for one text."""
-        return self.text is not None and not self.flags
+        """The texts that `re.match` takes whole; the simpler term of `language` where these are all."""
+        found = self.language
+        if not self.is_plain and self._parts is None:
+            found = simplest(preferred_texts(self.pattern), found)
+        is_made_of_loops = all(part.kind not in _OPAQUE for part in nodes.all_parts(found))
+        return found if is_made_of_loops else as_loops(found) or found
 
     @cached_property
     def automaton(self) -> Automaton:
@@ -145,16 +135,14 @@ class _Terminal:
         return Derivatives().first_bytes(self.language)
 
     def holds(self, other: _Terminal) -> bool:
-        """True when the lexer looks up whether what it took for this one is the text of `other`, a string."""
+        """True when `other` is a string that the lexer of this one matches, and then reads as that string."""
         if self.text is not None or other.text is None or self.priority != other.priority:
             return False
         return self.automaton.accepts(other.text) and self.taking.accepts(other.text)
 
     def meets(self, other: _Terminal) -> bool:
         """True when a text of one of both may be a prefix of a text of the other."""
-        if self.is_plain and other.is_plain:
-            assert self.text is not None
-            assert other.text is not None
+        if self.is_plain and other.is_plain and self.text is not None and other.text is not None:
             return self.text.startswith(other.text) or other.text.startswith(self.text)
         if not self.first_bytes & other.first_bytes:
             return False
@@ -182,11 +170,11 @@ class Terminals:
         self._by_name = {definition.name: _Terminal(definition) for definition in definitions}
         self._ignored = frozenset(ignored)
         self._mode, self._lexing = mode, lexing
-        self._known: dict[tuple[str, Context], TerminalEnd] = {}
-        self._gaps: dict[Context, Node] = {}
-        self._rivals: dict[str, Context] = {}
-        self._automata: dict[Node, Automaton] = {}
-        self._beginnings: dict[Context, int] = {}
+        self._ends: dict[tuple[str, Context], TerminalEnd] = {}
+        self.gap = cache(self._gap)
+        self.rivals = cache(self._rivals)
+        self._automaton = cache(Automaton)
+        self._first_bytes = cache(self._find_first_bytes)
         self._plain: dict[bytes, list[_Terminal]] = {}
         for terminal in self._by_name.values():
             if terminal.text is not None and terminal.is_plain:
@@ -194,23 +182,20 @@ class Terminals:
         self._texts = sorted(self._plain)
         self.patterns = [terminal for terminal in self._by_name.values() if not terminal.is_plain]
 
-    def rivals(self, name: str) -> Context:
-        """The terminals whose being allowed beside this one changes what it reads.
+    def _rivals(self, name: str) -> Context:
+        """The terminals that change what this one reads where they are possible, too.
 
         Raises:
             GrammarError: the terminal has no pattern, or one that is not supported.
         """
-        found = self._rivals.get(name)
-        if found is None:
-            own = self._terminal(name)
-            others = [other for other in self._may_meet(own) if other is not own and self._lexing != "none"]
-            is_ordered = self._lexing == "all"
-            names = (o.name for o in others if o.holds(own) or own.holds(o) or (is_ordered and o.meets(own)))
-            found = self._rivals[name] = frozenset(names)
-        return found
+        if self._lexing == "none":
+            return frozenset()
+        own, is_ordered = self._terminal(name), self._lexing == "all"
+        others = (other for other in self._may_meet(own) if other is not own)
+        return frozenset(o.name for o in others if o.holds(own) or own.holds(o) or (is_ordered and o.meets(own)))
 
     def _may_meet(self, own: _Terminal) -> Iterable[_Terminal]:
-        """All terminals but, for a string, those strings that neither begin it nor begin with it."""
+        """All terminals; for a string without the strings that are neither prefixes of it nor have it as prefix."""
         text = own.text
         if text is None or not own.is_plain:
             return self._by_name.values()
@@ -220,42 +205,33 @@ class Terminals:
         return (*self.patterns, *(other for found in (*shorter, *longer) for other in self._plain[found]))
 
     def symbol(self, name: str, context: Context, following: Context) -> Node:
-        """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
+        """A terminal where those of `context` are possible, and what is ignored after it, before one of `following`."""
         read = self._read(name, context)
         return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
 
-    def gap(self, context: Context) -> Node:
-        """The ignored texts before a position where the terminals of `context` are allowed."""
-        known = self._gaps.get(context)
-        if known is None:
-            texts = [self._read(name, context) for name in sorted(self._ignored)]
-            if self._mode == "any":
-                after = self._first_bytes(context | self._ignored)
-                known = nodes.repeat(nodes.alternation(text.before(after) for text in texts))
-            else:
-                after = self._first_bytes(context)
-                known = perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
-            self._gaps[context] = known
-        return known
+    def _gap(self, context: Context) -> Node:
+        """The ignored texts before a position where the terminals of `context` are possible."""
+        texts = [self._read(name, context) for name in sorted(self._ignored)]
+        if self._mode == "any":
+            after = self._first_bytes(context | self._ignored)
+            return nodes.repeat(nodes.alternation(text.before(after) for text in texts))
+        after = self._first_bytes(context)
+        return perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
-        """Two regular expressions of equal priority that match one text where both may come; None where there are none.
+        """Two regular expressions of equal priority that match one text where both are possible; None where there are none.
 
-        Strings do not count: a keyword that a name also matches is meant to be the keyword.
-
-        Args:
-            contexts: for each place, the terminals that may come there.
+        Strings do not count: a keyword that a name also matches is meant to be the keyword. Each context is a set of terminals that are
+        possible at one position. Cost: one search of two automata per pair that may begin alike.
 
         Raises:
             GrammarError: a terminal has no pattern, or one that is not supported.
             BudgetExceeded: the product automaton of two of them is too large to decide it.
-
-        Cost: one search of two automata per pair that may begin alike.
         """
         seen = set[tuple[str, str]]()
         for context in contexts:
             terminals = map(self._terminal, sorted(context | self._ignored))
-            for first, second in combinations([terminal for terminal in terminals if not terminal.is_string], 2):
+            for first, second in combinations([terminal for terminal in terminals if terminal.text is None], 2):
                 pair = first.name, second.name
                 if pair not in seen and first.priority == second.priority:
                     text = _common_text(first, second)
@@ -266,25 +242,18 @@ class Terminals:
 
     def written(self, name: str) -> str:
         """The regular expression of a terminal, for messages."""
-        return f"/{shorten(self._terminal(name).pattern)}/"
+        return f"/{clip(self._terminal(name).pattern)}/"
 
-    def _first_bytes(self, names: Context) -> int:
+    def _find_first_bytes(self, names: Context) -> int:
         """A mask of the bytes with which a text of some terminals may begin."""
-        mask = self._beginnings.get(names)
-        if mask is None:
-            mask = 0
-            for name in names:
-                mask |= self._terminal(name).first_bytes
-            self._beginnings[names] = mask
-        return mask
+        return reduce(or_, (self._terminal(name).first_bytes for name in names), 0)
 
     def _read(self, name: str, context: Context) -> TerminalEnd:
         context = (context | self._ignored) & self.rivals(name)
-        known = self._known.get((name, context))
-        if known is None:
+        if (name, context) not in self._ends:
             others = [self._terminal(other) for other in sorted(context)]
-            known = self._known[name, context] = self._among(self._terminal(name), others)
-        return known
+            self._ends[name, context] = self._among(self._terminal(name), others)
+        return self._ends[name, context]
 
     def _among(self, own: _Terminal, others: list[_Terminal]) -> TerminalEnd:
         """The texts of a terminal that are read as such among others."""
@@ -302,24 +271,15 @@ class Terminals:
         head = _without(head, rivals)
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
             head = EMPTY
-        left_out = (
-            EMPTY if head is own.taken else own.taken
-        )  # the lexer takes these, too, and then reads them otherwise
+        left_out = EMPTY if head is own.taken else own.taken  # the lexer matches these, too, as another terminal
         avoided = nodes.alternation(terminal.avoided for terminal in (own, *holders))
         return TerminalEnd(head, self._automaton(nodes.alternation((_texts([*rivals, *holders]), left_out))), avoided)
-
-    def _automaton(self, node: Node) -> Automaton:
-        """Reads the texts of rivals; one for all places that have these."""
-        known = self._automata.get(node)
-        if known is None:
-            known = self._automata[node] = Automaton(node)
-        return known
 
     def _terminal(self, name: str) -> _Terminal:
         if name not in self._by_name:
             raise GrammarError(
-                f"terminal {name!r} is declared and has no pattern; it would be the work of a lexer in Python, such as "
-                "indentation. Give it a pattern, or leave it out."
+                f"terminal {name!r} is declared and has no pattern; a lexer in Python would find it, such as indentation. "
+                "Give it a pattern, or leave it out."
             )
         return self._by_name[name]
 
@@ -329,21 +289,18 @@ def _common_text(first: _Terminal, second: _Terminal) -> str | None:
     if not first.first_bytes & second.first_bytes:
         return None
     both = nodes.intersection((first.language, second.language))
-    text = None
-    try:
+    with suppress(BudgetExceeded):
         if not Derivatives(max_search=MAX_COMMON).is_inhabited(both):
             return None
         text = shortest_text(both, max_states=MAX_COMMON)
-    except BudgetExceeded:
-        pass
-    if text is None:
-        raise BudgetExceeded(
-            f"expected terminals of which it can be told whether they match one text, received {first.name!r} and {second.name!r}, "
-            f"of which {MAX_COMMON:,} states were looked at. Simplify one of them, give them priorities, or leave out `strict`.",
-            "max_search",
-            MAX_COMMON,
-        )
-    return text.decode()
+        if text is not None:
+            return text.decode()
+    raise BudgetExceeded(
+        f"whether the terminals {first.name!r} and {second.name!r} match one text was not decided within {MAX_COMMON:,} states. "
+        "Simplify one of them, give them priorities, or leave out `strict`.",
+        "max_search",
+        MAX_COMMON,
+    )
 
 
 def _texts(terminals: Iterable[_Terminal]) -> Node:

@@ -8,7 +8,7 @@ allows no wrong one; above `MAX_PLACES` product states the condition is evaluate
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.terms import node as nodes
@@ -16,38 +16,28 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.state_elimination import MAX_STATES, Arcs, eliminated
 
-MAX_PLACES = 3_000  # states of the product automaton of a head and its rival
+MAX_PLACES = 3_000  # states of the product automaton of head and rival
 MAX_BYTES = 8  # of an extension; longer ones are approximated by their first bytes
 
-_Place = tuple[int, int]
+_Pair = tuple[int, int]
 """A state of the head, and one of the rival."""
 
 _NO_TEXT = Automaton(EPSILON)
 
 
 class TerminalEnd:
-    """The texts of `head`, each followed by nothing that extends it to a longer text of `head` or of a rival.
+    """The texts of `head`, each followed by nothing that extends it to a longer text of `head` or of a rival, nor by a text of `avoided`.
 
-    Args:
-        head: the texts.
-        rival: the automaton of other terminals that the lexer would prefer.
-        avoided: what must not follow a text in any case.
+    `rival` is the automaton of other terminals that the lexer would prefer.
     """
 
     def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:
         self.head = head
         self._rival, self._avoided = rival, avoided
-        self._known: dict[int, Node] = {}
-
-    def before(self, after: int) -> Node:
-        """The texts before the end, or before one of the bytes of a mask."""
-        known = self._known.get(after)
-        if known is None:
-            known = self._known[after] = self._before(after)
-        return known
+        self.before = cache(self._before)
 
     def short(self, head: Node, after: int) -> Node:
-        """The same for a part of the texts of the head."""
+        """The same as `before` for a part of the texts of the head."""
         guards = self._guards(after)
         if guards is not None and len(set(guards.values())) <= 1:
             return nodes.concat(head, next(iter(guards.values()), EPSILON))
@@ -55,13 +45,14 @@ class TerminalEnd:
         return nodes.munch(head, tail, self._rival.nodes[Automaton.initial_state])
 
     def _before(self, after: int) -> Node:
+        """The texts before the end, or before one of the bytes of a mask."""
         guards = self._guards(after)
         if guards is not None and len(set(guards.values())) > 1 and len(self._arcs) <= MAX_STATES:
             return eliminated(self._arcs, self._first, guards)
         return self.short(self.head, after)
 
-    def _guards(self, after: int) -> dict[_Place, Node] | None:
-        """For each state where a text can end, the condition on the rest; None where there are too many."""
+    def _guards(self, after: int) -> dict[_Pair, Node] | None:
+        """For each state where a text can end, the condition on the rest; None with too many states."""
         if len(self._arcs) > MAX_PLACES:
             return None
         ends = (place for place in self._arcs if self._texts.is_accepting(place[0]))
@@ -76,15 +67,15 @@ class TerminalEnd:
         return _NO_TEXT if self.head.kind is Kind.LITERAL else Automaton(self.head)
 
     @property
-    def _first(self) -> _Place:
+    def _first(self) -> _Pair:
         return self._texts.initial_state, self._rival.initial_state
 
     @cached_property
-    def _arcs(self) -> Arcs[_Place]:
-        """The transitions of the product automaton while the head is alive; some more than `MAX_PLACES` where there are too many."""
-        if self.head.kind is Kind.LITERAL:
-            return self._of_literal(self.head.args[0])
-        found: Arcs[_Place] = {}
+    def _arcs(self) -> Arcs[_Pair]:
+        """The transitions of the product automaton while the head is alive; with too many states more than `MAX_PLACES`, incomplete."""
+        if self.head.kind is Kind.LITERAL:  # only the state after the text is needed
+            return {(_NO_TEXT.initial_state, self._rival.next_state(self._rival.initial_state, self.head.args[0])): []}
+        found: Arcs[_Pair] = {}
         queue = [self._first]
         for place in queue:
             if place not in found:
@@ -94,12 +85,7 @@ class TerminalEnd:
                 break
         return found
 
-    def _of_literal(self, text: bytes) -> Arcs[_Place]:
-        """The same for one text: only its last place is needed, where the text has ended."""
-        end = self._rival.next_state(self._rival.initial_state, text)
-        return {(_NO_TEXT.initial_state, end): []}
-
-    def _steps(self, place: _Place) -> list[tuple[int, _Place]]:
+    def _steps(self, place: _Pair) -> list[tuple[int, _Pair]]:
         """The transitions of a state of the product automaton of head and rival: disjoint masks of bytes, and their targets."""
         own = self._texts.arcs(place[0]) if place[0] != DEAD else []
         others = self._rival.arcs(place[1]) if place[1] != DEAD else []
@@ -116,9 +102,9 @@ class TerminalEnd:
         steps += [(other & ~taken, (DEAD, rival)) for other, rival in others if other & ~taken]
         return steps
 
-    def _more(self, place: _Place, after: int, depth: int = 0) -> Node:
-        """The shortest texts from a state to an accepting state of the head or of the rival; the first byte is one of a mask."""
-        ways = []
+    def _more(self, place: _Pair, after: int, depth: int = 0) -> Node:
+        """The shortest texts from a state to acceptance by the head or the rival; their first byte is one of a mask."""
+        texts = []
         for mask, target in self._steps(place):
             if mask & after:
                 is_end = depth == MAX_BYTES or any(
@@ -126,5 +112,5 @@ class TerminalEnd:
                     for automaton, state in zip((self._texts, self._rival), target, strict=True)
                 )
                 rest = EPSILON if is_end else self._more(target, nodes.ALL_BYTES, depth + 1)
-                ways.append(nodes.concat(nodes.byte_set(mask & after), rest))
-        return nodes.alternation(ways)
+                texts.append(nodes.concat(nodes.byte_set(mask & after), rest))
+        return nodes.alternation(texts)

@@ -14,11 +14,12 @@ Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from fsm.errors import NotRegular, SchemaError
+from fsm.errors import NotRegular, SchemaError, clip
 from fsm.pattern import postfix
 from fsm.pattern.lookaround import search
 from fsm.terms.character_class import (
@@ -32,7 +33,6 @@ from fsm.terms.character_class import (
 )
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
-from fsm.terms.rendering import shorten
 
 MAX_COUNT = 10**15
 MAX_PATTERN_LENGTH = 1_000_000
@@ -78,41 +78,34 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
     if not isinstance(pattern, str):
         raise SchemaError(f"a pattern is a string, received {type(pattern).__name__}. Give it as text", pointer)
     try:
-        return search(_Reader(pattern).read(), spell)
+        return search(_Parser(pattern).read(), spell)
     except _Malformed as error:
-        raise SchemaError(
-            f"{error.problem}, in pattern {shorten(pattern, 80)!r} at position {error.position}. {error.advice}",
-            pointer,
-        ) from None
+        problem, position, advice = error.args
+        said = f"{problem}, in pattern {clip(pattern, 80)!r} at position {position}. {advice}"
+        raise SchemaError(said, pointer) from None
     except postfix.NotSupported as refusal:
-        raise NotRegular(
-            f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}", pointer
-        ) from None
+        said = f"{refusal.construct} is not supported, in pattern {clip(pattern, 80)!r}. {refusal.advice}"
+        raise NotRegular(said, pointer) from None
 
 
 @lru_cache(maxsize=1024)
 def read_loosely(pattern: str) -> tuple[str, ...]:
-    """What of a pattern is read though ECMA-262 does not take it with the `u` flag; nothing for most, and for what is malformed."""
-    reader = _Reader(pattern)
+    """The constructs of a pattern that are read although ECMA-262 forbids them with the `u` flag; none for a malformed pattern."""
+    parser = _Parser(pattern)
     try:
-        for _ in reader.read():
-            pass
+        deque(parser.read(), maxlen=0)
     except (_Malformed, postfix.NotSupported):
         return ()
-    return tuple(reader.loose)
+    return tuple(parser.loose)
 
 
 class _Malformed(Exception):
-    def __init__(self, problem: str, position: int, advice: str) -> None:
-        super().__init__(problem, position, advice)
-        self.problem = problem
-        self.position = position
-        self.advice = advice
+    """What is wrong with a pattern, the position, and advice."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """A group that is being read: where it began, its alternatives so far, the items of the present one, its flags."""
+    """An open group: its start, its complete alternatives, the items of the current one, its lookaround and flags."""
 
     start: int
     alternatives: int = 0
@@ -121,8 +114,8 @@ class _Group:
     flags: frozenset[str] = frozenset()
 
 
-class _Reader:
-    """Reads one pattern into instructions, without recursion: an open group is an entry of `groups`."""
+class _Parser:
+    """Parses one pattern into instructions, without recursion: `groups` is the stack of open groups."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -139,15 +132,13 @@ class _Reader:
             NotSupported: it uses a construct that is refused.
         """
         if len(self.pattern) > MAX_PATTERN_LENGTH:
-            raise postfix.NotSupported(
-                f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters", "Write an `enum`, or split it."
-            )
+            what = f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters"
+            raise postfix.NotSupported(what, "Write an `enum`, or split it.")
         while self.position < len(self.pattern):
             yield from self._read_item()
         if len(self.groups) > 1:
-            raise _Malformed(
-                "unclosed group", self.groups[-1].start, r"Close it with ')', or write '\(' for a parenthesis."
-            )
+            advice = r"Close it with ')', or write '\(' for a parenthesis."
+            raise _Malformed("unclosed group", self.groups[-1].start, advice)
         yield from self._close(self.groups[0])
 
     def _read_item(self) -> Iterator[postfix.Instruction]:
@@ -160,11 +151,7 @@ class _Reader:
             self.groups[-1].items = 0
             self.position += 1
         elif sign in "^$":
-            yield (
-                postfix.Assert(postfix.Before.TEXT_START)
-                if sign == "^"
-                else postfix.Assert(after=postfix.After.TEXT_END)
-            )
+            yield postfix.Assert(postfix.Anchor.TEXT_START if sign == "^" else postfix.Anchor.TEXT_END)
             self.groups[-1].items += 1
             self.position += 1
         elif sign == ")":
@@ -188,9 +175,8 @@ class _Reader:
         name = opening[1]
         if name is not None:
             if not name.replace("$", "_").isidentifier() or name in self.names:
-                raise _Malformed(
-                    f"group name {name!r} is not an identifier, or is taken", start, "Choose another name."
-                )
+                problem = f"group name {name!r} is not an identifier, or is taken"
+                raise _Malformed(problem, start, "Choose another name.")
             self.names.add(name)
             if self.pattern.startswith("(?P", start):
                 self.loose["(?P<...>)"] = None
@@ -198,7 +184,7 @@ class _Reader:
         self.position = opening.end()
 
     def _read_flags(self, found: re.Match[str]) -> None:
-        """Read `(?i)`, which holds to the end of the group that it stands in, or `(?i:`, which begins one."""
+        """Read `(?i)`, which applies to the end of the group that contains it, or `(?i:`, which begins one."""
         around = self.groups[-1]
         flags = (around.flags | set(found[1])) - set(found[2] or "")
         if found[3] == ":":
@@ -241,9 +227,8 @@ class _Reader:
             lo = self._count(found[1])
             hi = lo if found[2] is None else self._count(found[3]) if found[3] else None
             if hi is not None and hi < lo:
-                raise _Malformed(
-                    f"counts out of order in {found[0]!r}", self.position, "Write the smaller count first."
-                )
+                problem = f"counts out of order in {found[0]!r}"
+                raise _Malformed(problem, self.position, "Write the smaller count first.")
         yield postfix.Loop(lo, hi)
         self.position = found.end()
 
@@ -256,9 +241,8 @@ class _Reader:
     def _read_atom(self, sign: str) -> Iterator[postfix.Instruction]:
         start = self.position
         if sign in "*+?" or (sign == "{" and _QUANTIFIER.match(self.pattern, start)):
-            raise _Malformed(
-                f"nothing to repeat before {sign!r}", start, r"Write a backslash before it for the character itself."
-            )
+            advice = "Write a backslash before it for the character itself."
+            raise _Malformed(f"nothing to repeat before {sign!r}", start, advice)
         if sign == "[":
             yield postfix.Character(self._read_class())
         elif self.pattern.startswith((r"\b", r"\B"), start):
@@ -274,7 +258,7 @@ class _Reader:
         yield from self._read_quantifier()
 
     def _read_run(self) -> Iterator[postfix.Instruction]:
-        """Read plain characters; the last one is left for itself when it is repeated."""
+        """Read plain characters, without the last one where it is repeated."""
         found = _RUN.match(self.pattern, self.position)
         end = self.position + 1 if found is None else found.end()
         if end - self.position > 1 and _QUANTIFIER.match(self.pattern, end):
@@ -308,10 +292,8 @@ class _Reader:
     def _read_class_range(self) -> Ranges:
         start = self.position
         first = self._read_class_member()
-        if not self.pattern.startswith("-", self.position) or self.pattern[self.position + 1 : self.position + 2] in (
-            "]",
-            "",
-        ):
+        following = self.pattern[self.position : self.position + 2]
+        if not following.startswith("-") or following in ("-]", "-"):
             return first
         self.position += 1
         last = self._read_class_member()
@@ -319,11 +301,8 @@ class _Reader:
             self.loose["'-' beside a class"] = None
             return union((first, single(ord("-")), last))
         if last[0][0] < first[0][0]:
-            raise _Malformed(
-                f"range out of order: {self.pattern[start : self.position]!r}",
-                start,
-                "Write the lower character first.",
-            )
+            problem = f"range out of order: {self.pattern[start : self.position]!r}"
+            raise _Malformed(problem, start, "Write the lower character first.")
         return ((first[0][0], last[0][0]),)
 
     def _read_class_member(self) -> Ranges:
@@ -359,20 +338,18 @@ class _Reader:
         if not sign:
             raise _Malformed("a backslash at the end", start, r"Write '\\' for a backslash itself.")
         if sign in ("A", "Z", "z"):
-            raise _Malformed(
-                rf"'\{sign}' is not part of ECMA-262", start, "Write '^' for the start of the text and '$' for its end."
-            )
+            advice = "Write '^' for the start of the text and '$' for its end."
+            raise _Malformed(rf"'\{sign}' is not part of ECMA-262", start, advice)
         digits = re.compile(r"\d+", re.ASCII).match(self.pattern, start + 1)
         is_reference = digits is not None and sign != "0" and int(digits[0][:9]) <= self._num_captures
         if is_reference or (sign == "k" and "(?<" in self.pattern):
-            raise postfix.NotSupported(
-                rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."
-            )
+            advice = "Not a regular language: list the alternatives that you need."
+            raise postfix.NotSupported(rf"a back-reference ('\{sign}')", advice)
         self.loose[rf"'\{sign}'"] = None
         if digits is not None and (octal := _OCTAL.match(self.pattern, start + 1)) is not None:
             self.position = octal.end()
             return int(octal[0], 8)
-        if sign == "c":  # without a letter behind it, the backslash stands for itself
+        if sign == "c":  # without a letter after it, the backslash is a literal one
             self.position = start + 1
             return ord("\\")
         return ord(sign)
@@ -387,14 +364,12 @@ class _Reader:
         self.position = name.end()
         found = unicode_property(name[1])
         if found is None:
-            raise postfix.NotSupported(
-                f"the property {name[0]!r}",
-                r"Write a general category ('\p{L}', '\p{Lu}', '\p{Nd}'), or ranges, for example '[\u0370-\u03ff]' for Greek.",
-            )
+            advice = r"Write a general category ('\p{L}', '\p{Lu}', '\p{Nd}'), or ranges, for example '[\u0370-\u03ff]' for Greek."
+            raise postfix.NotSupported(f"the property {name[0]!r}", advice)
         return invert(found) if negated else found
 
     def _read_code_point(self, sign: str) -> int | None:
-        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is another one."""
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of these."""
         rest = self.pattern[self.position : self.position + 1]
         if sign == "0":
             return None if rest.isdigit() and rest.isascii() else 0

@@ -1,10 +1,10 @@
 """`preferred`: the texts that `re.match` matches in full by leftmost-first (Perl) priority, as a term; a state is one of Pike's matcher.
 
-Of all ways to match, `re` takes the first in the order of alternatives and greedy or lazy repetition, so `/x|xy/` never matches all of
+Of all possible matches, `re` takes the first in the order of alternatives and greedy or lazy repetition, so `/x|xy/` never matches all of
 "xy", and `/".*?"/` ends at the first quote. A state is an ordered list of threads: after a complete thread all others are dropped, and
 those before it continue; a text belongs to the term where a thread is complete at its end. `simplest` returns the plain language of the
 pattern where a bounded comparison proves both equal.
-Not supported: the same constructs as in `lookaround.py`. Lookarounds see the matched text and nothing around it.
+Not supported: the same constructs as in `lookaround.py`. Lookarounds apply to the matched text and nothing around it.
 Source: the ordered threads of Pike's and Thompson's matchers, as in R. Cox, "Regular Expression Matching: the Virtual Machine
 Approach", 2009.
 """
@@ -40,39 +40,34 @@ MAX_STEPS = 250_000  # for that; some 3 us each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Place:
-    """A position in the pattern: the step that comes next, its remaining iterations, and the position after it."""
+class _Position:
+    """A position in the pattern: the next step, its remaining iterations, and the position after it."""
 
     step: Step
     lo: int
     hi: int | None
-    after: _Place | None
+    after: _Position | None
 
-    def follows(self, turn: _Place) -> bool:
+    def follows(self, loop: _Position) -> bool:
         """True where this is the rest of a loop after an iteration beyond its lower bound."""
-        return turn.step is self.step and turn.after is self.after and turn.lo == 0
+        return loop.step is self.step and loop.after is self.after and loop.lo == 0
 
 
-_Thread = tuple[frozenset[Node], Node, _Place | None]
-"""What must yet hold of the rest of the text, what is being read, and where the thread goes on (one way to match, half read)."""
+_Thread = tuple[frozenset[Node], Node, _Position | None]
+"""Conditions on the rest of the text, the term that is being read, and the position after it."""
 _State = tuple[tuple[_Thread, ...], tuple[Node, ...]]
-"""The threads in their order, and what it would take for each condition on what was read to hold."""
+"""The threads in their order, and the derivatives of the conditions on the text so far."""
+_Pending = tuple[frozenset[Node], _Position | None, _Position | None]
+"""Conditions, a position, and the loop of which an iteration begins there, if one does."""
 _Ordered = tuple[Step, Step]
-"""A part as it is written, whose order matters, and the same language simplified."""
+"""A part with its order of alternatives, and a simpler step of the same language."""
 _COMPLETE: _Thread = (frozenset(), EPSILON, None)
 
 
 def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
-    """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`; see `simplest`.
+    """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`; arguments and errors are those of `lookaround.full_match`.
 
-    Args:
-        program: a well-formed pattern in postfix order.
-        spell: how a character is written in bytes.
-
-    Raises:
-        NotSupported: a lookaround is used in a way that is not supported.
-
-    Cost: linear in the pattern; a state for each list of threads that is met.
+    Cost: linear in the pattern; a state for each list of threads that is reached.
     """
     looks: list[Step] = []
 
@@ -92,9 +87,8 @@ def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
             return step, step
         if isinstance(instruction, postfix.Loop):
             return Repetition(step.behind, parts[0], instruction.lo, instruction.hi, instruction.is_lazy), step
-        return _sequence(parts) if isinstance(instruction, postfix.Join) else Alternation(
-            step.behind, tuple(parts)
-        ), step
+        is_row = isinstance(instruction, postfix.Join)
+        return _sequence(parts) if is_row else Alternation(step.behind, tuple(parts)), step
 
     whole, _ = postfix.evaluated(program, leaf, combine)
     reader = _Reader(looks, is_plain=not looks and _is_plain(whole))
@@ -102,10 +96,10 @@ def preferred(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
 
 
 def simplest(taken: Node, language: Node) -> Node:
-    """`language` of a pattern, where all its texts are `taken` whole, as that is the simpler term; `taken` where it is not known.
+    """Return `language`, the simpler term, where all texts of it are known to be in `taken`, the result of `preferred`; else `taken`.
 
     Raises:
-        BudgetExceeded: there are very many ways to read the pattern.
+        BudgetExceeded: the comparison takes more than `MAX_STEPS`.
     """
     reader: _Reader = taken.args[0]
     reader.steps_left = MAX_STEPS
@@ -121,7 +115,7 @@ def simplest(taken: Node, language: Node) -> Node:
 
 
 def _is_plain(whole: Step) -> bool:
-    """True where every part can be read."""
+    """True where no part has a lookaround or a term that may have no text."""
     steps = [whole]
     for step in steps:
         if isinstance(step, Plain) and not step.node.is_plain:
@@ -138,12 +132,10 @@ def _sequence(parts: Sequence[Step]) -> Step:
 
 
 class _Reader(nodes.Machine):
-    """Reads the threads of one pattern; a machine in the sense of `node.Machine`.
+    """Simulates the threads of one pattern; a machine in the sense of `node.Machine`.
 
-    Args:
-        looks: all steps that look ahead or behind.
-        is_plain: whether every thread can be read to its end. Then some text leads from every state to a complete thread: the shortest that
-            any thread reads, since no other is complete before it.
+    `looks` are all steps that look ahead or behind. `is_plain`: every thread can be completed. Then some text leads from every state to a
+    complete thread: the shortest that any thread reads, since no other is complete before it.
     """
 
     def __init__(self, looks: Sequence[Step], *, is_plain: bool) -> None:
@@ -151,22 +143,21 @@ class _Reader(nodes.Machine):
         self.steps_left: float = math.inf
         found = frozenset[Node]().union(*(look.behind for look in looks))
         self._behind = tuple(sorted(found, key=lambda node: node.serial))
-        self._places: dict[tuple[object, ...], _Place] = {}
+        self._positions: dict[tuple[object, ...], _Position] = {}
 
     def start(self, whole: Step) -> _State:
         """The state before the first byte."""
         threads: dict[_Thread, None] = {}
-        self._advance(
-            threads, frozenset(), self._place(whole, None), dict(zip(self._behind, self._behind, strict=True))
-        )
+        behind = dict(zip(self._behind, self._behind, strict=True))
+        self._advance(threads, frozenset(), self._position(whole, None), behind)
         return tuple(threads), self._behind
 
     def is_accepting(self, state: _State) -> bool:
-        """True when a thread is complete: those that would be taken instead of it have not come to an end."""
+        """True when a thread is complete; those before it have priority, but are not complete."""
         return _COMPLETE in state[0]
 
     def parts(self, state: _State) -> tuple[Node, ...]:
-        """The terms that the threads read, and those that their conditions are."""
+        """The terms of the threads and of all conditions."""
         threads, behind = state
         found = dict.fromkeys(behind)
         for conditions, node, _ in threads:
@@ -183,7 +174,7 @@ class _Reader(nodes.Machine):
         if self.steps_left < 0:
             raise BudgetExceeded(
                 f"reading a pattern in the order of `re` took more than {MAX_STEPS:,} steps: loops inside loops that can begin "
-                "and end in many places. Simplify the nested counts.",
+                "and end at many positions. Simplify the nested counts.",
                 "max_steps",
                 MAX_STEPS,
             )
@@ -206,79 +197,86 @@ class _Reader(nodes.Machine):
             if found:
                 yield mask, nodes.machine(self, (tuple(found), now), is_plain=self.is_plain)
 
-    def _place(self, step: Step, after: _Place | None, lo: int | None = None, hi: int | None = None) -> _Place:
+    def _position(self, step: Step, after: _Position | None, lo: int | None = None, hi: int | None = None) -> _Position:
         if lo is None and isinstance(step, Repetition):
             lo, hi = step.lo, step.hi
         key = step, lo, hi, after
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = _Place(step, lo or 0, hi, after)
-        return place
+        found = self._positions.get(key)
+        if found is None:
+            found = self._positions[key] = _Position(step, lo or 0, hi, after)
+        return found
 
     def _advance(
         self,
         threads: dict[_Thread, None],
         conditions: frozenset[Node],
-        place: _Place | None,
+        position: _Position | None,
         behind: Mapping[Node, Node],
     ) -> bool:
-        """Add all that may be read from `place` on, in its order; True where a thread is complete, so that none comes after it."""
-        stack: list[tuple[frozenset[Node], _Place | None, _Place | None]] = [(conditions, place, None)]
-        seen = set[tuple[frozenset[Node], _Place, tuple[_Place, ...]]]()
-        turns: list[
-            tuple[int, _Place]
-        ] = []  # the loops whose turn has begun and read nothing, and how long the stack was
+        """Add the threads that can be read from a position on, in their order; True where one is complete, so that none follows it."""
+        stack: list[_Pending] = [(conditions, position, None)]
+        seen = set[tuple[frozenset[Node], _Position, tuple[_Position, ...]]]()
+        empty_loops: list[
+            tuple[int, _Position]
+        ] = []  # loops whose iteration has read nothing yet, and the size of the stack then
         while stack:
-            conditions, place, loop = stack.pop()
-            while turns and len(stack) < turns[-1][0]:
-                turns.pop()
+            conditions, position, loop = stack.pop()
+            while empty_loops and len(stack) < empty_loops[-1][0]:
+                empty_loops.pop()
             if loop is not None:
-                turns.append((len(stack), loop))
-            if place is None:
+                empty_loops.append((len(stack), loop))
+            if position is None:
                 if conditions:
-                    continue  # it would hold only for some of what may follow
+                    continue  # complete only before some texts
                 threads[_COMPLETE] = None
                 return True
-            step, after = place.step, place.after
-            if isinstance(step, Repetition) and any(place.follows(turn) for _, turn in turns):
-                stack.append((conditions, after, None))  # a turn that need not be and read nothing is the last
+            if isinstance(position.step, Repetition) and any(position.follows(loop) for _, loop in empty_loops):
+                stack.append((conditions, position.after, None))  # an optional iteration that read nothing is the last
                 continue
-            key = conditions, place, tuple(turn for _, turn in turns)
+            key = conditions, position, tuple(loop for _, loop in empty_loops)
             if key in seen:
                 continue
             seen.add(key)
             self.steps_left -= 1
-            if isinstance(step, Plain):
-                if step.node is EPSILON:
-                    stack.append((conditions, after, None))
-                elif step.node is not EMPTY:
-                    threads.setdefault((conditions, step.node, after))
-            elif isinstance(step, Concatenation):
-                for part in reversed(step.steps):
-                    after = self._place(part, after)
-                stack.append((conditions, after, None))
-            elif isinstance(step, Alternation):
-                stack += [(conditions, self._place(part, after), None) for part in reversed(step.steps)]
-            elif isinstance(step, Repetition):
-                stack += [(conditions, *turn) for turn in self._turns(place, step)]
-            elif isinstance(step, After):
-                if behind[step.node].nullable is not step.is_negative:
-                    stack.append((conditions, after, None))
+            step = position.step
+            if isinstance(step, Plain) and step.node is not EPSILON:
+                if step.node is not EMPTY:
+                    threads.setdefault((conditions, step.node, position.after))
             else:
-                condition = _ahead(step, behind)
-                if condition is not EMPTY:
-                    stack.append((conditions | ({condition} - {ANYTHING}), after, None))
+                stack += self._expanded(conditions, position, behind)
         return False
 
-    def _turns(self, place: _Place, loop: Repetition) -> list[tuple[_Place | None, _Place | None]]:
-        """Where a loop may go on, and the loop where that is another turn of it; the last one is tried first."""
-        if place.hi == 0:
-            return [(place.after, None)]
-        less = self._place(loop, place.after, max(place.lo - 1, 0), None if place.hi is None else place.hi - 1)
-        turn = self._place(loop.body, less)
-        if place.lo:
-            return [(turn, place)]
-        return [(turn, place), (place.after, None)] if loop.is_lazy else [(place.after, None), (turn, place)]
+    def _expanded(
+        self, conditions: frozenset[Node], position: _Position, behind: Mapping[Node, Node]
+    ) -> Iterable[_Pending]:
+        """The positions to which a step that reads nothing leads; the last one is tried first."""
+        step, after = position.step, position.after
+        if isinstance(step, Alternation):
+            return [(conditions, self._position(part, after), None) for part in reversed(step.steps)]
+        if isinstance(step, Repetition):
+            return [(conditions, *turn) for turn in self._turns(position, step)]
+        if isinstance(step, Concatenation):
+            for part in reversed(step.steps):
+                after = self._position(part, after)
+        elif isinstance(step, After):
+            if behind[step.node].nullable is step.is_negative:
+                return ()
+        elif not isinstance(step, Plain):
+            condition = _ahead(step, behind)
+            if condition is EMPTY:
+                return ()
+            conditions |= {condition} - {ANYTHING}
+        return ((conditions, after, None),)
+
+    def _turns(self, position: _Position, loop: Repetition) -> list[tuple[_Position | None, _Position | None]]:
+        """The positions after a loop and in another iteration of it (then with the loop); the last one is tried first."""
+        lo, hi, after = position.lo, position.hi, position.after
+        if hi == 0:
+            return [(after, None)]
+        turn = self._position(loop.body, self._position(loop, after, max(lo - 1, 0), None if hi is None else hi - 1))
+        if lo:
+            return [(turn, position)]
+        return [(turn, position), (after, None)] if loop.is_lazy else [(after, None), (turn, position)]
 
 
 def _ahead(step: Step, behind: Mapping[Node, Node]) -> Node:

@@ -3,9 +3,9 @@
 A pattern becomes a tree of steps; parts without lookarounds are terms at once. An anchor or a lookaround is a condition on the whole rest
 of the text, or on all of it so far: an intersection (`(?=x)rest` is `rest & x.*`) where the text before it is known as a term
 (`continuation.begin`), and else a state that is derived in parallel (`continuation.py`). Each iteration of a repetition reads something;
-assertions of an iteration that reads nothing are moved beside the repetition.
-Not supported: a lookahead inside a lookbehind, an iteration that only asserts in a loop with a count above `MAX_ASSERTING_TURNS`, more than
-`MAX_FAR_LOOKS` lookarounds at more than one character.
+assertions of an iteration that reads nothing are moved out of the repetition.
+Not supported: a lookahead inside a lookbehind, an iteration that only asserts in a loop with a count above `MAX_ASSERTING_ROUNDS`, more
+than `MAX_FAR_LOOKS` lookarounds at more than one character.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_LOOK_DEPTH = 50  # groups around a lookaround
-MAX_ASSERTING_TURNS = 8
+MAX_ASSERTING_ROUNDS = 8
 MAX_COMPARED = 500  # states that are visited to decide whether all texts before a lookbehind satisfy it
 MAX_FAR_LOOKS = 8  # lookarounds at more than one character: the states of their texts multiply
 
@@ -30,14 +30,17 @@ _NO_BEHIND = frozenset[Node]()
 _NOTHING = Concatenation(_NO_BEHIND, ())
 _NEVER = Alternation(_NO_BEHIND, ())
 _NEWLINE = nodes.literal(b"\n")
-_LINE_START = nodes.optional(nodes.concat(nodes.repeat(nodes.byte_set(ALL_BYTES)), _NEWLINE))
+_BEFORE = {
+    postfix.Anchor.TEXT_START: EPSILON,
+    postfix.Anchor.LINE_START: nodes.optional(nodes.concat(nodes.repeat(nodes.byte_set(ALL_BYTES)), _NEWLINE)),
+}
 _REST = {
-    postfix.After.LINE_END: nodes.optional(nodes.concat(_NEWLINE, ANYTHING)),
-    postfix.After.LAST_LINE_END: nodes.optional(_NEWLINE),
-    postfix.After.TEXT_END: EPSILON,
+    postfix.Anchor.LINE_END: nodes.optional(nodes.concat(_NEWLINE, ANYTHING)),
+    postfix.Anchor.LAST_LINE_END: nodes.optional(_NEWLINE),
+    postfix.Anchor.TEXT_END: EPSILON,
 }
 
-_ENDS = (_REST[postfix.After.TEXT_END], _REST[postfix.After.LAST_LINE_END])
+_ENDS = (_REST[postfix.Anchor.TEXT_END], _REST[postfix.Anchor.LAST_LINE_END])
 
 
 def full_match(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
@@ -58,7 +61,7 @@ def full_match(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
 def search(program: Iterable[postfix.Instruction], spell: Speller) -> Node:
     """The texts in which a pattern is found somewhere; see `full_match`."""
     around = plain(_any_text(spell))
-    return begin(_row((around, _steps(program, spell), around)))
+    return begin(_joined((around, _steps(program, spell), around)))
 
 
 def _any_text(spell: Speller) -> Node:
@@ -83,22 +86,20 @@ def _steps(program: Iterable[postfix.Instruction], spell: Speller) -> Step:
 
     def combine(instruction: postfix.Combination, operands: list[_Measured]) -> _Measured:
         steps = [step for step, _, _ in operands]
-        made = combined(instruction, steps, spell)
+        step = combined(instruction, steps, spell)
         num_looks = (max if isinstance(instruction, postfix.Choose) else sum)([num for _, _, num in operands])
         if isinstance(instruction, postfix.Look):
             is_near = isinstance(steps[0], Plain) and steps[0].node in characters
-            num_looks += not (is_near or (isinstance(made, After) and made.is_local))
+            num_looks += not (is_near or (isinstance(step, After) and step.is_local))
         if num_looks > MAX_FAR_LOOKS:
-            raise postfix.NotSupported(
-                f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own."
-            )
+            advice = "Write some of them as patterns of their own."
+            raise postfix.NotSupported(f"more than {MAX_FAR_LOOKS} lookarounds", advice)
         is_group = isinstance(instruction, postfix.Join | postfix.Choose) and len(steps) > 1
-        depth = 0 if isinstance(made, Plain) else max([depth for _, depth, _ in operands], default=0) + is_group
+        depth = 0 if isinstance(step, Plain) else max([depth for _, depth, _ in operands], default=0) + is_group
         if depth > MAX_LOOK_DEPTH:
-            raise postfix.NotSupported(
-                f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", "Take it out of some of them."
-            )
-        return made, depth, num_looks
+            advice = "Take it out of some of them."
+            raise postfix.NotSupported(f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", advice)
+        return step, depth, num_looks
 
     return postfix.evaluated(program, leaf, combine)[0]
 
@@ -110,7 +111,7 @@ def combined(instruction: postfix.Combination, operands: Sequence[Step], spell: 
         NotSupported: see the top of this module.
     """
     if isinstance(instruction, postfix.Join):
-        return _row(operands)
+        return _joined(operands)
     if isinstance(instruction, postfix.Choose):
         return _either(operands)
     if isinstance(instruction, postfix.Loop):
@@ -125,17 +126,14 @@ def plain(node: Node) -> Plain:
 
 def asserted(instruction: postfix.Assert) -> Step:
     """The step of an anchor."""
-    conditions: list[Step] = []
-    if instruction.before is not postfix.Before.ANY:
-        node = EPSILON if instruction.before is postfix.Before.TEXT_START else _LINE_START
-        conditions.append(After(frozenset((node,)), node, is_negative=False))
-    if instruction.after is not postfix.After.ANY:
-        conditions.append(Rest(_NO_BEHIND, _REST[instruction.after]))
-    return _row(conditions)
+    if instruction.anchor in _REST:
+        return Rest(_NO_BEHIND, _REST[instruction.anchor])
+    node = _BEFORE[instruction.anchor]
+    return After(frozenset((node,)), node, is_negative=False)
 
 
-def _row(operands: Iterable[Step]) -> Step:
-    """One step after the other; neighbours that look nowhere become one."""
+def _joined(operands: Iterable[Step]) -> Step:
+    """The concatenation of steps; neighbours without lookarounds are joined."""
     parts, run = list[Step](), list[Node]()
     for operand in operands:
         for part in operand.steps if isinstance(operand, Concatenation) else (operand,):
@@ -143,7 +141,7 @@ def _row(operands: Iterable[Step]) -> Step:
                 run.append(part.node)
             elif run and not run[-1].nullable and _looks_back(part):
                 parts += [plain(nodes.sequence(run[:-1]))] if len(run) > 1 else []
-                parts.append(_seen(run[-1], part))
+                parts.append(_filtered(run[-1], part))
                 run = []
             else:
                 parts += [plain(nodes.sequence(run)), part] if run else [part]
@@ -155,17 +153,17 @@ def _row(operands: Iterable[Step]) -> Step:
 
 
 def _looks_back(step: Step) -> bool:
-    """True where a step, or a way to read it, begins with a look back at one character."""
+    """True where a step, or an alternative of it, begins with a lookbehind at one character."""
     if isinstance(step, Alternation):
         return any(map(_looks_back, step.steps))
     first = step.steps[0] if isinstance(step, Concatenation) and step.steps else step
     return isinstance(first, After) and first.is_local
 
 
-def _seen(last: Node, step: Step) -> Step:
-    """What is read last, and a step after it that looks back at the end of that."""
+def _filtered(last: Node, step: Step) -> Step:
+    """A term, and after it a step that looks back at its last character: the texts of the term for which the lookbehind matches."""
     if isinstance(step, Alternation):
-        return _either([_row((plain(last), part)) for part in step.steps])
+        return _either([_joined((plain(last), part)) for part in step.steps])
     assert isinstance(step, After)
     kept = step.among(last)
     if kept is not EMPTY and _is_within(last, step.node):
@@ -184,15 +182,11 @@ def _either(operands: Sequence[Step]) -> Step:
 
 
 def _one_of(options: Sequence[Node]) -> Node:
-    """The union; many plain texts become a sorted list of words, which costs the same however many they are."""
-    texts, others = [], []
-    for option in options:
-        text = _literal_bytes(option)
-        if text is None or len(text) < 2:
-            others.append(option)
-        else:
-            texts.append(text)
-    return nodes.alternation((*others, nodes.words(texts))) if texts else nodes.alternation(others)
+    """The union; many plain texts become a sorted list of words, whose cost does not depend on their number."""
+    texts = [_literal_bytes(option) for option in options]
+    others = [option for option, text in zip(options, texts, strict=True) if text is None or len(text) < 2]
+    words = [text for text in texts if text is not None and len(text) > 1]
+    return nodes.alternation((*others, nodes.words(words)) if words else others)
 
 
 def _literal_bytes(node: Node) -> bytes | None:
@@ -222,7 +216,7 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
     if look.is_behind:
         if _looks_ahead(body):
             raise postfix.NotSupported("a lookahead inside a lookbehind", "Write it outside.")
-        read = begin(_row((plain(_any_text(spell)), body)))
+        read = begin(_joined((plain(_any_text(spell)), body)))
         is_local = isinstance(body, Plain) and _is_within(body.node, spell(((0, 0x10FFFF),)))
         return After(frozenset((read,)), read, look.is_negative, is_local)
     if isinstance(body, Plain):
@@ -233,11 +227,10 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
 
 @lru_cache(maxsize=64)  # each `\b` compares the Unicode letters again, which takes 0.1 s
 def _is_within(node: Node, other: Node) -> bool:
-    """True where it was found that all texts of a term belong to another."""
+    """True where all texts of a term are known to belong to another."""
+    rest = nodes.intersection((node, nodes.complement(other)))
     try:
-        return not Derivatives(max_search=MAX_COMPARED).is_inhabited(
-            nodes.intersection((node, nodes.complement(other)))
-        )
+        return not Derivatives(max_search=MAX_COMPARED).is_inhabited(rest)
     except BudgetExceeded:
         return False
 
@@ -262,28 +255,28 @@ def _loop(body: Step, lo: int, hi: int | None) -> Step:
     for option in silent.steps if isinstance(silent, Alternation) else (silent,):
         for before, after in _splits(option, lo, hi):
             left, right = (Repetition(turn.behind, turn, 0, count) for count in (before, after))
-            ways.append(_row((left, option, right)))
+            ways.append(_joined((left, option, right)))
     return _either(ways)
 
 
 def _splits(silent: Step, lo: int, hi: int | None) -> list[tuple[int | None, int | None]]:
-    """How many turns at most come before and after one that only asserts, and may be repeated there."""
+    """The most iterations before and after one that only asserts, for each position that it may have."""
     if hi is None:
         return [(None, None)]
-    if hi <= MAX_ASSERTING_TURNS:
+    if hi <= MAX_ASSERTING_ROUNDS:
         return [(before, hi - 1 - before) for before in range(hi)]
     if isinstance(silent, After) and silent.node is EPSILON and not silent.is_negative:
         return [(0, hi - 1)]  # nothing was read before the start of the text
     if isinstance(silent, Rest) and silent.node in _ENDS:
-        return [(hi - 1, 0), (hi - 2, 1)]  # nothing but a line break comes after its end
+        return [(hi - 1, 0), (hi - 2, 1)]  # only a line break may follow there
     raise postfix.NotSupported(
-        f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
+        f"an anchor or a lookaround that may be a whole iteration, in a repetition of {lo} to {hi} times",
         "Take it out of the repetition.",
     )
 
 
 def _silent(step: Step) -> Step | None:
-    """What a step asserts where it reads nothing: `_NOTHING` for no more than that, None where it always reads."""
+    """What a step asserts where it reads nothing: `_NOTHING` where it asserts nothing either, None where it always reads."""
     if isinstance(step, Plain):
         return _NOTHING if step.node.nullable else None
     if isinstance(step, Repetition):
@@ -291,7 +284,7 @@ def _silent(step: Step) -> Step | None:
     if isinstance(step, Concatenation):
         parts = [_silent(part) for part in step.steps]
         found = [part for part in parts if part is not None and part is not _NOTHING]
-        return None if None in parts else _row(found) if found else _NOTHING
+        return None if None in parts else _joined(found) if found else _NOTHING
     if isinstance(step, Alternation):
         options = [option for option in map(_silent, step.steps) if option is not None]
         return _NOTHING if _NOTHING in options else _either(options) if options else None
@@ -299,7 +292,7 @@ def _silent(step: Step) -> Step | None:
 
 
 def _reading(step: Step) -> Step:
-    """The texts of a step but the empty one."""
+    """A step without the empty text."""
     if isinstance(step, Plain):
         return plain(_not_empty(step.node))
     if isinstance(step, Repetition):
@@ -310,8 +303,8 @@ def _reading(step: Step) -> Step:
         return _NEVER
     ways: list[Step] = []
     before: list[Step] = []
-    for place, part in enumerate(step.steps):
-        ways.append(_row((*before, _reading(part), *step.steps[place + 1 :])))
+    for number, part in enumerate(step.steps):
+        ways.append(_joined((*before, _reading(part), *step.steps[number + 1 :])))
         silent = _silent(part)
         if silent is None:
             break

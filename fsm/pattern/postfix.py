@@ -1,15 +1,15 @@
-"""Regular expressions in postfix order: the instructions of a stack machine, as common intermediate form of both dialects.
+"""Regular expressions in postfix order: the instructions of a stack machine, the intermediate form of both dialects.
 
 A parser (`python_pattern.py`, `ecma_pattern.py`) turns a pattern into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c)
 Loop(0, None) Choose(2). They are evaluated with an explicit stack, without recursion, however deeply a pattern is nested (`evaluated`).
-`lookaround.py` makes terms of them. `NotSupported` is the internal error for constructs that are not.
+`lookaround.py` makes terms of them. `NotSupported` is the internal error for constructs that are not supported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, auto
 from typing import TypeVar
 
 from fsm.terms.characters import Ranges, invert
@@ -17,21 +17,14 @@ from fsm.terms.characters import Ranges, invert
 Value = TypeVar("Value")
 
 
-class Before(IntEnum):
-    """What is asserted about the position before the first character; each level implies those below it."""
+class Anchor(Enum):
+    """A condition on the text before or after a position."""
 
-    ANY = 0
-    LINE_START = 1
-    TEXT_START = 2
-
-
-class After(IntEnum):
-    """What is asserted about the position after the last character; each level implies those below it."""
-
-    ANY = 0
-    LINE_END = 1
-    LAST_LINE_END = 2  # at the end of the text, or before a newline that ends it
-    TEXT_END = 3
+    TEXT_START = auto()
+    LINE_START = auto()
+    LINE_END = auto()
+    LAST_LINE_END = auto()  # at the end of the text, or before a newline that ends it
+    TEXT_END = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +43,9 @@ class Character:
 
 @dataclass(frozen=True, slots=True)
 class Assert:
-    """Push the empty text where the assertion holds."""
+    """Push the empty text where the anchor matches."""
 
-    before: Before = Before.ANY
-    after: After = After.ANY
+    anchor: Anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +98,7 @@ def evaluated(
     leaf: Callable[[Leaf], Value],
     combine: Callable[[Combination, list[Value]], Value],
 ) -> Value:
-    """Run a well-formed pattern on a stack: the value of the whole, given that of each leaf and how an instruction combines others."""
+    """Run a well-formed pattern on a stack, and return its value, made by `leaf` and by `combine` from the values of its operands."""
     stack: list[Value] = []
     for step in program:
         if isinstance(step, Text | Character | Assert):
@@ -118,16 +110,16 @@ def evaluated(
     return whole
 
 
-def boundary(word: Ranges, *, is_inside: bool, holds_in_nothing: bool = True) -> Iterator[Instruction]:
+def boundary(word: Ranges, *, is_inside: bool, matches_empty: bool = True) -> Iterator[Instruction]:
     r"""Push `\b`, or `\B` with `is_inside`: a word character on one side, or on both sides or none.
 
-    `holds_in_nothing` says whether `\B` holds in the empty text.
+    `matches_empty`: whether `\B` matches in the empty text.
     """
     other = invert(word)
     sides: list[tuple[Ranges, bool, Ranges, bool]] = [(word, False, word, True), (word, True, word, False)]
     if is_inside:
         sides = [(word, False, word, False), (word, True, word, True)]
-        if not holds_in_nothing:
+        if not matches_empty:
             sides[1:] = [(other, False, word, True), (word, True, other, False)]
     for before, none_before, after, none_after in sides:
         yield Character(before)

@@ -1,12 +1,12 @@
 r"""`regex`: Python regular expressions with the meaning of `re.fullmatch`, compiled to a term whose Brzozowski derivatives are the DFA.
 
-The parser of the standard library itself makes the syntax tree (`re_parser.py`), so every escape, flag and quirk means
-what it means to `re` in the Python that runs. The tree is flattened to postfix instructions (`postfix.py`), which
-`lookaround.full_match` compiles; anchors and lookarounds become intersections with the rest of the text.
+The parser of the standard library makes the syntax tree (`re_parser.py`), so every escape and flag means what it means to `re` in the
+running Python. The tree is flattened to postfix instructions (`postfix.py`), which `lookaround.full_match` compiles; anchors and
+lookarounds become intersections with the rest of the text. The widths of patterns (`widths`, `looks_outside`) are computed here, too.
 
 Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
 counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. Anchors and lookarounds
-see the text of their own expression and nothing of what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
+apply to the text of their own expression, not to what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
 Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; a lookahead inside
 a lookbehind; more than eight lookarounds whose body is longer than one character.
 """
@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
+from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex, clip
 from fsm.expression import Expression
 from fsm.pattern import postfix
 from fsm.pattern.leftmost_first import preferred
 from fsm.pattern.lookaround import full_match
+from fsm.pattern.postfix import Anchor
 from fsm.pattern.re_parser import re_parser
 from fsm.recipe import remembered
 from fsm.terms import characters
@@ -31,7 +32,6 @@ from fsm.terms.character_class import category, ignoring_case, single, union
 from fsm.terms.characters import Ranges, invert, normalize
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ANYTHING, Node
-from fsm.terms.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
 MAX_PATTERN_LENGTH = 1_000_000
@@ -44,7 +44,7 @@ _TYPES = int(re.ASCII | re.LOCALE | re.UNICODE)
 _NESTING = re.compile(r"\\.|\[\^?\]?|[\]()]", re.DOTALL)
 _NEWLINE: Ranges = ((0x0A, 0x0A),)
 
-_HOLDS_IN_NOTHING = re.search(r"\B", "") is not None  # since Python 3.14
+_MATCHES_EMPTY = re.search(r"\B", "") is not None  # since Python 3.14
 
 _ADVICE = {
     "missing ), unterminated subpattern": r"Close the group with ')', or write '\(' for a parenthesis.",
@@ -81,39 +81,38 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
     """
     if not isinstance(pattern, str):
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
-    parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
-    try:
-        node = full_match(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
-        return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
-    except postfix.NotSupported as refusal:
-        raise UnsupportedRegex(
-            f"{refusal.construct} is not supported, in {shorten(pattern, 80)!r}. {refusal.advice}", pattern
-        ) from None
+    node = _compiled(pattern, re.ASCII if ascii else re.NOFLAG, full_match)
+    return Expression(node, source=clip(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
 
 
 def preferred_texts(pattern: str) -> Node:
     """The texts `w` for which `re.match(pattern, w)` takes all of `w`; the errors are those of `regex`."""
-    parsed = _parse(pattern, re.NOFLAG)
+    return _compiled(pattern, re.NOFLAG, preferred)
+
+
+def _compiled(pattern: str, flags: re.RegexFlag, compile_: _Compile) -> Node:
+    parsed = _parse(pattern, flags)
     try:
-        return preferred(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
+        return compile_(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
     except postfix.NotSupported as refusal:
-        raise UnsupportedRegex(f"{refusal.construct} is not supported. {refusal.advice}", pattern) from None
+        said = f"{refusal.construct} is not supported, in {clip(pattern, 80)!r}. {refusal.advice}"
+        raise UnsupportedRegex(said, pattern) from None
 
 
 def looks_outside(pattern: str) -> bool:
-    """True unless all anchors and lookarounds see nothing but the text that is matched, whatever stands around it.
+    """True unless all anchors and lookarounds look at nothing but the text that is matched.
 
-    Told by widths: the most that a lookaround may see, and the least that comes before or after it.
+    Decided by widths: the most that a lookaround may look at, and the least that is matched before or after it.
     """
     return _looks_outside(_parse(pattern, re.NOFLAG))
 
 
 def without_last_look(pattern: str) -> tuple[Node, Node] | None:
-    r"""A pattern that looks at what comes after it, in two parts.
+    r"""Divide a pattern that looks at the text after it.
 
     Returns:
-        Its texts without the last `\b` or `(?!...)`, and the texts that must not come next; None for other patterns, and where
-        `\b` would ask for a word character.
+        Its texts without the last `\b` or `(?!...)`, and the texts that must not follow; None for other patterns, and where `\b` requires
+        a word character after it.
     """
     parsed, flags = _unwrapped(_parse(pattern, re.NOFLAG))
     word = characters.utf8(category("w", bool(flags & _ASCII)))
@@ -140,7 +139,7 @@ class Widths:
 
     Attributes:
         least, most: of what it matches; `most` is None where there is no bound.
-        behind, ahead: the most that its anchors and lookarounds see before and after a place; None where there is no bound.
+        behind, ahead: the most that its anchors and lookarounds look at before and after a position; None where there is no bound.
     """
 
     least: int
@@ -157,7 +156,7 @@ def widths(pattern: str) -> Widths:
     while tasks:
         for operator, argument in tasks.pop().data:
             if operator is _sre.AT:
-                behind, ahead = max(behind, 1), max(ahead, 2)  # `$` sees a line break and what is after it
+                behind, ahead = max(behind, 1), max(ahead, 2)  # `$` looks at a line break and the character after it
             elif operator in (_sre.ASSERT, _sre.ASSERT_NOT):
                 direction, body = argument
                 width = body.getwidth()[1]
@@ -224,7 +223,7 @@ def _describe(value: object) -> str:
 
 
 def _parse(pattern: str, flags: re.RegexFlag) -> Any:
-    """Parse with `re`'s own parser; its failures become typed errors."""
+    """Parse with the parser of `re`; its failures become typed errors."""
     _check_size(pattern)
     try:
         return _sre.parse(pattern, flags)
@@ -272,15 +271,16 @@ def _syntax_error(pattern: str, message: str, position: int | None, advice: str 
         known = (text for start, text in _ADVICE.items() if message.startswith(start))
         advice = next(known, "Correct the pattern, or write a backslash before a character that means itself.")
     place = "" if position is None else f" at position {position}"
-    return RegexSyntaxError(f"{message}, in {shorten(pattern, 80)!r}{place}. {advice}", pattern, position)
+    return RegexSyntaxError(f"{message}, in {clip(pattern, 80)!r}{place}. {advice}", pattern, position)
 
 
+_Compile = Callable[[Iterator[postfix.Instruction], characters.Speller], Node]
 _Task = postfix.Instruction | tuple[Any, int]
-"""An instruction to emit, or a parsed sequence to expand, with the flags that hold in it."""
+"""An instruction to emit, or a parsed sequence to expand, with its flags."""
 
 
 def _postfix(parsed: Any, flags: int) -> Iterator[postfix.Instruction]:
-    """Walk what the parser returned, with a stack of our own."""
+    """Walk the syntax tree with an explicit stack."""
     tasks: list[_Task] = [(parsed, flags)]
     while tasks:
         task = tasks.pop()
@@ -313,7 +313,7 @@ def _expand_sequence(parsed: Any, flags: int) -> list[_Task]:
 
 
 def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
-    """Return what one parsed item stands for; exactly one value on the compiler's stack."""
+    """Return the instructions of one parsed item, which push exactly one value."""
     if operator in _SETS:
         return [postfix.Character(_SETS[operator](argument, flags))]
     if operator is _sre.SUBPATTERN:
@@ -326,17 +326,13 @@ def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
     if operator is _sre.BRANCH:
         return [*((option, flags) for option in argument[1]), postfix.Choose(len(argument[1]))]
     if operator is _sre.AT and argument in _ANCHORS:
-        return [_ANCHORS[argument][bool(flags & _MULTILINE)]]
+        return [postfix.Assert(_ANCHORS[argument][bool(flags & _MULTILINE)])]
     if operator in (_sre.ASSERT, _sre.ASSERT_NOT):
         direction, body = argument
         return [(body, flags), postfix.Look(is_behind=direction < 0, is_negative=operator is _sre.ASSERT_NOT)]
     if operator is _sre.AT and argument in (_sre.AT_BOUNDARY, _sre.AT_NON_BOUNDARY):
-        is_inside = argument is _sre.AT_NON_BOUNDARY
-        return [
-            *postfix.boundary(
-                category("w", bool(flags & _ASCII)), is_inside=is_inside, holds_in_nothing=_HOLDS_IN_NOTHING
-            )
-        ]
+        word, is_inside = category("w", bool(flags & _ASCII)), argument is _sre.AT_NON_BOUNDARY
+        return [*postfix.boundary(word, is_inside=is_inside, matches_empty=_MATCHES_EMPTY)]
     raise postfix.NotSupported(*_refusal(operator, argument))
 
 
@@ -347,17 +343,16 @@ def _scoped(flags: int, add: int, remove: int) -> int:
 
 
 _ANCHORS = {  # without and with MULTILINE
-    _sre.AT_BEGINNING: (postfix.Assert(postfix.Before.TEXT_START), postfix.Assert(postfix.Before.LINE_START)),
-    _sre.AT_BEGINNING_STRING: (postfix.Assert(postfix.Before.TEXT_START),) * 2,
-    _sre.AT_END: (postfix.Assert(after=postfix.After.LAST_LINE_END), postfix.Assert(after=postfix.After.LINE_END)),
-    _sre.AT_END_STRING: (postfix.Assert(after=postfix.After.TEXT_END),) * 2,
+    _sre.AT_BEGINNING: (Anchor.TEXT_START, Anchor.LINE_START),
+    _sre.AT_BEGINNING_STRING: (Anchor.TEXT_START, Anchor.TEXT_START),
+    _sre.AT_END: (Anchor.LAST_LINE_END, Anchor.LINE_END),
+    _sre.AT_END_STRING: (Anchor.TEXT_END, Anchor.TEXT_END),
 }
 
-
-_SEEN = {  # how many characters before and after an anchor it takes to tell whether it holds
+_SEEN = {  # how many characters before and after an anchor decide whether it matches
     _sre.AT_BEGINNING: (1, 0),
     _sre.AT_BEGINNING_STRING: (1, 0),
-    _sre.AT_END: (0, 2),  # before the newline that ends the text it holds, too
+    _sre.AT_END: (0, 2),  # it also matches before a newline that ends the text
     _sre.AT_END_STRING: (0, 1),
 }
 
@@ -386,7 +381,7 @@ def _class(argument: Any, flags: int) -> Ranges:
             sets.append(category(_CATEGORIES[value], bool(flags & _ASCII)))
         else:
             plain.append(value if operator is _sre.RANGE else (value, value))
-    # Categories hold both cases of every letter, so only what was written out is widened.
+    # Categories have both cases of every letter, so only single characters and ranges are extended.
     found = union((_any_case(tuple(plain), flags, has_others=bool(sets)), *sets))
     return invert(found) if negated else found
 

@@ -22,7 +22,16 @@ from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary, ref
 
 from fsm.caller import stacklevel_of_user
-from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
+from fsm.errors import (
+    BudgetExceeded,
+    EmptyLanguage,
+    FSMError,
+    NotRegular,
+    SchemaError,
+    SchemaWarning,
+    reference,
+    shorten,
+)
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.recipe import remembered
@@ -39,7 +48,7 @@ from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
 from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
-from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, expected, shorten
+from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, expected
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node

@@ -40,11 +40,11 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import SchemaValidator
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
-from fsm.schema.places.shape import Inside, shorten, to_decimal
+from fsm.schema.places.shape import Inside, to_decimal
 from fsm.schema.scalars.decimal_text import decimal_text
 from fsm.schema.scalars.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL

@@ -1,5 +1,4 @@
-"""The algebra of languages over bytes: interned terms, what builds them, and what is computed of a term alone.
+"""The algebra of languages over bytes: hash-consed terms, the functions that build and simplify them, and their Brzozowski derivatives.
 
-Terms are made by functions that simplify as they build, and read by their Brzozowski derivatives. Imports `fsm.errors` and
-nothing else of this package.
+Imports `fsm.errors` and nothing else of this package.
 """

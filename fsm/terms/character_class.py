@@ -42,7 +42,7 @@ _SHORT_NAMES = {long: short for short, long in _CATEGORY_NAMES.items()} | {
 
 
 def _text(first: int, last: int) -> str:
-    """All code points from `first` to `last`, surrogates included, so that a position in it gives the code point."""
+    """All code points from `first` to `last`, surrogates included, in their order."""
     return np.arange(first, last + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
@@ -65,19 +65,19 @@ def category(letter: str, ascii: bool = False) -> Ranges:
 
 @cache
 def _cased() -> str:
-    """Every character that another one may equal when case is ignored, and some more."""
+    """Every character that may equal another one when case is ignored, and some more."""
     return "".join(c for c in _text(0, _LAST_CASED) if c.lower() != c or c.upper() != c)
 
 
 @lru_cache(maxsize=4096)
 def ignoring_case(written: tuple[tuple[int, int], ...], ascii: bool = False, *, has_others: bool = False) -> Ranges:
-    """The characters that `re.IGNORECASE` finds equal to one of a class: asked of `re`, so K and the Kelvin sign agree.
+    """The characters that `re.IGNORECASE` finds equal to one of a class, computed by `re` itself, so that K equals the Kelvin sign.
 
     Args:
-        written: the class as its author wrote it, ranges neither sorted nor joined: beyond U+FFFF and under
-            `re.ASCII`, `re` matches a range in both cases and a single character in its own; so asked, so answered.
+        written: the ranges of the pattern, neither sorted nor joined: beyond U+FFFF and under `re.ASCII`, `re` matches a range in both
+            cases and a single character in its own.
         ascii: the meaning under `re.ASCII`.
-        has_others: whether the class holds categories, too, such as `\\d`, which are asked for elsewhere.
+        has_others: whether the class also contains categories, such as `\\d`, which the caller adds.
 
     Cost: one small `re.compile` and a scan of some 3,000 characters, once per class.
     """

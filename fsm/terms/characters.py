@@ -16,12 +16,12 @@ from fsm.terms.node import Node
 Ranges = tuple[tuple[int, int], ...]
 """Inclusive code point ranges, ascending, neither touching nor overlapping."""
 Speller = Callable[[Ranges], Node]
-"""How one character out of a set is written in bytes."""
+"""Makes the term of the bytes of one character out of a set."""
 
 MAX_CODE_POINT = 0x10FFFF
 ALL_CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
 
-# What `json.dumps(x, ensure_ascii=False)` writes with a backslash.
+# The characters that `json.dumps(x, ensure_ascii=False)` escapes.
 _ESCAPED = tuple(sorted({*range(0x20), 0x22, 0x5C}))
 
 
@@ -54,19 +54,14 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
 def utf8(ranges: Ranges) -> Node:
     """One character of the set, in UTF-8. Cost: about one step per range, once per set."""
     by_tail: dict[Node, int] = {}
-    for lengths in _byte_sequences(intersect(ranges, ALL_CHARACTERS)):
-        _add_sequence(by_tail, lengths)
+    for (first, last), *bounds in _byte_sequences(intersect(ranges, ALL_CHARACTERS)):
+        tail = nodes.sequence([nodes.byte_range(*b) for b in bounds])
+        by_tail[tail] = by_tail.get(tail, 0) | ((1 << (last + 1)) - (1 << first))
     return _join_leads(by_tail)
 
 
-def _add_sequence(by_tail: dict[Node, int], bounds: tuple[tuple[int, int], ...]) -> None:
-    tail = nodes.sequence([nodes.byte_range(*b) for b in bounds[1:]])
-    first, last = bounds[0]
-    by_tail[tail] = by_tail.get(tail, 0) | ((1 << (last + 1)) - (1 << first))
-
-
 def _join_leads(by_tail: dict[Node, int]) -> Node:
-    """Give every lead byte the union of its tails, then join lead bytes with one tail."""
+    """Unite the tails of each lead byte, then the lead bytes with one tail."""
     tails: dict[int, list[Node]] = {}
     for tail, mask in by_tail.items():
         while mask:
@@ -81,7 +76,7 @@ def _join_leads(by_tail: dict[Node, int]) -> Node:
 
 
 def _byte_sequences(ranges: Ranges) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Split ranges into products of byte ranges, as UTF-8 automata are usually built."""
+    """Split ranges into products of byte ranges."""
     stack = list(reversed(ranges))
     while stack:
         first, last = stack.pop()
@@ -93,7 +88,7 @@ def _byte_sequences(ranges: Ranges) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _cut(first: int, last: int) -> int | None:
-    """Return where first..last must be cut so that each part is one product of byte ranges, or None."""
+    """Return the last code point of a first part of first..last that is nearer to a product of byte ranges; None where all is one."""
     for limit in (0x7F, 0x7FF, 0xFFFF):
         if first <= limit < last:
             return limit
@@ -118,7 +113,7 @@ def json_spelling(ranges: Ranges) -> Node:
 
 
 def json_text(text: str) -> bytes:
-    """Spell text as the inside of a JSON string, as `json_spelling` does.
+    """A text as the inside of a JSON string, spelled like `json_spelling`.
 
     Raises:
         UnicodeEncodeError: the text contains a lone surrogate, which has no UTF-8.

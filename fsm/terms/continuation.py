@@ -6,8 +6,8 @@ Inside a repetition the continuation contains the repetition itself with one ite
 `(?:(?!-->).)*` is read iteration by iteration, each adding a condition that later ones simplify away. A lookbehind is a second term that is
 derived in parallel, from the beginning of the text.
 
-Every iteration of a repetition reads at least one byte: assertions without width are taken out when the steps are made.
-What this leaves out: reading patterns (`postfix.py`, `lookaround.py`), derivatives (`derivative.py`, which calls `parts` and `arcs`).
+Every iteration of a repetition reads at least one byte: assertions without width are removed when the steps are made.
+Patterns are read in `postfix.py` and `lookaround.py`; `derivative.py` calls `parts` and `arcs`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fsm.terms.byte_classes import completed, product
 from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Kind, Node
 
 MAX_BEGINNINGS = 64
-"""The most alternative beginnings of a pattern that are made terms of one by one."""
+"""The most alternatives at the beginning of a pattern that become terms one by one."""
 
 Behind = tuple[Node, ...]
 """For each lookbehind that a continuation may still test, in its order: the derivative of its term by the text so far."""
@@ -31,7 +31,7 @@ Behind = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A part of a pattern; subclasses say what it reads. `behind`: the lookbehinds that it may test."""
+    """A part of a pattern, of the kind of the subclass. `behind`: the lookbehinds that it may test."""
 
     behind: frozenset[Node]
 
@@ -86,7 +86,7 @@ class Rest(Step):
 class After(Step):
     """A lookbehind: reads nothing; true where all of the text so far belongs to a language, or, if negative, where it does not.
 
-    With `is_local` it looks at the last character only.
+    With `is_local` it depends on the last character only.
     """
 
     node: Node
@@ -94,7 +94,7 @@ class After(Step):
     is_local: bool = False
 
     def among(self, node: Node) -> Node:
-        """The texts of a term, all that was read so far, after which it holds."""
+        """The texts of a term, which reads all of the text so far, after which the lookbehind is true."""
         return nodes.intersection((node, nodes.complement(self.node) if self.is_negative else self.node))
 
 
@@ -102,9 +102,9 @@ class Continuation:
     """A step, and the continuation after it; made by `continuation`, equal ones are one object.
 
     Attributes:
-        step, lo, hi, rest: the step, the turns that are left of it where it is a loop, and what comes after it.
-        behind: the conditions on what was read that may still be asked for, in the order of `Behind`.
-        plain: all of it as a term, where nothing in it looks anywhere.
+        step, lo, hi, rest: the step, its remaining iterations where it is a repetition, and the continuation after it.
+        behind: the lookbehinds that may still be tested, in the order of `Behind`.
+        plain: all of it as a term, where it tests no lookbehind and has no lookaround inside a repetition.
     """
 
     __slots__ = ("__weakref__", "behind", "hi", "lo", "plain", "rest", "step")
@@ -121,7 +121,7 @@ class Continuation:
         self.plain = None if after is None else self._plain(after)
 
     def _plain(self, after: Node) -> Node | None:
-        """All of it as a term, given what comes after the step; None where it is read with lookbehinds, or turn by turn."""
+        """All of it as a term, given that of the rest; None where it tests lookbehinds, or is expanded iteration by iteration."""
         step, rest = self.step, self.rest
         if isinstance(step, Plain):
             return nodes.concat(step.node, after)
@@ -155,7 +155,7 @@ _ANYTHING = Plain(frozenset(), ANYTHING)
 def continuation(
     step: Step, rest: Continuation | None, lo: int | None = None, hi: int | None = None
 ) -> Continuation | None:
-    """The continuation of `step` and then `rest`; `lo` and `hi` where some turns of a loop are over already."""
+    """The continuation of `step` and then `rest`; `lo` and `hi` are the remaining iterations of a repetition that has begun."""
     if isinstance(step, Concatenation):
         for part in reversed(step.steps):
             rest = continuation(part, rest)
@@ -202,8 +202,7 @@ def follow(head: Node, rest: Continuation | None, behind: Mapping[Node, Node]) -
 def begin(step: Step) -> Node:
     """The term of a step that reads a whole text.
 
-    As long as all that comes before a lookbehind is one term, the lookbehind is an intersection with it; alternatives are followed one by
-    one, up to `MAX_BEGINNINGS`.
+    A lookbehind after a single term is an intersection with it; alternatives are followed one by one, up to `MAX_BEGINNINGS`.
     """
     found, waiting = list[Node](), [(EPSILON, continuation(step, None))]
     while waiting:
@@ -230,8 +229,8 @@ def entered(rest: Continuation, behind: Behind) -> Node:
         return nodes.alternation(follow(EPSILON, continuation(part, rest.rest), now) for part in step.steps)
     if isinstance(step, Repetition):
         less = continuation(step, rest.rest, max(rest.lo - 1, 0), None if rest.hi is None else rest.hi - 1)
-        turn = follow(EPSILON, continuation(step.body, less), now)
-        return turn if rest.lo else nodes.alternation((turn, after))
+        iteration = follow(EPSILON, continuation(step.body, less), now)
+        return iteration if rest.lo else nodes.alternation((iteration, after))
     if isinstance(step, Rest):
         return nodes.intersection((step.node, after))
     if isinstance(step, After):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.errors import ExpressionError, exceeded
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
@@ -28,15 +28,6 @@ _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.
 _DIGITS = 0x3FF << 48
 _DIGIT_WORK = 50  # of ten remainders
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
-_shared: dict[Node, Arcs] = {}
-
-
-def share(node: Node) -> None:
-    """Compute the arcs of `node` and of all its derivatives, for every `Derivatives` that is made from now on."""
-    derivatives = Derivatives()
-    for _ in nodes.reached(node, lambda state: [arc[1] for arc in derivatives.arcs(state)]):
-        pass
-    _shared.update(derivatives._arcs)
 
 
 class Derivatives:
@@ -52,7 +43,7 @@ class Derivatives:
         self.max_search = max_search
         self.max_step = max_step
         self.max_memo = max_memo
-        self._arcs: dict[Node, Arcs] = dict(_shared)
+        self._arcs: dict[Node, Arcs] = {}
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
@@ -94,12 +85,8 @@ class Derivatives:
             found = self._arcs[top] = self._combine(top)
             work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
             if work.done() > limit:
-                raise BudgetExceeded(
-                    f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, "
-                    "or raise `max_step`.",
-                    "max_step",
-                    self.max_step,
-                )
+                problem = f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}"
+                raise exceeded("max_step", self.max_step, problem)
             work.check()
             open_nodes.discard(top)
             stack.pop()
@@ -281,7 +268,7 @@ class Derivatives:
         return False
 
     def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
-        """The live arcs of a head, each with what is left of its rival, and a mask of the bytes that continue either."""
+        """The live arcs of a head, each with the derivative of its rival, and a mask of the bytes that continue either."""
         own, others = self.live_arcs(head), self.live_arcs(rival)
         taken = 0
         for mask, _ in (*own, *others):
@@ -352,12 +339,8 @@ class Derivatives:
         while queue:
             _, _, node = heappop(queue)
             if len(came_from) > self.max_search:
-                raise BudgetExceeded(
-                    f"looking for any text that satisfies an intersection or a negation met {len(came_from)} states "
-                    f"without an answer. Simplify the expression, or raise `max_search` (now {self.max_search}).",
-                    "max_search",
-                    self.max_search,
-                )
+                problem = f"the search for a text of an intersection or a negation has met {len(came_from):,} states without an answer"
+                raise exceeded("max_search", self.max_search, problem)
             for mask, target in self._steps(node):
                 if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
                     came_from[target] = node
@@ -409,7 +392,7 @@ def _digits(divisor: int, remainder: int, most: int | None) -> Arcs:
 
 
 def _needed(node: Node) -> tuple[Node, ...]:
-    """The terms whose arcs those of a node are made of."""
+    """The terms of which `_combine` needs the arcs."""
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
         return node.args[:1]
     if node.kind is Kind.MEMBERS:

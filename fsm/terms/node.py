@@ -325,8 +325,8 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
     even if no text of the head follows.
 
     Args:
-        head: what is read first.
-        tail: what is read after it.
+        head: the language that is read first.
+        tail: the language after it.
         rival: another language of the same text; the head does not end where the next byte can continue that, either.
             After an empty head this is exact: no prefix of the tail but the empty one is a text of the rival.
     """
@@ -553,7 +553,7 @@ def require_regular(node: Node, operator: str) -> None:
     if node.is_checked or not node.is_regular:
         reason, what = "refers to a recursive rule", "recursion"
         if node.is_regular:
-            reason, what = "has a check, which looks at whole values", "checked keyword"
+            reason, what = "has a check of whole values", "checked keyword"
         raise ExpressionError(
             f"{operator!r} takes regular expressions only, and this one {reason}. "
             f"Take the {what} out, or apply the operator to a part without it."
@@ -616,7 +616,7 @@ class Check(Protocol):
     """The condition of a CHECK node on a whole text; hashable, equal where it is the same condition.
 
     Attributes:
-        telling_bytes: those after which `fault` may know more than before.
+        telling_bytes: the bytes after which `fault` may find more than before.
     """
 
     @property

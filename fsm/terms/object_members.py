@@ -1,7 +1,7 @@
 """`MemberTable`: the members of a JSON object as one term, for any order and for bounds on their number, by states with bit sets.
 
 A table lists the members that are allowed: declared ones, each at most once, and others (a language of keys), any number of times. A
-state has the set of declared members seen so far (in a fixed order: the next index), the number of members as far as it is bounded, and
+state has the set of declared members seen so far (in a fixed order: the next index), the number of members up to the bound, and
 the set of duties that are met (a duty requires at least one member of a kind). So n optional members in any order have 2^n states, of
 which only those are made that a text reaches. Without counts and in a fixed order, `FieldList` (`optional_fields.py`) is used instead.
 """
@@ -47,7 +47,7 @@ class MemberTable(nodes.Content):
         lo: least number of members.
         hi: most members; None: no bound.
         duties: how many duties there are.
-        is_ordered: whether declared members come in the order of their slots, before the others.
+        is_ordered: whether declared members are in the order of their slots, before the others.
         comma: the separator between two members.
         close: the end of the object.
     """

@@ -1,14 +1,14 @@
 r"""`opened_loops`, `OpenLoop`: terms in which counted repetitions have no bounds but a counter, so that one trie walk serves all counts.
 
-`(?:\S+\s+){0,49}\S+` beside a length of 500 has another derivative, and so another mask, after every word and every character. In an
+`(?:\S+\s+){0,49}\S+` together with a length of 500 has another derivative, and so another mask, after every word and every character. In an
 open term the loop is a machine whose state is the number of iterations so far, or at its exit; the bounds are applied afterwards. `Ruler`
-counts the characters beside it. In each chain of alternatives only the first counted loop is opened; counts inside a loop, inside an
+counts the characters of the length. In each chain of alternatives only the first counted loop is opened; counts inside a loop, inside an
 intersection and after that loop keep their bounds. The walk is in `open_walk.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fsm.terms import node as nodes
@@ -28,10 +28,10 @@ Counts = tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop(nodes.Machine):
-    """`body{lo,hi} rest` without its bounds, as a machine (see `node.machine`); the state n >= 0 is the loop after n iterations.
+    """`body{lo,hi} rest` without its bounds, as a machine; the state n >= 0 is the loop after n iterations.
 
-    The state -1 - n is the end of `rest` where the loop was left after n iterations. No state accepts by itself: `accepting` decides for a
-    term with such states, given the bounds.
+    The state -1 - n is the end of `rest` after a loop of n iterations. No state accepts by itself: `accepting` decides for a term with
+    such states, given the bounds.
     """
 
     body: Node
@@ -42,7 +42,7 @@ class OpenLoop(nodes.Machine):
         return False
 
     def parts(self, state: int) -> tuple[Node, ...]:
-        """One more iteration, or what comes after the loop."""
+        """One more iteration, or the rest."""
         if state < 0:
             return ()
         more = nodes.concat(self.body, self.at(state + 1))
@@ -53,7 +53,7 @@ class OpenLoop(nodes.Machine):
         return nodes.machine(self, state, is_plain=False)
 
     def closed(self, state: int, counts: Counts) -> Node:
-        """What is left of `body{lo,hi} rest` in a state."""
+        """The derivative of `body{lo,hi} rest` for a state."""
         lo, hi = counts
         read = done(state)
         if hi is not None and read > hi:
@@ -65,18 +65,14 @@ class OpenLoop(nodes.Machine):
         return EPSILON if read >= lo else EMPTY
 
     def may_end(self, state: int, counts: Counts) -> bool:
-        """True when the loop may be over in a state, and what comes after it, too."""
+        """True when a text of the loop and of the rest may end in a state."""
         return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (
             NEVER if counts[1] is None else counts[1]
         )
 
-    def may_go_on(self, state: int, counts: Counts) -> bool:
-        """True when the state is live: at most the upper bound was read, and a loop that was left had enough iterations."""
-        return (state >= 0 or counts[0] <= done(state)) and done(state) <= (NEVER if counts[1] is None else counts[1])
-
 
 def done(state: int) -> int:
-    """The iterations of an open loop that were read in a state."""
+    """The iterations of an open loop before a state."""
     return state if state >= 0 else -1 - state
 
 
@@ -106,8 +102,8 @@ Bounds = dict[OpenLoop, Counts]
 def opened_loops(node: Node) -> tuple[Node, Bounds]:
     """Open the first counted loop of each chain of alternatives in `node`: the open term, and the bounds that its loops had.
 
-    A loop that comes several times with different bounds is opened where these differ in the most rounds alone; the term then begins
-    some rounds later where fewer are left.
+    A loop that occurs several times with different bounds is opened where they differ in the upper bound alone; the term then begins
+    some iterations later where fewer are left.
     """
     found: dict[OpenLoop, list[Counts]] = {}
     _opened(node, MAX_NESTED, {}, found)
@@ -121,7 +117,7 @@ def opened_loops(node: Node) -> tuple[Node, Bounds]:
 
 
 def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[Counts]]) -> Node:
-    """Open the loops of `bounds`, and list all that could be; what is nested deeper than `depth` stays."""
+    """Open the loops of `bounds`, and list all that could be opened; what is nested deeper than `depth` is kept."""
     heads: list[Node] = []
     while node.kind is Kind.CONCAT and not is_counted(node.args[0]):
         heads.append(node.args[0])
@@ -140,53 +136,41 @@ def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[C
 
 
 def is_counted(node: Node) -> bool:
-    """True for a loop with a bound that a text may reach, each of whose iterations reads something."""
+    """True for a loop with a bound other than 0 and 1 below, or any above, whose body is not nullable."""
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
-
-
-def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
-    """How the ways to go on in an open term end.
-
-    Returns:
-        The states of open loops with which one ends, and whether one of them ends without.
-    """
-    found, is_free = list[tuple[OpenLoop, int]](), False
-    for way in _ways(node, lambda head: True):
-        if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
-            found.append((way.args[0], way.args[1]))
-        else:
-            is_free = True
-    return found, is_free
 
 
 def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     """When the empty text belongs to an open term: in these states of open loops, where their bounds allow it, or in any case."""
     found = list[tuple[OpenLoop, int]]()
-    for way in _ways(node, lambda head: head.nullable):
+    for way in _ways(node):
         if way.nullable:
             return [], True
-        if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
+        if _is_open(way):
             found.append((way.args[0], way.args[1]))
     return found, False
 
 
-def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
-    """The alternatives of a term, each once and without the heads that are skipped."""
-    stack, seen = [node], {node}
-    while stack:
-        way = stack.pop()
-        while way.kind is Kind.CONCAT and skips(way.args[0]):
+def _is_open(node: Node) -> bool:
+    return node.kind is Kind.MACHINE and isinstance(node.args[0], OpenLoop)
+
+
+def _ways(node: Node) -> Iterator[Node]:
+    """The alternatives of a term, each once and without nullable heads."""
+
+    def rest(way: Node) -> Node:
+        while way.kind is Kind.CONCAT and way.args[0].nullable:
             way = way.args[1]
-        if way.kind is Kind.ALTERNATION:
-            new = [member for member in way.args if member not in seen]
-            seen.update(new)
-            stack += new
-        else:
-            yield way
+        return way
+
+    def members(way: Node) -> Iterable[Node]:
+        return map(rest, way.args) if way.kind is Kind.ALTERNATION else ()
+
+    return (way for way in nodes.reached(rest(node), members) if way.kind is not Kind.ALTERNATION)
 
 
 def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:
-    """The term that an open one stands for, given the bounds of its loops, and what other parts stand for. Cost: 2 us per part."""
+    """The term without open loops, given the bounds of its loops, and replacements of other parts. Cost: 2 us per part."""
 
     def parts(part: Node) -> tuple[Node, ...]:
         if part.kind is Kind.CONCAT:
@@ -198,8 +182,9 @@ def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:
             return nodes.concat(part.args[0], inside[0])
         if inside:
             return (nodes.alternation if part.kind is Kind.ALTERNATION else nodes.intersection)(inside)
-        if part.kind is Kind.MACHINE and isinstance(part.args[0], OpenLoop):
-            return part.args[0].closed(part.args[1], bounds[part.args[0]])
+        if _is_open(part):
+            loop: OpenLoop = part.args[0]
+            return loop.closed(part.args[1], bounds[loop])
         return part
 
     return nodes.folded(node, parts, close, dict(others))

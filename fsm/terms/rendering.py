@@ -5,8 +5,8 @@ It cannot be parsed back: bytes beyond ASCII are shown as escapes, rules by name
 
 from __future__ import annotations
 
-from fsm.terms.characters import ALL_CHARACTERS, JSON_CHARACTER, invert, utf8
-from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
+from fsm.terms.characters import ALL_CHARACTERS, JSON_CHARACTER, invert, normalize, utf8
+from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node, children
 
 MAX_LENGTH = 120
 _FEW = 4
@@ -22,12 +22,6 @@ def known_name(node: Node) -> str | None:
     """Return the name of a term that is shown by name, without brackets."""
     name = _KNOWN.get(node, "")
     return name[1:-1] if name.startswith("<") else None
-
-
-def shorten(text: str, most: int = MAX_LENGTH) -> str:
-    """`text`, its middle left out where it is longer than `most`."""
-    kept = most * 2 // 3
-    return text if len(text) <= most else f"{text[:kept]}...{text[len(text) - (most - kept - 3) :]}"
 
 
 def render(node: Node, most: int = MAX_LENGTH) -> str:
@@ -47,22 +41,18 @@ def render(node: Node, most: int = MAX_LENGTH) -> str:
 
 
 def _pieces(node: Node) -> list[Node | str]:
-    """What a term is shown as, with terms for its parts."""
+    """The text of a term, with terms for its parts."""
     kind, args = node.kind, node.args
     if node in _KNOWN:
         return [_KNOWN[node]]
-    if kind is Kind.CONCAT:
-        return list(args)
     if kind in (Kind.ALTERNATION, Kind.INTERSECTION):
         sign = "|" if kind is Kind.ALTERNATION else " & "
         inside = [piece for part in args[: MAX_LENGTH // 2] if part is not EPSILON for piece in (sign, part)]
         return ["(", *inside[1:], ")?" if EPSILON in args else ")"]
     if kind is Kind.COMPLEMENT:
         return ["~(", args[0], ")"]
-    if kind is Kind.CHECK:
-        return [args[0]]
-    if kind is Kind.MUNCH:
-        return [args[0], args[1]]
+    if kind in (Kind.CONCAT, Kind.CHECK, Kind.MUNCH):
+        return list(children(node))
     if kind is Kind.CONTINUATION:
         return [args[0], "<what looks around>"]
     if kind is Kind.REPEAT:
@@ -91,14 +81,10 @@ def _leaf(node: Node) -> str:
 
 
 def _grouped(body: Node) -> list[Node | str]:
-    if body in _KNOWN:
-        return [body]
-    single = body.kind is Kind.LITERAL and len(body.args[0]) == 1
-    if body.kind is Kind.ALTERNATION and EPSILON in body.args:  # shown as `(...)?`
-        return ["(", body, ")"]
-    if single or body.kind in (Kind.BYTES, Kind.ALTERNATION, Kind.INTERSECTION, Kind.WORDS):
-        return [body]
-    return ["(", body, ")"]
+    is_byte = body.kind is Kind.BYTES or (body.kind is Kind.LITERAL and len(body.args[0]) == 1)
+    is_optional = body.kind is Kind.ALTERNATION and EPSILON in body.args  # shown as `(...)?`
+    is_group = body.kind in (Kind.ALTERNATION, Kind.INTERSECTION, Kind.WORDS) and not is_optional
+    return [body] if body in _KNOWN or is_byte or is_group else ["(", body, ")"]
 
 
 def _count(lo: int, hi: int | None) -> str:
@@ -126,13 +112,9 @@ def _byte_class(mask: int) -> str:
         return "<byte>"
     negated = mask.bit_count() > 128
     rest = ALL_BYTES & ~mask if negated else mask
-    ranges = []
-    while rest:
-        first = (rest & -rest).bit_length() - 1
-        length = ((rest >> first) + 1 & ~(rest >> first)).bit_length() - 1
-        ranges.append(_byte(first) if length == 1 else f"{_byte(first)}-{_byte(first + length - 1)}")
-        rest &= ~(((1 << length) - 1) << first)
-    return f"[{'^' if negated else ''}{''.join(ranges)}]"
+    ranges = normalize((byte, byte) for byte in range(256) if rest >> byte & 1)
+    inside = "".join(_byte(a) if a == b else f"{_byte(a)}-{_byte(b)}" for a, b in ranges)
+    return f"[{'^' if negated else ''}{inside}]"
 
 
 def _byte(byte: int) -> str:

@@ -1,7 +1,7 @@
 """`Rule`, `Rules`: named terms that may refer to themselves, as nonterminals of a grammar do; the body is defined or built later.
 
-A rule that refers to itself would form a reference cycle with its body, so `Rules` keeps the bodies of such rules, and the rules refer to
-it weakly: memory is freed by reference counting alone.
+A rule and a body that refers to it would form a reference cycle, so `Rules` keeps such bodies, and the rules refer to it weakly: memory is
+freed by reference counting alone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _numbers = iter(range(1 << 62))
 class Rule:
     """A named term that may refer to itself; its body is set once, by `define` or by `build` when it is first needed.
 
-    The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body; where
-    the body refers to the rule, make the rule with `Rules`.
+    The body must not match the empty text, so that nullability needs no fixed point. Where it refers to the rule, make it with `Rules`.
 
     Attributes:
         name: for messages.
@@ -114,12 +113,7 @@ class Rules:
     Such a rule finds its body here and does not keep it; the term from outside, `entrance`, keeps all bodies, so that they are freed with
     the last term that contains an entrance. A derivative of an entrance does not keep them: a caller that derives it further keeps the
     entrance, as an automaton keeps its first state.
-
-    Attributes:
-        bodies: of the rules that are defined.
     """
-
-    __slots__ = ("__weakref__", "bodies")
 
     def __init__(self) -> None:
         self.bodies: dict[Rule, Node] = {}

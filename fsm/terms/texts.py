@@ -1,17 +1,16 @@
 """`complement`, `intersection`, `encode`: operations on languages of texts, the byte strings that are valid UTF-8 (`TEXTS`).
 
-A term denotes byte strings, and its plain complement also has byte strings that are not UTF-8; here it is intersected with `TEXTS`, a
-factor that is left out where another operand implies it. Complements inside a larger term (a pattern, the inside of a JSON string) are
+A term denotes byte strings, and its plain complement also has byte strings that are not UTF-8; here it is intersected with `TEXTS`, an
+operand that is left out where another one implies it. Complements inside a larger term (a pattern, the inside of a JSON string) are
 made by `node.complement`, which costs less.
 """
 
 from __future__ import annotations
 
-from fsm.errors import ExpressionError
+from fsm.errors import ExpressionError, shorten
 from fsm.terms import node as nodes
 from fsm.terms.characters import ALL_CHARACTERS, utf8
 from fsm.terms.node import Kind, Node
-from fsm.terms.rendering import shorten
 
 TEXTS = nodes.repeat(utf8(ALL_CHARACTERS))
 """Every text."""
@@ -37,7 +36,7 @@ def complement(node: Node) -> Node:
 
 
 def intersection(left: Node, right: Node) -> Node:
-    """The texts of both, two terms of texts: a complement among texts is a plain one beside the other term.
+    """The texts of both, two terms of texts: a complement among texts becomes a plain one, as the other term has texts only.
 
     Raises:
         ExpressionError: one of the two refers to a rule, or has a check.
@@ -65,6 +64,6 @@ def encode(text: str, what: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise ExpressionError(
-            f"expected text that has UTF-8 as {what}, received {shorten(text)!r}, which holds a lone surrogate at position "
+            f"expected text that has UTF-8 as {what}, received {shorten(text)}, which contains a lone surrogate at position "
             f"{error.start}. Remove it."
         ) from error

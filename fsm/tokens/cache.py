@@ -1,6 +1,6 @@
 """`ByteCache`: a cache bounded in bytes with second-chance eviction, safe to share between threads.
 
-A look-up takes no lock and reorders nothing, it only marks the entry (0.1 us). An entry whose turn to be evicted comes loses its mark
+A look-up takes no lock and reorders nothing, it only marks the entry (0.1 us). A marked entry that would be evicted next loses its mark
 and moves to the end of the queue instead (the clock, or second-chance, algorithm; Corbato 1968).
 """
 
@@ -15,10 +15,10 @@ V = TypeVar("V")
 
 
 class ByteCache(Generic[K, V]):
-    """A cache of values by key, of at most `max_bytes` bytes; the caller of `put` gives the size of a value.
+    """A cache of values by key, of at most `max_bytes` bytes, or of one larger value; the caller of `put` gives the size of a value.
 
     Values may have an owner: something that their keys keep in memory, and that counts once for all of them, from when it is
-    charged until the last of them goes. One value alone may be larger than all may be together.
+    charged until the last of them is removed.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -26,7 +26,7 @@ class ByteCache(Generic[K, V]):
         self.nbytes = 0
         self._entries: dict[K, tuple[V, int, Hashable]] = {}  # in the order of eviction
         self._used = set[K]()
-        self._owners: dict[Hashable, list[int]] = {}  # how many values each has, and what is charged
+        self._owners: dict[Hashable, list[int]] = {}  # the number of values of each, and the bytes charged for it
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -45,12 +45,12 @@ class ByteCache(Generic[K, V]):
         return entry[0]
 
     def items(self) -> list[tuple[K, V]]:
-        """What is kept now; nothing counts as used."""
+        """All keys and values; none counts as used."""
         with self._lock:
             return [(key, entry[0]) for key, entry in self._entries.items()]
 
     def put(self, key: K, value: V, nbytes: int, owner: Hashable = None) -> V:
-        """Keep `value`, unused; others go when the sum passes `max_bytes`. Returns `value`. Cost: 0.7 us."""
+        """Store and return `value`, unused; others are evicted above `max_bytes`. Cost: 0.7 us."""
         with self._lock:
             if owner is not None:
                 self._owners.setdefault(owner, [0, 0])[0] += 1
@@ -63,12 +63,11 @@ class ByteCache(Generic[K, V]):
         return value
 
     def has_uncharged(self, owner: Hashable) -> bool:
-        """True when values of `owner` are kept and nothing was charged for it."""
-        known = self._owners.get(owner)
-        return known is not None and not known[1]
+        """True when the cache has values of `owner` and nothing was charged for it."""
+        return self._owners.get(owner, (0, 1))[1] == 0
 
     def charge(self, owner: Hashable, nbytes: int) -> None:
-        """Count `nbytes` for `owner`, as long as any value of it is kept."""
+        """Count `nbytes` for `owner`, as long as the cache has a value of it."""
         with self._lock:
             known = self._owners.get(owner)
             if known is not None:
@@ -86,7 +85,7 @@ class ByteCache(Generic[K, V]):
 
     def _shrink(self) -> None:
         if len(self._used) > len(self._entries):
-            self._used &= self._entries.keys()  # a `get` may have come too late
+            self._used &= self._entries.keys()  # a concurrent `get` may have marked an evicted entry
         while self.nbytes > self.max_bytes and len(self._entries) > 1:
             key, entry = next(iter(self._entries.items()))
             del self._entries[key]

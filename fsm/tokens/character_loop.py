@@ -26,12 +26,11 @@ from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, finish, sweep, sweep_each, walk_narrow
 
-MAX_OVERLAP = 4
-"""The most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper."""
-MAX_EXIT_BYTES = 64
-"""The most bytes that may follow a loop."""
-MAX_LEFT_OUT = 2_000
-"""The most texts that a loop may exclude."""
+MAX_OVERLAP = (
+    4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
+)
+MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
+MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude
 
 
 def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
@@ -108,7 +107,6 @@ class CharacterLoop:
         body: one character class; see `is_character_class`.
         tokens: the bytes of every token id.
         trie: the trie of the tokens that have bytes, labelled with token ids.
-        num_words: the length of a packed mask.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
         exits: a cache of exits, shared by the loops of one vocabulary.
 
@@ -128,14 +126,13 @@ class CharacterLoop:
         body: Node,
         tokens: Sequence[bytes | None],
         trie: Trie,
-        num_words: int,
         *,
         node: int = Trie.root,
         exits: ByteCache[Hashable, Exits] | None = None,
     ) -> None:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
         self._key = body, node
-        self._tokens, self._trie, self._num_words = tokens, trie, num_words
+        self._tokens, self._trie = tokens, trie
         self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
         self._uses: Counter[tuple[int, bool]] = Counter()
@@ -170,21 +167,14 @@ class CharacterLoop:
         self.rounds = rounds.take(trie.ends, mode="clip")
 
     @property
-    def is_wide(self) -> bool:
-        """True when an iteration may begin with more than `FEW_BYTES` bytes, so that a plain walk costs too much."""
-        return len(self._first) > FEW_BYTES
-
-    @property
     def nbytes(self) -> int:
         """Bytes of memory, without the exits; that of the DFA is an estimate."""
         return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
-        """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
+        """The tokens that leave with `byte` after the last iteration, grouped; None where there are more than `max_exits`.
 
-        Args:
-            byte: the first one after the last iteration.
-            of_all: whether tokens count that could as well stay inside to their end.
+        With `of_all` also the tokens that could as well stay inside to their end. Cost: once per byte.
         """
         key = *self._key, byte, of_all
         exits = self._exits.get(key)

@@ -22,8 +22,7 @@ from fsm.terms.node import Kind
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep
 
-_MAX_VISITED = 2_000
-"""The most states of a term that are visited to decide whether some bytes spell a text of it."""
+_MAX_VISITED = 2_000  # the most states of a term that are visited to decide whether some bytes spell a text of it
 
 Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Token ids, and the state to which each leads."""
@@ -43,15 +42,8 @@ def survivors(automaton: Automaton, trie: Trie, state: int) -> Steps:
 class Spelling:
     """The states of one automaton from which tokens spell a text, in a vocabulary that lacks bytes.
 
-    Args:
-        automaton: the language.
-        trie: the tokens.
-        max_search: most states that one search for an accepting state may visit.
-
-    Attributes:
-        is_exact: False as soon as a search exceeded its budget.
-
-    Results are kept per state. Several threads may use one object.
+    A search for an accepting state visits at most `max_search` states; `is_exact` is False as soon as one exceeded that. Results are
+    cached per state. Several threads may use one object.
     """
 
     def __init__(self, automaton: Automaton, trie: Trie, max_search: int) -> None:

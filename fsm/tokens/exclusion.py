@@ -15,8 +15,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import Kind, Node
 from fsm.tokens.trie import Trie
 
-MAX_STEPS = 400
-"""Steps of the walk; with more, a walk of all texts costs no more."""
+MAX_STEPS = 400  # steps of the walk; with more, a walk of all texts costs no more
 
 
 def as_exclusion(node: Node) -> tuple[Node, Node] | None:
@@ -32,36 +31,32 @@ def as_exclusion(node: Node) -> tuple[Node, Node] | None:
 
 
 def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, first: int) -> NDArray[np.int32] | None:
-    """The texts of `trie` after which `state`, a term that `as_exclusion` reads, is dead because of `language`.
+    """The labels of `trie` for which `state`, a term that `as_exclusion` reads, is dead because of `language`.
 
-    Args:
-        automaton, trie, state: what is walked, and from where.
-        language: what is left out.
-        first: a 256-bit mask with every byte that the rest may begin with.
-
-    Returns:
-        Labels, perhaps some for which `base rest` is dead as well; None where too much of the trie begins like a text of the language, and
-        where it is ambiguous whether the base has ended.
+    The rest may begin with the bytes of the 256-bit mask `first`. For some of the labels `base rest` may be dead as well. None where too
+    much of the trie begins like a text of the language, and where it is ambiguous whether the base has ended.
     """
-    beside = Automaton(language)
+    excluded = Automaton(language)
     dead, steps = list[int](), 0
-    stack = [(Trie.root, state, beside.initial_state)]
+    stack = [(Trie.root, state, excluded.initial_state)]
     while stack:
-        node, state, place = stack.pop()
-        moves, theirs, branches = automaton.moves(state), beside.moves(place), trie.branches(node)
-        may_end = beside.is_accepting(place)  # then the base may not end here, where `base rest` could
+        node, state, position = stack.pop()
+        moves, theirs, branches = automaton.moves(state), excluded.moves(position), trie.branches(node)
         steps += min(len(theirs), len(branches)) + 4
         if steps > MAX_STEPS:
             return None
+        after = (
+            first if excluded.is_accepting(position) else 0
+        )  # then the base must not end here, where `base rest` could
         for byte, (child, _, below) in branches.items():
-            goes_on = byte in theirs
-            if not goes_on and not (may_end and first >> byte & 1):
-                continue  # no text of the language begins so: the base alone decides
+            is_after = after >> byte & 1
+            if byte not in theirs and not is_after:
+                continue  # no excluded text begins so: the base alone decides
             target = moves.get(byte, DEAD)
             if target == DEAD:
                 dead.append(child)
-            elif may_end and first >> byte & 1:
-                return None  # the base may go on here or be over, and only one of both is forbidden
-            elif goes_on and below:
+            elif is_after:
+                return None  # the base may continue here or have ended, and only one of both is forbidden
+            elif below:
                 stack.append((child, target, theirs[byte]))
     return trie.texts_below(np.array(dead, np.int32))[1]

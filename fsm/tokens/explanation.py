@@ -20,8 +20,7 @@ from fsm.tokens.vocabulary import Vocabulary
 _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes with which a value of JSON may begin or continue; where one is not allowed, a keyword forbids it."""
 
-_MAX_GAP_STATES = 100
-"""The most states that are visited to find which bytes a vocabulary lacks."""
+_MAX_GAP_STATES = 100  # the most states that are visited to find which bytes a vocabulary lacks
 
 
 @dataclass(frozen=True, slots=True)

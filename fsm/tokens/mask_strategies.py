@@ -41,34 +41,24 @@ from fsm.tokens.walk import walk_narrow, walk_wide
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
-MAX_NARROW_COST = 4_000
-"""Steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much."""
-MAX_JUMPS = 6
-"""The most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below."""
-MAX_OPEN_WORK = 20_000
-"""Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
+MAX_NARROW_COST = (
+    4_000  # steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much
+)
+MAX_JUMPS = (
+    6  # the most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below
+)
+MAX_OPEN_WORK = (
+    20_000  # work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper
+)
 
 
 class MaskMaker:
-    """Makes the masks of one language over one vocabulary.
+    """Makes the masks of one language over one vocabulary; `spelling` is for a vocabulary that lacks bytes."""
 
-    Args:
-        automaton: the automaton of the language.
-        vocabulary: the tokens, their trie, and what all constraints over them share.
-        spelling: the search for texts that tokens can spell; only for a vocabulary that lacks bytes.
-        is_recursive: whether the language has recursive rules, so that the same loop occurs in unboundedly many states.
-    """
-
-    def __init__(
-        self,
-        automaton: Automaton,
-        vocabulary: Vocabulary,
-        spelling: Spelling | None = None,
-        *,
-        is_recursive: bool = False,
-    ) -> None:
+    def __init__(self, automaton: Automaton, vocabulary: Vocabulary, spelling: Spelling | None = None) -> None:
         self.automaton, self.vocabulary, self.spelling = automaton, vocabulary, spelling
-        self._is_recursive = is_recursive
+        # The same loop occurs in unboundedly many states of recursive rules.
+        self._is_recursive = not automaton.nodes[automaton.initial_state].is_regular
 
     def mask(self, term: Node) -> Words:
         """The packed mask of `term`, without end-of-sequence tokens; a new array."""
@@ -79,16 +69,9 @@ class MaskMaker:
     def first(self, strategies: Iterable[Strategy], term: Node, node: int = Trie.root) -> Words | None:
         """The mask by the first of the strategies that recognises `term`; None where none does.
 
-        Args:
-            strategies: tried in order.
-            term: what the tokens must continue.
-            node: the node of the trie below which tokens count; their bytes up to it have been read.
+        Only tokens below the trie node `node` count, and without their bytes up to it.
         """
-        for make in strategies:
-            words = make(self, term, node)
-            if words is not None:
-                return words
-        return None
+        return next((words for make in strategies if (words := make(self, term, node)) is not None), None)
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
         """The product of `body*` and the tokens below `node`; None where `body` is not a character class, or was not used often enough."""
@@ -124,7 +107,7 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
     if maker.spelling is None:
         return None
     token_ids, _ = maker.spelling.steps(maker.automaton.state_of(term))
-    return bitmask.from_ids((), maker.vocabulary.num_words, [token_ids])
+    return bitmask.from_ids(token_ids, maker.vocabulary.num_words)
 
 
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -218,7 +201,7 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
     if ids is None:
         return None
     words = maker.first((character_loop, loop_without_words, loop_without_language), base, node)
-    return None if words is None else words & ~bitmask.from_ids((), len(words), (ids,))
+    return None if words is None else words & ~bitmask.from_ids(ids, len(words))
 
 
 def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -260,7 +243,7 @@ def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
         return None
     others, trie = body.args[0] & ~first.args[0], maker.vocabulary.trie
     left_out = np.array([child for child, byte in trie.children(node) if others >> byte & 1], np.int32)
-    return words & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
+    return words & ~bitmask.from_ids(trie.texts_below(left_out)[1], len(words))
 
 
 def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:

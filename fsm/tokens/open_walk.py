@@ -20,18 +20,16 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
-from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
+from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, is_counted, opened_loops
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, finish, sweep, sweep_each
 
-MAX_STATES = 4_000
-"""The most states of a walk; with more, it is not worth its cost."""
-MAX_VISITED = 400
-"""States visited in the search for a shortest text."""
-MAX_VISITED_AFTER = 40
-"""States visited after that, in the search for a text that can be extended by any number of iterations."""
-UNBOUNDED = 1 << 30
-"""More iterations than any text has: no upper bound."""
+MAX_STATES = 4_000  # the most states of a walk; with more, it is not worth its cost
+MAX_VISITED = 400  # states visited in the search for a shortest text
+MAX_VISITED_AFTER = (
+    40  # states visited after that, in the search for a text that can be extended by any number of iterations
+)
+UNBOUNDED = 1 << 30  # more iterations than any text has: no upper bound
 Required = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
 """Whether a text must have some iterations of the ruler, and the fewest iterations of each open loop."""
 
@@ -100,17 +98,10 @@ class Counted:
 
 
 class OpenWalk:
-    """The product of an open term and the tokens below one node of a vocabulary's trie, for all count bounds.
+    """The product of an open term (see `Counted`) and the tokens below one node of a vocabulary's trie, for all count bounds.
 
-    Args:
-        term: the open term; see `Counted`.
-        rounds, between: those of the same tokens and nodes in the loop that is counted; see `CharacterLoop`.
-        trie: the tokens.
-        node: where the term begins.
-
-    Raises:
-        BudgetExceeded: the states take more work than the thread may do.
-
+    `rounds` and `between` are those of the same tokens and nodes in the loop that is counted; see `CharacterLoop`. Raises `BudgetExceeded`
+    where the states take more work than the thread may do.
     Cost: 5 to 10 ms and 1 MB for 131,072 tokens.
     """
 
@@ -123,7 +114,6 @@ class OpenWalk:
         self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
         self._completions: dict[Required, dict[int, _Completions]] = {}
         self._leaving: dict[Node, _Leaving] = {}
-        self._ends: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
         self._accepting: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
         at_node = self._walk(node)
         self._most_states = len(self._automaton) + MAX_STATES
@@ -163,13 +153,9 @@ class OpenWalk:
         return at_node
 
     def mask(self, automaton: Automaton, counted: Counted) -> NDArray[np.int32]:
-        """The packed mask of a term, given its counts.
+        """The packed mask of a term whose open part is that of this walk. Cost: 0.3 ms for 131,072 tokens.
 
-        Args:
-            automaton: that of the whole language.
-            counted: the term; its open part is that of this walk.
-
-        Cost: 0.3 ms for 131,072 tokens.
+        `automaton` is that of the whole language.
         """
         alive = np.zeros(len(self._states) + 1, bool)
         alive[1:] = self._alive(automaton, counted)
@@ -192,7 +178,6 @@ class OpenWalk:
         ok = np.array(
             [[self._may_end(way.end, counted.bounds) for way in (a.least, a.unbounded)] for a in ahead], bool
         ).reshape(-1, 2)
-        is_possible = np.array([self._may_continue(state, counted.bounds) for state in states], bool)
         least = np.array([a.least.rounds for a in ahead], np.int64)
         at_least = np.array([a.at_least for a in ahead], np.int64)
         unbounded = np.array([a.unbounded.rounds for a in ahead], np.int64)
@@ -201,7 +186,7 @@ class OpenWalk:
         need = np.maximum(counted.lo - self._rounds, 0)
         alive: NDArray[np.bool_] = ok[which, 0] & (least[which] <= room) & (least[which] >= need)
         alive |= ok[which, 1] & (np.maximum(unbounded[which], need) <= room)
-        is_unsure = ~alive & is_possible[which] & (at_least[which] <= room)
+        is_unsure = ~alive & (at_least[which] <= room)
         for pair in np.flatnonzero(is_unsure).tolist():
             alive[pair] = self._is_inhabited(
                 automaton, int(self._states[pair]), int(need[pair]), int(room[pair]), counted
@@ -216,14 +201,6 @@ class OpenWalk:
         hi = None if counted.hi is None else room
         others = {Ruler(counted.body).term: nodes.repeat(counted.body, need, hi)}
         return automaton.derivatives.is_inhabited(closed(node, counted.bounds, others))
-
-    def _may_continue(self, state: int, bounds: Bounds) -> bool:
-        """False where the bounds of open loops exclude all texts from a state on, whatever the iterations are."""
-        known = self._ends.get(state)
-        if known is None:
-            known = self._ends[state] = ends(self._parts(state)[0])
-        found, is_free = known
-        return is_free or any(loop.may_go_on(place, bounds[loop]) for loop, place in found)
 
     def _may_end(self, state: int, bounds: Bounds) -> bool:
         """True when the text may end in a state, given the bounds of open loops."""
@@ -335,9 +312,7 @@ class OpenWalk:
 def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """Read a term as `(body{lo,hi} & pattern) rest`, with every loop of the pattern open that can be; else None.
 
-    Args:
-        node: the term.
-        is_class: tells whether a loop body is one class of characters; see `is_character_class`.
+    `is_class` returns whether a loop body is one class of characters; see `is_character_class`.
     """
     head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION:

@@ -1,8 +1,8 @@
 """`SparseProduct`: a depth-first product of the token trie below one node with the DFA of the expression that a state begins with.
 
 That expression is a short prefix (in `prefix rest`) or the body of a loop (in `body{lo,hi} rest`). The product lists the tokens that end
-inside, and the trie nodes at which the expression may end and `rest` begin, both with their numbers of iterations: so one product serves
-all continuations and bounds. `SparseProducts` caches it per expression and node, for all constraints over a vocabulary, with eviction; a
+inside, and the trie nodes at which the expression may end and `rest` begin, both with their numbers of iterations (here `rounds`): so one
+product serves all continuations and bounds. `SparseProducts` caches it per expression and node, for all constraints over a vocabulary; a
 prefix whose product takes more than `MAX_COST` steps has none. (`CharacterLoop` does the same with arrays, for large subtries.)
 """
 
@@ -31,47 +31,28 @@ def is_narrow(body: Node) -> bool:
     return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= FEW_BYTES)
 
 
-def narrow_automaton(term: Node, automaton_of: Callable[[Node], ByteDFA]) -> ByteDFA | None:
-    """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more.
-
-    Cost: 1 us per term inside.
-    """
-    for number, node in enumerate(nodes.all_parts(term)):
-        if node.kind not in PREFIX_KINDS or number >= MAX_TERMS:
-            return None
-    automaton = automaton_of(term)
-    return automaton if len(automaton.moves(automaton.initial_state)) <= FEW_BYTES else None
-
-
 class SparseProduct:
     """The product of a DFA and the subtrie below a node, independent of what follows the DFA's language.
 
     A text either ends inside the DFA, or may leave it at a node where the DFA accepts; both are listed. Each return to the initial state
-    counts as one round: in the DFA of `body*`, where no text of `body` is a prefix of another, rounds are iterations of the body.
-
-    Args:
-        automaton: the DFA.
-        trie: the texts.
-        node: the node at which the DFA is in its initial state.
-        max_cost: steps after which the product is abandoned.
+    counts as one iteration, as it is in the DFA of `body*` where no text of `body` is a prefix of another. The DFA is in its initial state
+    at `node`; after `max_cost` steps the product is abandoned.
 
     Attributes:
         labels: the texts that end inside.
-        rounds: for each of them, its number of rounds, an incomplete last one included.
-        most_rounds: the most rounds of any text before it ends or leaves.
-        places: by the next byte, the nodes where the DFA accepts: node, rounds, number of texts below.
-        is_known: whether the product is complete.
+        rounds: for each of them, its number of iterations, an incomplete last one included.
+        most_rounds: the most iterations of any text before it ends or leaves.
+        ends: by the next byte, the nodes where the DFA accepts: node, iterations, number of texts below.
+        is_complete: whether the product was not abandoned.
 
     Cost: 1 us per node below and byte that may follow there.
     """
-
-    __slots__ = ("is_known", "labels", "most_rounds", "places", "rounds")
 
     def __init__(self, automaton: ByteDFA, trie: Trie, node: int, max_cost: float = float("inf")) -> None:
         self.labels: list[int] = []
         self.rounds: list[int] = []
         self.most_rounds = 0
-        self.places: dict[int, list[tuple[int, int, int]]] = {}
+        self.ends: dict[int, list[tuple[int, int, int]]] = {}
         start, cost = automaton.initial_state, 0
         stack = [(node, start, 0, trie.below(node))]
         while stack and cost <= max_cost:
@@ -81,62 +62,57 @@ class SparseProduct:
             if automaton.is_accepting(state):
                 self.most_rounds = max(self.most_rounds, rounds)
                 for byte in branches:
-                    self.places.setdefault(byte, []).append((node, rounds, below))
+                    self.ends.setdefault(byte, []).append((node, rounds, below))
             for byte in moves if len(moves) <= len(branches) else branches:
                 step, target = branches.get(byte), moves.get(byte)
                 if step is None or target is None:
                     continue
-                child, ends, more = step
-                if ends:
-                    self.labels += ends
-                    self.rounds += [rounds + 1] * len(ends)
+                child, labels, more = step
+                if labels:
+                    self.labels += labels
+                    self.rounds += [rounds + 1] * len(labels)
                     self.most_rounds = max(self.most_rounds, rounds + 1)
                 if more:
                     stack.append((child, target, rounds + (target == start), more))
-        self.is_known = not stack
+        self.is_complete = not stack
 
     @property
     def nbytes(self) -> int:
-        """The estimated memory in bytes, with a share of the automaton."""
-        return 5_000 + 20 * len(self.labels) + sum(200 + 100 * len(nodes) for nodes in self.places.values())
+        """The estimated memory in bytes, with a part of the automaton."""
+        return 5_000 + 20 * len(self.labels) + sum(200 + 100 * len(nodes) for nodes in self.ends.values())
 
     def inside(self, hi: int | None = None) -> list[int]:
-        """The texts that end inside after at most `hi` rounds."""
+        """The texts that end inside after at most `hi` iterations."""
         if hi is None or hi >= self.most_rounds:
             return self.labels
         return [label for label, rounds in zip(self.labels, self.rounds, strict=True) if rounds <= hi]
 
     def exits(self, next_bytes: Collection[int], lo: int = 0, hi: int | None = None) -> Collection[tuple[int, int]]:
-        """The nodes, and the texts below each, where the DFA may end after `lo` to `hi` rounds with one of `next_bytes` to come."""
+        """The nodes where the DFA may end after `lo` to `hi` iterations before one of `next_bytes`, each with the number of texts below."""
         most, found = self.most_rounds if hi is None else hi, dict[tuple[int, int], None]()
-        for byte in self.places.keys() & next_bytes:
-            for node, rounds, below in self.places[byte]:
+        for byte in self.ends.keys() & next_bytes:
+            for node, rounds, below in self.ends[byte]:
                 if lo <= rounds <= most:
                     found[node, below] = None
         return found
 
 
 class SparseProducts:
-    """The products of one vocabulary, each made when it is first needed.
-
-    Args:
-        trie: the tokens.
-        max_bytes: most memory for all products.
-        automaton_of: makes the automaton of a term.
+    """The products of one vocabulary, each made when it is first needed, in a cache of `max_bytes`.
 
     Attributes:
-        known: the products, by node and term, or by node and body of a loop.
+        known: the products, by term or body of a loop, node, and whether it is a loop.
     """
 
     def __init__(self, trie: Trie, max_bytes: int, automaton_of: Callable[[Node], ByteDFA]) -> None:
         self._trie, self._automaton_of = trie, automaton_of
         self.known: ByteCache[tuple[Node, int, bool], SparseProduct] = ByteCache(max_bytes)
-        # By serial number, so that no term is kept for what is known of it:
+        # By serial number, so that they keep no term alive:
         self._classes: dict[int, ByteDFA] = {}
         self._automata: dict[int, ByteDFA | None] = {}
 
     def clear(self) -> None:
-        """Drop all products; they are made again when needed."""
+        """Drop all products."""
         self.known.clear()
         self._classes.clear()
         self._automata.clear()
@@ -168,23 +144,28 @@ class SparseProducts:
         return product
 
     def prefix(self, term: Node, node: int) -> SparseProduct | None:
-        """The product of a prefix `term` and the tokens below a node; None above `MAX_COST` steps, and where the term is not narrow."""
+        """The product of a prefix `term` and the tokens below a node; None above `MAX_COST` steps, and for terms that are not narrow."""
         key = term, node, False
         product = self.known.get(key)
         automaton = self._narrow_automaton(term) if product is None else None
         if automaton is not None:
             product = self._make(key, automaton, MAX_COST)
-        return product if product is not None and product.is_known else None
+        return product if product is not None and product.is_complete else None
 
     def _narrow_automaton(self, term: Node) -> ByteDFA | None:
-        try:
-            return self._automata[term.serial]
-        except KeyError:
+        """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more."""
+        if term.serial not in self._automata:
             if len(self._automata) > 200:
                 self._automata.clear()
             with work.uncounted():
-                automaton = self._automata[term.serial] = narrow_automaton(term, self._automaton_of)
-            return automaton
+                is_small = all(
+                    node.kind in PREFIX_KINDS and number < MAX_TERMS
+                    for number, node in enumerate(nodes.all_parts(term))
+                )
+                automaton = self._automaton_of(term) if is_small else None
+                is_narrow = automaton is not None and len(automaton.moves(automaton.initial_state)) <= FEW_BYTES
+                self._automata[term.serial] = automaton if is_narrow else None
+        return self._automata[term.serial]
 
     def _make(self, key: tuple[Node, int, bool], automaton: ByteDFA, max_cost: float = float("inf")) -> SparseProduct:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens

@@ -36,8 +36,9 @@ from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
-MASK_OVERHEAD = 1_000
-"""Bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry."""
+MASK_OVERHEAD = (
+    1_000  # bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry
+)
 
 
 class TokenFSM:
@@ -105,8 +106,7 @@ class TokenFSM:
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
                 raise gap_error(expression, self.automaton, vocabulary, self._spelling)
-        is_recursive = not expression.node.is_regular
-        self._maker = MaskMaker(self.automaton, vocabulary, self._spelling, is_recursive=is_recursive)
+        self._maker = MaskMaker(self.automaton, vocabulary, self._spelling)
         if _begins_entangled(expression.node):
             self.bitmask(self.initial_state)
         self._has_begun = True

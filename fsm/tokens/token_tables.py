@@ -25,8 +25,8 @@ from fsm.tokens.vocabulary import Vocabulary
 class TokenTables:
     """All states of a token automaton. S states, C classes of tokens, V token ids, M distinct masks, W = ceil(V / 32) words.
 
-    State 0 is the dead state: no token leads out of it, and tokens that are not allowed lead to it, so that indices stay in range
-    for any token. States are numbered by their distance from the initial one, not as in the `TokenFSM`.
+    State 0 is the dead state: tokens that are not allowed lead to it, and none leads out of it, so that indices are in range for any
+    token. States are numbered by their distance from the initial one, not as in the `TokenFSM`.
 
     Attributes:
         transitions: (S, C) int32, the state after a token of a class; 0 where it is not allowed. EOS ids lead to 0, too.
@@ -74,13 +74,9 @@ class TokenTables:
 class TableBuilder:
     """Builds the tables of all states that tokens reach; see `TokenFSM.to_tensors`.
 
-    Classes are split as states show differences. A class that is split off behaves as the one it came from in all states
-    before, so it suffices to note for each state what the classes of that moment do.
-
-    Args:
-        automaton, vocabulary: the language and the tokens.
-        steps: gives the tokens that a state allows, and where they lead.
-        max_states, max_bytes: bounds; see `BudgetExceeded`.
+    Classes are split where a state distinguishes their tokens. In all states before, a new class has the transitions of the class that it
+    was split off, so for each state only the transitions of the classes at that moment are stored. `steps` returns the tokens that a
+    state allows, and the states to which they lead.
     """
 
     def __init__(
@@ -94,7 +90,7 @@ class TableBuilder:
         self._automaton, self._vocabulary, self._steps = automaton, vocabulary, steps
         self._max_states, self._max_bytes = max_states, max_bytes
         self._states = [DEAD, automaton.initial_state]
-        self._number = np.zeros(1024, np.int32)  # by state of the automaton; 0: not met
+        self._number = np.zeros(1024, np.int32)  # by state of the automaton; 0: not reached yet
         self._number[automaton.initial_state] = 1
         self._class = np.zeros(len(vocabulary), np.int32)
         self._sizes = np.array([len(vocabulary)])
@@ -108,8 +104,8 @@ class TableBuilder:
         while len(self._done) < len(self._states):
             token_ids, targets = self._steps(self._states[len(self._done)])
             numbers = self._numbered(targets)
-            self._note_mask(token_ids)
-            self._note_classes(token_ids, numbers)
+            self._add_mask(token_ids)
+            self._split_classes(token_ids, numbers)
         used, token_class = np.unique(self._class, return_inverse=True)
         self._check_bytes(4 * len(self._states) * max(len(used), len(self._sizes)))
         nodes = self._automaton.nodes
@@ -128,24 +124,20 @@ class TableBuilder:
             self._number = np.concatenate([self._number, more])
         new = np.unique(targets[self._number[targets] == 0])
         if len(self._states) - 1 + len(new) > self._max_states:
-            raise BudgetExceeded(
-                f"tables for more than {self._max_states:,} states. Use the lazy `TokenFSM`, a smaller language, or raise "
-                "`max_states`.",
-                "max_states",
-                self._max_states,
-            )
+            said = f"tables for more than {self._max_states:,} states. Use the lazy `TokenFSM`, a smaller language, or raise `max_states`."
+            raise BudgetExceeded(said, "max_states", self._max_states)
         self._number[new] = np.arange(len(self._states), len(self._states) + len(new))
         self._states += new.tolist()
         return self._number[targets]
 
-    def _note_mask(self, token_ids: NDArray[np.int32]) -> None:
-        words = bitmask.from_ids((), self._vocabulary.num_words, [token_ids])
+    def _add_mask(self, token_ids: NDArray[np.int32]) -> None:
+        words = bitmask.from_ids(token_ids, self._vocabulary.num_words)
         if self._automaton.is_accepting(self._states[len(self._done)]):
             words = words | self._vocabulary.eos_mask
         self._mask_index.append(self._masks.setdefault(words.tobytes(), len(self._masks)))
         self._check_bytes(words.nbytes * len(self._masks))
 
-    def _note_classes(self, token_ids: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+    def _split_classes(self, token_ids: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
         """Split classes of which only some tokens are allowed, or whose tokens lead to several states."""
         size = len(self._states)
         keys = self._class[token_ids].astype(np.int64) * size + targets
@@ -162,9 +154,7 @@ class TableBuilder:
         self._done.append((classes, (groups % size).astype(np.int32)))
 
     def _transitions(self) -> NDArray[np.int32]:
-        table = np.zeros(
-            (len(self._sizes), len(self._states)), np.int32
-        )  # by class first, so that columns are rows here
+        table = np.zeros((len(self._sizes), len(self._states)), np.int32)  # by class first
         for state, (classes, targets) in enumerate(self._done):
             table[classes, state] = targets
         for part, (parent, first) in enumerate(self._origin):
@@ -173,11 +163,8 @@ class TableBuilder:
 
     def _check_bytes(self, nbytes: int) -> None:
         if nbytes > self._max_bytes:
-            raise BudgetExceeded(
-                f"tables of more than {self._max_bytes:,} bytes. Use the lazy `TokenFSM`, or raise `max_bytes`.",
-                "max_bytes",
-                self._max_bytes,
-            )
+            said = f"tables of more than {self._max_bytes:,} bytes. Use the lazy `TokenFSM`, or raise `max_bytes`."
+            raise BudgetExceeded(said, "max_bytes", self._max_bytes)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

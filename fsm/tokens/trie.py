@@ -22,8 +22,7 @@ Step = tuple[int, tuple[int, ...], int]
 Branches = dict[int, Step]
 """The children of a node by the byte that leads to them."""
 
-MIN_SORTED_BY_NUMPY = 2_000
-"""With fewer texts Python's own sort is as fast."""
+MIN_SORTED_BY_NUMPY = 2_000  # with fewer texts Python's own sort is as fast
 KEY_BYTES = 7
 
 

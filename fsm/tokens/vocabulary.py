@@ -1,7 +1,7 @@
 """`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share.
 
 The caches, each bounded in bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are
-made at once), with prefixes, and with patterns whose counts are open. The trie can be stored in a folder (`vocabulary_file.py`).
+made in the constructor), with prefixes, and with patterns without count bounds. The trie can be stored in a folder (`vocabulary_file.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
-from fsm.terms.derivative import share
 from fsm.terms.node import Kind, Node, memory
 from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens import vocabulary_file
@@ -41,10 +40,9 @@ class Vocabulary:
         eos_token_ids: ids that end a text; their bytes, if they have any, are ignored.
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
             the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
-        cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
-            in it that is damaged or of another version is made anew, with a warning.
-        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 1.1 MB for
-            131,072 tokens.
+        cache_dir: a folder where the prepared vocabulary is stored, so that the next program reads it; None: nowhere. A file
+            in it that is damaged or of another version is replaced, with a warning.
+        max_disk_bytes: most bytes of such files in the folder; the least recently used are removed. One takes 1.1 MB for 131,072 tokens.
 
     Raises:
         VocabularyError: no token has bytes, a token is not bytes, or an EOS id is out of range.
@@ -83,42 +81,38 @@ class Vocabulary:
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
-        # By serial number, so that no term is kept for what is known of it:
+        # By serial number, so that they keep no term alive:
         self._is_class: dict[int, bool] = {}
         self._reaches: dict[int, int] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
-        share(JSON_CHARACTER)
-        if cache_dir is None:
-            self._build(spelled, lengths)
-        else:
-            self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
+        self._make_trie(spelled, lengths, None if cache_dir is None else Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
         self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
         self._make_loops_of_strings()
 
-    def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
-        self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
-
-    def _read_or_build(
-        self, spelled: list[bytes], lengths: NDArray[np.int32], folder: Path, max_disk_bytes: int
+    def _make_trie(
+        self, spelled: list[bytes], lengths: NDArray[np.int32], folder: Path | None, max_disk_bytes: int
     ) -> None:
+        """Read the trie from the folder, or build it and write it there."""
+
         def restore(arrays: vocabulary_file.Arrays) -> None:
             self.trie = Trie.from_arrays(arrays, len(spelled))
 
-        name = vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
-        if not vocabulary_file.read(folder, name, restore):
-            self._build(spelled, lengths)
-            vocabulary_file.write(folder, name, self.trie.arrays(), max_disk_bytes)
+        name = "" if folder is None else vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
+        if folder is None or not vocabulary_file.read(folder, name, restore):
+            self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
+            if folder is not None:
+                vocabulary_file.write(folder, name, self.trie.arrays(), max_disk_bytes)
 
     def _make_loops_of_strings(self) -> None:
-        """Make the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
+        """Make the loops of JSON strings, so that the first mask of an extraction is fast."""
         entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
         for node in (Trie.root, *entries.tolist()):
             self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
 
     def _make_loop(self, body: Node, node: int) -> CharacterLoop:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
-            loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node, exits=self._exits)
+            loop = CharacterLoop(body, self.tokens, self.trie, node=node, exits=self._exits)
         if node == Trie.root:
             self.sparse.add_class(body, loop.automaton)
         return self._loops.put((body, node), loop, loop.nbytes)
@@ -138,8 +132,7 @@ class Vocabulary:
     @cached_property
     def spells_everything(self) -> bool:
         """True when every byte of UTF-8 is a token, so that every text can be spelled."""
-        missing: int = TEXT_BYTES & ~self.single_bytes
-        return not missing
+        return TEXT_BYTES & ~self.single_bytes == 0
 
     @property
     def nbytes(self) -> int:
@@ -156,38 +149,32 @@ class Vocabulary:
         return self.masks, self._loops, self._exits, self._open_walks, self.sparse.known
 
     def clear_cache(self) -> None:
-        """Drop masks, loops and prefixes; they are made again when needed."""
+        """Drop masks, loops and prefixes; they are computed again when needed."""
         for cache in self._caches:
             cache.clear()
         self.sparse.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
-        """Charge the terms of a constraint that was collected to its masks, which alone keep them in memory from now on."""
+        """Charge the terms of a collected constraint to its masks, which alone keep them in memory from now on."""
         if self.masks.has_uncharged(root):
             self.masks.charge(root, memory(root))
 
     def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
         """The product of `body*` and the trie below a node; None where `body` is not a class of characters.
 
-        Args:
-            body: one iteration of the loop.
-            node: where in the trie the loop is entered.
-            at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
-                is cheaper than a loop that is used once.
-
+        Unless `at_once`, the result is also None the first few times, because a plain walk is cheaper than a loop that is used once.
         Cost: once per body and node; see `CharacterLoop`.
         """
         if self._is_class.get(body.serial) is False:
             return None
-        key = body, node
-        loop = self._loops.get(key)
-        if loop is not None or not self._is_worth_a_loop(key, at_once):
+        loop = self._loops.get((body, node))
+        if loop is not None or not self._is_worth_a_loop(body, node, at_once):
             return loop
         return self._make_loop(body, node)
 
     def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
-        """The product of an open term and the trie below a node, counted in iterations of `body`; None where it needs too many states.
+        """The product of an open term and the trie below a node, with iterations of `body`; None where it needs too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
@@ -211,11 +198,11 @@ class Vocabulary:
         return known
 
     def known_loop(self, body: Node) -> CharacterLoop | None:
-        """The loop of `body` at the root if it has been made and is still kept. Cost: a look-up."""
+        """The loop of `body` at the root if it is in the cache. Cost: a look-up."""
         return self._loops.get((body, Trie.root))
 
     def reach(self, body: Node) -> int:
-        """An upper bound for the iterations of `body` that a token can read: larger counts make no difference. Cost: once per body."""
+        """An upper bound of the iterations of `body` in a token. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
             return self.max_token_bytes
         known = self._reaches.get(body.serial)
@@ -233,8 +220,8 @@ class Vocabulary:
             length += 1
         return length
 
-    def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
-        body, use = key[0], (key[0].serial, key[1])
+    def _is_worth_a_loop(self, body: Node, node: int, at_once: bool) -> bool:
+        use = body.serial, node
         if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
             self._is_class.clear()
             self._uses.clear()

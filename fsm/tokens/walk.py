@@ -26,17 +26,16 @@ Jump = tuple[int, int]
 End = tuple[int, int, int]
 """The index of a text that ends, the trie node there, and the number of texts below the node."""
 
-MIN_WIDE_TEXTS = 25
-"""The fewest texts below a node for which the walk stops at a wide state."""
-MIN_BYTE_LOOP_TEXTS = 300
-"""The same for a loop over one byte, which needs one state only and is fast to walk."""
+MIN_WIDE_TEXTS = 25  # the fewest texts below a node for which the walk stops at a wide state
+MIN_BYTE_LOOP_TEXTS = 300  # the same for a loop over one byte, which needs one state only and is fast to walk
 NEW_STATE_COST, NEW_TEXT_COST = 40, 8
 """The cost of making a state, and of reading a text below a loop for the first time, in steps of a depth-first walk."""
-MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
-"""A level with fewer live nodes is finished node by node, without arrays."""
-
-NEVER = 65_535
-"""More iterations of a loop than any token has: the value for `not inside`."""
+MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = (
+    256,
+    8,
+    64,
+)  # a level with fewer live nodes is finished node by node, without arrays
+NEVER = 65_535  # more iterations of a loop than any token has: the value for `not inside`
 
 
 def walk_narrow(
@@ -276,10 +275,7 @@ def finish(automaton: Automaton, trie: Trie, tail: list[tuple[int, int]]) -> Ite
 def sweep_each(
     automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The nodes that `state` reaches from the parents of `nodes` by way of these; some may be found more than once.
-
-    Returns:
-        The nodes, and for each the position in `nodes` of the one by way of which it was reached.
+    """The nodes that `state` reaches from the parents of `nodes` through these, each with the position in `nodes`; some more than once.
 
     Cost: 30 us per level and 50 ns per node found.
     """

@@ -16,7 +16,7 @@ from transformers import LogitsProcessor
 from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, SeenPrompts
 from outlines_cont.adapters.row_masks import OVER, RowMasks
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.errors import DeadEnd, VocabularyMismatch
+from outlines_cont.errors import DeadEnd, NotPicklable, VocabularyMismatch
 from outlines_cont.policies.branch import TokenSet
 
 
@@ -49,8 +49,11 @@ class ConstraintAdapter:
         return type(self)(self._masks, self._prompts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse; see `RowMasks`."""
-        return self._masks.__reduce__()
+        """Raise `NotPicklable`: what is compiled stays in its process."""
+        raise NotPicklable(
+            f"expected a constraint that another process can compile, got {self._masks!r}, which is compiled. Call "
+            "`adapters.logits_processor`, or `adapters.prefix_allowed_tokens_fn`, in each process."
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._masks!r}{'' if self._prompts is None else ', of given prompts'}>"

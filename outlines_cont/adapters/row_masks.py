@@ -5,14 +5,11 @@ tokens are looked up, then the text is read from its start.
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fsm import TokenFSM, TokenNotAllowed
 from fsm.tokens.cache import ByteCache
-from outlines_cont.errors import NotPicklable
 from outlines_cont.policies.branch import TokenSet
 
 OVER = -1
@@ -37,21 +34,6 @@ class RowMasks:
         self.eos_token_ids = token_fsm.vocabulary.eos_token_ids
         self._ends = TokenSet.of(self.eos_token_ids)
         self._known: ByteCache[bytes, int] = ByteCache(max_bytes)
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: its caches do not change its results."""
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse: what is compiled stays in its process.
-
-        Raises:
-            NotPicklable: always.
-        """
-        raise NotPicklable(
-            f"expected a constraint that another process can compile, got {self!r}, which is compiled. Call "
-            "`adapters.logits_processor`, or `adapters.prefix_allowed_tokens_fn`, in each process."
-        )
 
     def __repr__(self) -> str:
         return f"{self.token_fsm.expression!r} over {len(self.token_fsm.vocabulary):,} tokens"

@@ -1,9 +1,5 @@
-"""The command line `outlines-cont`: `app` parses and prints, a module per command does its work.
+"""The command line `outlines-cont`: `__main__` parses and prints, a module per command does its work.
 
-Nothing imports it. Heavy imports happen inside the commands, so that `--help` and wrong options answer at once, and a wrong path is
+Nothing imports it. Heavy imports happen inside the commands, so that `--help` and wrong options do not wait for them, and a wrong path is
 reported before torch is loaded.
 """
-
-from outlines_cont.cli.app import main
-
-__all__ = ["main"]

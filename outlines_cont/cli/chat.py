@@ -1,6 +1,6 @@
 """`ChatSession`: the interactive chat of `outlines-cont chat`: a loop of messages and commands (`/fork`, `/back`, `/schema`, `/save` and so
-on) over immutable `Chat` values, which shows how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters are shown
-as signs.
+on) over immutable `Chat` values, which prints how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters are
+replaced by visible signs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from outlines_cont import generate
 from outlines_cont.chat import Chat
 from outlines_cont.checks import file_text
-from outlines_cont.conversation.tree_picture import shown
+from outlines_cont.conversation.tree import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models.hugging_face import HuggingFaceModel
@@ -35,17 +35,10 @@ Anything else is said to the model. Ctrl-C ends a reply, which keeps what was wr
 
 
 class ChatSession:
-    """One conversation, or several by `/fork`, with a model.
-
-    Args:
-        chat: how it begins.
-        sampler: how tokens are drawn.
-        max_tokens: the most tokens of a reply.
-        out: where everything is written.
-    """
+    """One conversation, or several by `/fork`, with a model; all output is written to `out`."""
 
     def __init__(self, chat: Chat, sampler: Any, max_tokens: int, out: TextIO) -> None:
-        self._begun = chat
+        self._first = chat
         self._chats = [chat]
         self._at = 0
         self._sampler = sampler
@@ -134,14 +127,12 @@ class ChatSession:
         self._say(f"{len(self.chat)} messages are left.")
 
     def _system(self, text: str) -> None:
-        if not text:
-            raise SetupError("expected a text after /system, how the model is to behave")
-        self._chats[self._at] = self._begun[:0].system(text)
+        _check_given(text, "a text after /system, how the model is to behave")
+        self._chats[self._at] = self._first[:0].system(text)
         self._say("A new conversation.")
 
     def _save(self, name: str) -> None:
-        if not name:
-            raise SetupError("expected a file after /save")
+        _check_given(name, "a file after /save")
         try:
             self.chat.save(name)
         except OSError as error:
@@ -149,8 +140,7 @@ class ChatSession:
         self._say(f"Written to {name}, {Path(name).stat().st_size / 1e6:.1f} MB.")
 
     def _load(self, name: str) -> None:
-        if not name:
-            raise SetupError("expected a file after /load")
+        _check_given(name, "a file after /load")
         if not Path(name).is_file():
             raise SetupError(f"expected a file after /load that /save has written, but there is none at {name!r}")
         self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
@@ -161,13 +151,18 @@ class ChatSession:
         self._out.flush()
 
 
+def _check_given(text: str, expected: str) -> None:
+    if not text:
+        raise SetupError(f"expected {expected}")
+
+
 def terminal_lines() -> Iterator[str]:
-    """Yield what is typed, with a prompt and a history on a terminal; else the lines of the standard input."""
+    """Yield typed lines, with a prompt and a history, on a terminal, else the lines of the standard input."""
     if not sys.stdin.isatty():
         yield from sys.stdin
         return
-    with suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401  # `input` has a history with it
+    with suppress(ImportError):  # as on Windows
+        import readline  # noqa: F401  # it gives `input` a history
     while True:
         try:
             yield input("> ")
@@ -178,17 +173,12 @@ def terminal_lines() -> Iterator[str]:
 
 
 def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | None, seed: int) -> Chat:
-    """Return a conversation without messages of the user.
-
-    Raises:
-        SetupError: the template cannot be read.
-        NoChatTemplate: the model has none, and none was given.
-    """
+    """Return a conversation without messages of the user; raise `NoChatTemplate` if the model has no template and none is given."""
     source = file_text(template, "as --template", SetupError) if template is not None else None
     chat = Chat(model, template=source, rng=seed)
     return chat.system(system) if system else chat
 
 
 def _visible(text: str) -> str:
-    """Return a text with signs for control characters, but for ends of lines."""
+    """Return a text with signs for control characters other than line ends."""
     return "\n".join(map(shown, text.split("\n")))

@@ -1,7 +1,6 @@
-"""`command`: makes a function of a dataclass of options a command of typer, with an option for each field. Errors on purpose are one line
-and an exit status, bugs keep their traceback.
-
-Also what several commands share: warnings without source lines, and files of pictures.
+"""`command`: registers a function of a dataclass as a command of typer, with an option for each field. Errors of these packages are printed
+as one line, with an exit status; other exceptions keep their traceback. Also in this file: warnings without source lines, and files of
+pictures.
 """
 
 from __future__ import annotations
@@ -40,19 +39,22 @@ def command(
     interrupted: Callable[[Options], str] = lambda options: "Interrupted.",
     **settings: Any,
 ) -> Callable[[Run[Options]], Callable[..., None]]:
-    """Return a decorator that makes a function of one dataclass of options a command of `app`: each field is an option.
+    """Return a decorator that registers a function of one dataclass of options as a command of `app`.
 
     Args:
-        kind: the dataclass; a field is annotated with its `typer.Option` or `typer.Argument`, but for `given`, the names of those that
-            the command line has.
-        interrupted: returns what is printed after Ctrl-C.
+        kind: the dataclass; a field is annotated with its `typer.Option` or `typer.Argument`, except `given`, the names of the options on
+            the command line.
+        interrupted: returns the message after Ctrl-C.
         **settings: of the command, such as its `epilog`.
     """
 
     def decorated(run: Run[Options]) -> Callable[..., None]:
         def called(context: typer.Context, **values: Any) -> None:
             if "given" in hints:
-                values["given"] = frozenset(name for name in values if _is_given(context, name))
+                sources = {name: context.get_parameter_source(name) for name in values}
+                values["given"] = frozenset(
+                    name for name, source in sources.items() if source and source.name != "DEFAULT"
+                )
             options = kind(**values)
             with one_line_errors(lambda: interrupted(options)):
                 run(options)
@@ -70,22 +72,16 @@ def command(
     return decorated
 
 
-def _is_given(context: typer.Context, option: str) -> bool:
-    """Return whether an option of the command that runs was given, and is not its default."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name != "DEFAULT"
-
-
 @contextmanager
 def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
-    """Turn errors on purpose into one line and an exit status; a bug keeps its traceback."""
+    """Print errors of these packages as one line, and exit with a status."""
     try:
         yield
     except KeyboardInterrupt:
         typer.echo(interrupted(), err=True)
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader of the output has gone, as `head` does. Nothing may be flushed into the pipe at exit.
+        # The output is a closed pipe, as after `head`. Nothing may be flushed into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(FAILED_ROWS) from None
     except Exception as error:
@@ -99,16 +95,16 @@ def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show each warning of a schema once, without the line of our source."""
+    """Print each `SchemaWarning` once, without a source line."""
     from fsm import SchemaWarning
 
-    shown, said = warnings.showwarning, set[str]()
+    show_other, printed = warnings.showwarning, set[str]()
 
-    def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
         if not issubclass(category, SchemaWarning):
-            shown(message, category, *place, **options)
-        elif str(message) not in said:
-            said.add(str(message))
+            show_other(message, category, *where, **options)
+        elif str(message) not in printed:
+            printed.add(str(message))
             typer.echo(f"Warning: {message}", err=True)
 
     with warnings.catch_warnings():
@@ -118,23 +114,19 @@ def plain_warnings() -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line, shortened where it is long."""
+    """Return a text as one line of at most 600 characters."""
     return shortened(" ".join(text.split()), _LONGEST_ERROR)
 
 
 def check_picture(path: Path | None, option: str, *suffixes: str) -> None:
-    """Raise `SetupError` for a picture whose name ends in none of `suffixes`."""
+    """Raise `SetupError` for a picture whose name does not end in one of `suffixes`."""
     if path is not None and path.suffix.lower() not in suffixes:
         expected = f"expected a file that ends in {' or '.join(suffixes)} as --{option}, got {str(path)!r}"
         raise SetupError(f"{expected}. Browsers show such files, and print them.")
 
 
 def write_picture(text: str, path: Path) -> None:
-    """Write a picture.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a picture; raise `OutputError` if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,8 +1,6 @@
-"""The demo: three generators (choice, JSON, regular expression) chained on one state per message, then a vote of records sampled on forks
-of that state, with the tokens fed, reused and forced in each step.
-
-The messages and the model are part of the package. `KINDS`, `Record` and the texts between the steps are those that the model was trained
-on.
+"""`Demo`: three generators (choice, JSON, regular expression) chained on one state per message, then a vote of records sampled on forks of
+that state, with the tokens fed, reused and forced in each step. `KINDS`, `Record` and the texts between the steps are those of the training
+data of the bundled model.
 """
 
 from __future__ import annotations
@@ -19,9 +17,10 @@ from outlines_cont import continuous, generate, samplers
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models.hugging_face import HuggingFaceModel
-from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.state.sequence_state import SequenceState
 
+ShowRecord = Callable[[Any, bool], None]
+"""Shows a record while it is written: its value so far, and whether it is whole."""
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")
 DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 VOTES = 3
@@ -46,11 +45,11 @@ class DemoStep:
 
     Attributes:
         name: `kind`, `record`, `due` or `votes`.
-        value: what it wrote, as JSON; for `votes` how many sampled records are the same; None where it failed.
+        value: the generated value as JSON; for `votes` how many sampled records are equal to the record; None if it failed.
         error: why it failed, else None.
-        fed: tokens that went through the model.
-        reused: tokens before them that did not, because the state held their keys and values.
-        forced: those of the written tokens that the constraint left no choice about.
+        fed: tokens that were fed to the model.
+        reused: tokens before them whose keys and values the state had.
+        forced: generated tokens that the constraint determined.
     """
 
     name: str
@@ -83,11 +82,7 @@ class DemoRow:
 
 
 class Demo:
-    """The chain, with its generators compiled once.
-
-    Args:
-        model: the bundled model, or any other.
-    """
+    """The chain of generators, compiled once, for the bundled model or any other."""
 
     def __init__(self, model: HuggingFaceModel) -> None:
         self._model = model
@@ -97,16 +92,17 @@ class Demo:
         sampler = samplers.multinomial(VOTES)
         self._vote = continuous(generate.json(model, Record, whitespace="none", sampler=sampler))
 
-    def read(self, text: str, show: ShowValue | None = None) -> DemoRow:
+    def read(self, text: str, show: ShowRecord | None = None) -> DemoRow:
         """Return the steps of one message; show the record while it is written."""
         state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
-        state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump, show)
-        before_record = len(str(state)) - len(_last_text(state))
+        state += "\nRecord: "
+        before_record = len(str(state))
+        state, record = self._step("record", self._record, state, BaseModel.model_dump, show)
         state, due = self._step("due", self._due, state + "\nDue: ", str)
         return DemoRow(text, (kind, record, due, self._votes(state, before_record, record)))
 
     def _votes(self, state: SequenceState, before_record: int, record: DemoStep) -> DemoStep:
-        """Go back to where the record began, fork, sample more records, and count those that are the same."""
+        """Crop the state to the text before the record, fork, sample more records, and count those that are equal."""
         with self._model.meter() as meter:
             forks = self._vote(state.crop(slice(before_record)).fork(VOTES), max_tokens=_MAX_TOKENS, rng=0)
         values = [value.model_dump() for value in forks.values[0] if value is not None]
@@ -119,7 +115,7 @@ class Demo:
         generator: Continuation,
         start: str | SequenceState,
         to_json: Callable[[Any], Any],
-        show: ShowValue | None = None,
+        show: ShowRecord | None = None,
     ) -> tuple[SequenceState, DemoStep]:
         with self._model.meter() as meter:
             state = generator(start, max_tokens=_MAX_TOKENS) if show is None else _streamed(generator, start, show)
@@ -130,17 +126,12 @@ class Demo:
         return state, DemoStep(name, value, error, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
 
 
-def _streamed(generator: Continuation, start: str | SequenceState, show: ShowValue) -> SequenceState:
+def _streamed(generator: Continuation, start: str | SequenceState, show: ShowRecord) -> SequenceState:
     """Return the state after a generator; show the value while it is written."""
     stream = generator.stream(start, partial=True, max_tokens=_MAX_TOKENS)
     for event in stream:
-        show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
+        show(event.value, event.finish_reason not in ("", "length", "error"))
     return stream.state
-
-
-def _last_text(state: SequenceState) -> str:
-    """Return the text of the last generated span of a state of one row."""
-    return "".join(span.text for span in state.spans[0][0] if span.is_piece)
 
 
 def read_messages() -> list[str]:

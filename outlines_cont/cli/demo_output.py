@@ -1,5 +1,5 @@
 """`demo_output`: writes the file of the demo under a temporary name and renames it at the end (atomic). It replaces only an empty file, or
-one whose first line the demo may have written.
+one whose first line may be of the demo.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def demo_output(path: Path) -> Iterator[TextIO]:
     """Yield a file that replaces `path` when the block ends, and is removed when it fails.
 
     Raises:
-        SetupError: nothing can be written there, or something else is there; before the block begins.
+        SetupError: the file cannot be written, or another file would be replaced; before the block begins.
     """
     target = path.resolve()
     part = target.with_name(f".{target.name}.{os.getpid()}.part")

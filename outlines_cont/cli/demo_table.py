@@ -1,25 +1,69 @@
-"""`DemoTable`: the table of the demo (rich), printed row by row: a message, its steps, and the tokens that each cost. 72 to 110 columns
-wide; a message that is longer than its steps is shortened.
+"""`show_demo`: runs the demo, and prints its table (rich) row by row: a message, its steps, and the tokens that each cost. The table is 72
+to 110 columns wide; a message that is longer than its steps is shortened.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+import typer
 from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from outlines_cont.cli.demo import VOTES, DemoRow, DemoStep
+from outlines_cont.cli.demo import VOTES, Demo, DemoRow, DemoStep, read_messages
+from outlines_cont.cli.growing import GrowingRecords
+from outlines_cont.cli.model import load_model
+from outlines_cont.cli.options import DemoOptions
+from outlines_cont.cli.threads import set_threads
 
 _NARROWEST, _WIDEST = 72, 110
+_INTRODUCTION = """\
+Three generators on one state for each message: choice, JSON, regex. Tokens are
+fed to the model, reused from the state, or forced by the constraint. Votes: the
+record is sampled again, three times, from a fork of the state; how many samples
+agree with it is a hint at how sure the model is.
+"""
+
+
+def show_demo(options: DemoOptions, file: TextIO, started: float) -> bool:
+    """Run the demo, print its table and summary, and write the records to `file`; return whether a step has failed."""
+    model = load_model(None, None, None)
+    set_threads(model, 1)
+    chain, table, growing = Demo(model), DemoTable(Console()), GrowingRecords(Console())
+    typer.echo(_INTRODUCTION)
+    table.print_head()
+    rows = []
+    for message in read_messages():
+        with growing:
+            row = chain.read(message, partial(growing.show, "record")) if options.stream else chain.read(message)
+        rows.append(row)
+        table.print_row(row)
+        file.write(row.to_json() + "\n")
+    _print_summary(rows, time.monotonic() - started, options.output)
+    return any(row.has_failed for row in rows)
+
+
+def _print_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> None:
+    steps = [step for row in rows for step in row.steps]
+    fed, reused = sum(step.fed for step in steps), sum(step.reused for step in steps)
+    shared = sum(step.reused for step in steps if step.name == "votes")
+    failed = sum(row.has_failed for row in rows)
+    failures = f"; {failed} messages failed" if failed else ""
+    typer.echo(f"{len(rows)} messages, {len(steps)} steps, {seconds:.1f} s{failures}")
+    saved = f"{fed + reused:,} tokens ({(fed + reused) / fed:.1f}x)"
+    typer.echo(f"Fed {fed:,} tokens. Re-reading the prompt at each step: {saved}.")
+    typer.echo(f"Votes: {VOTES} sampled records per message reuse {shared:,} tokens, by slice and fork.")
+    typer.echo(f"Records: {output}")
 
 
 class DemoTable:
-    """A table whose rows appear as they come, in a pipe, too; it is 72 to 110 columns wide.
-
-    Args:
-        console: where it is printed. The console decides on colours: a pipe has none.
-    """
+    """A table that is printed row by row, also into a pipe."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -60,7 +104,7 @@ class DemoTable:
         self._console.print(line, width=self._width)
 
     def _shortened(self, message: str, height: int) -> Text:
-        """Return the message on at most `height` lines; an ellipsis replaces what is left out."""
+        """Return the message on at most `height` lines, cut with an ellipsis."""
         lines = list(Text(" ".join(message.split())).wrap(self._console, self._message_width))
         if len(lines) > height:
             lines = lines[:height]

@@ -1,14 +1,13 @@
-"""`ExtractCommand`: the options of `outlines-cont extract`, checked and made an `Extraction`, with workers, report and calibration; see
-`docs/cli.md` for input and output. All that needs no model is checked before one is loaded.
+"""`ExtractCommand`: makes an `Extraction` of the options of `outlines-cont extract`, with workers, report and calibration; see
+`docs/cli.md` for input and output. Options are checked before a model is loaded, as far as they do not need it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -22,26 +21,19 @@ from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes
 from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.reports.report import Report
-from outlines_cont.pipelines.reports.report_page import write_page
+from outlines_cont.pipelines.reports.report_page import write_reports
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
+from outlines_cont.pipelines.rows.row import digest_of
 from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
 from outlines_cont.pipelines.tables.shape import shape_of
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
-"""Makes what turns rows into records; it may take long."""
+"""Loads the model, and makes an object that turns rows into outcomes."""
 
 
 class ExtractCommand:
-    """One call of `outlines-cont extract`.
-
-    Attributes:
-        tally: how far it has come.
-
-    Raises:
-        SetupError, fsm.FSMError: an option cannot be used. The output is untouched.
-    """
+    """One call of `outlines-cont extract`; its constructor raises for wrong options, before the output is touched."""
 
     def __init__(self, options: ExtractOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
         _check_options(options)
@@ -49,7 +41,6 @@ class ExtractCommand:
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
         self.template = _template(options)
         self.schema = load_schema(options.schema)
-        # Checked before a model is loaded.
         self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
         lines = LineOptions(
@@ -63,57 +54,38 @@ class ExtractCommand:
             gold=options.gold,
         )
         output = stdout if options.output is None else options.output
-        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._write_reports)
+        reports = partial(
+            write_reports,
+            title=f"{Path(options.input).name} → {Path(options.schema).name}",
+            text_field=options.text_field,
+            gold=options.gold,
+            page=options.report,
+            curves=options.save_calibration,
+        )
+        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=reports)
         self.tally = self._extraction.tally
 
     def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
         """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
-        make = partial(load, self.options, self.schema, self.template)
-        if self.options.has_workers:
-            make = partial(self._workers, load)
-        if growing is None:
-            yield from self._extraction.run(make)
-            return
-        with growing:
-            yield from self._extraction.run(make, growing.show)
-
-    def _write_reports(self, lines: Path) -> None:
-        """Write what is made of all rows: the report, and what agreement is worth."""
         options = self.options
-        if options.report is None and options.save_calibration is None:
-            return
-        report = Report(options.text_field, options.gold)
-        report.add_file(lines)
-        if options.report is not None:
-            write_page(report, options.report, f"{Path(options.input).name} → {Path(options.schema).name}")
-        if options.save_calibration is not None:
-            report.calibration().save(options.save_calibration)
-
-    def _workers(self, load: LoadOutcomes) -> Outcomes:
-        """Return workers, each of which loads the model."""
-        options = self.options
-        made = WorkerOptions(
-            workers=options.workers,
-            address=options.ray_address,
-            gpus=1 if (options.device or "").startswith("cuda") else 0,
-            block_size=2 * options.batch_size,
-        )
-        return RayWorkers(WorkerLoad(load, options, os.getcwd()), made)
+        make: Callable[[], Outcomes] = partial(load, options, self.schema, self.template)
+        if options.has_workers:
+            workers = WorkerOptions(
+                workers=options.workers,
+                address=options.ray_address,
+                gpus=1 if (options.device or "").startswith("cuda") else 0,
+                block_size=2 * options.batch_size,
+            )
+            make = partial(RayWorkers, partial(_load_in_worker, load, options, os.getcwd()), workers)
+        with growing or nullcontext():
+            yield from self._extraction.run(make, None if growing is None else growing.show)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLoad:
-    """Loads schema, template and model in the process of a worker, as the command does in its own."""
-
-    load: LoadOutcomes
-    options: ExtractOptions
-    folder: str
-
-    def __call__(self) -> Outcomes:
-        """Return the extractor."""
-        if os.path.isdir(self.folder):  # on another machine paths are those of its own working folder
-            os.chdir(self.folder)
-        return self.load(self.options, load_schema(self.options.schema), _template(self.options))
+def _load_in_worker(load: LoadOutcomes, options: ExtractOptions, folder: str) -> Outcomes:
+    """Load schema, template and model in the process of a worker."""
+    if os.path.isdir(folder):  # it may be missing on another machine
+        os.chdir(folder)
+    return load(options, load_schema(options.schema), _template(options))
 
 
 def _template(options: ExtractOptions) -> PromptTemplate:
@@ -121,9 +93,8 @@ def _template(options: ExtractOptions) -> PromptTemplate:
         return PromptTemplate.from_file(options.prompt)
     if not options.chat:
         return PromptTemplate(DEFAULT_SOURCE)
-    return PromptTemplate(
-        CHAT_SOURCE if options.model is not None else "{{ text }}"
-    )  # the bundled model knows messages alone
+    # The bundled model was trained on messages without instructions.
+    return PromptTemplate(CHAT_SOURCE if options.model is not None else "{{ text }}")
 
 
 def _check_options(options: ExtractOptions) -> None:
@@ -136,8 +107,13 @@ def _check_options(options: ExtractOptions) -> None:
         raise SetupError(
             "expected --output FILE with --resume or --overwrite, got none: the standard output has no earlier rows."
         )
-    if options.model is not None:
-        _check_model(options.model)
+    name = options.model or ""
+    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if looks_like_path and not Path(name).exists():
+        raise SetupError(
+            f"the model {name!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
+            "tokenizer."
+        )
     if options.output is not None:
         source = None if options.input == STDIN else Path(options.input)
         check_destination(options.output, source, resume=options.resume, overwrite=options.overwrite)
@@ -156,23 +132,12 @@ def _check_options(options: ExtractOptions) -> None:
         raise SetupError("expected --samples N with --calibration: it says what their agreement is worth.")
 
 
-def _check_model(name: str) -> None:
-    """Raise `SetupError` for a name that is a path which does not exist, not a hub id."""
-    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if looks_like_path and not Path(name).exists():
-        raise SetupError(
-            f"the model {name!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
-            "tokenizer."
-        )
-
-
 def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
-    """Return 12 hexadecimal digits of everything but the row that a record depends on."""
-    model = options.model or f"bundled {__version__}"
+    """Return a digest of everything but the row that a record depends on."""
     parts = [
         schema.json_schema,
         template.source,
-        model,
+        options.model or f"bundled {__version__}",
         options.dtype,
         options.max_tokens,
         options.schema_options,
@@ -186,4 +151,4 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
             options.samples,
             None if options.calibration is None else options.calibration.read_text(encoding="utf-8"),
         ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+    return digest_of(json.dumps(parts).encode())

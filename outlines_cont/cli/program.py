@@ -1,5 +1,5 @@
-"""`ProgramRun`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together and a line each in
-their order. A row that is unreadable, or has a field that the output uses, fails alone.
+"""`ProgramRun`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together, with a line
+for each in order. A row that is unreadable, or has a field of the output, fails alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.row import InputRow, check_fields
 from outlines_cont.pipelines.tables.output import WriteLine, check_output, file_output, json_line, stream_output
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ PROGRAM_FIELDS = ("_line", "output", "captures", "error")
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, str]:
-    """Return the values of `--set NAME=VALUE` by name; a value `@FILE` is the text of a file.
-
-    Raises:
-        SetupError: there is no `=`, a name comes twice, or a file cannot be read.
-    """
+    """Return the values of `--set NAME=VALUE` by name; a value `@FILE` is the text of a file. Raise `SetupError` for wrong ones."""
     values: dict[str, str] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -47,15 +43,7 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
 
 
 class ProgramRun:
-    """One call of `outlines-cont run`.
-
-    Attributes:
-        has_rows: whether there is an input.
-        tally: how many rows there are, were written, and have failed.
-
-    Raises:
-        SetupError, TemplateError, OptionError: an option or the template cannot be used. The output is untouched.
-    """
+    """One call of `outlines-cont run`; with an input it `has_rows`. Its constructor raises for wrong options and templates."""
 
     def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
         from outlines_cont.templates.template import Template
@@ -107,8 +95,8 @@ class ProgramRun:
     def _write(self, write: WriteLine, row: InputRow, result: Any) -> Tally:
         error = result if isinstance(result, Exception) else result.error
         failure = None if error is None else Failure.of(error)
-        told = json_fields(result) if failure is None else {"error": asdict(failure)}
-        write(json_line({**row.fields, "_line": row.line, **told}))
+        added = json_fields(result) if failure is None else {"error": asdict(failure)}
+        write(json_line({**row.fields, "_line": row.line, **added}))
         self.tally.count(row.line, failure)
         return self.tally
 
@@ -119,13 +107,11 @@ def json_fields(result: TemplateResult) -> dict[str, Any]:
 
 
 def _usable(source: RowSource, waiting: deque[InputRow]) -> Iterator[dict[str, Any]]:
-    """Yield the values of rows that can be used; all rows are noted in `waiting`."""
+    """Yield the fields of usable rows; all rows are appended to `waiting`."""
     for row in source:
-        taken = next((name for name in PROGRAM_FIELDS if name in row.fields), None)
-        if row.error is None and taken is not None:
-            error = RowError(
-                f"expected a row without {taken!r}, which is a field of the output. Rename it in the input."
-            )
+        try:
+            check_fields(row.fields, PROGRAM_FIELDS)
+        except RowError as error:
             row = InputRow(row.line, row.digest, {}, error)
         waiting.append(row)
         if row.error is None:

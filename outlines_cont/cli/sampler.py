@@ -1,5 +1,5 @@
-"""`parse_sampler`: reads the value of `--sampler`, `greedy` or `multinomial` with numbers as options, by parsing it as Python (`ast`)
-without evaluating it; `make_sampler` makes the sampler.
+"""`parse_sampler`: parses the value of `--sampler`, `greedy` or `multinomial` with numbers as options, as Python (`ast`) without evaluating
+it; `make_sampler` makes the sampler.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ _FORMS = "greedy, multinomial, or multinomial with options such as multinomial(t
 
 
 def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
-    """Return name and options of a sampler. Options are numbers; nothing is evaluated.
-
-    Raises:
-        SetupError: it is not one of `_FORMS`.
-    """
+    """Return name and options of a sampler; raise `SetupError` if it is not one of `_FORMS`."""
+    expected = f"expected {_FORMS} as --sampler, got {text!r}"
     try:
         node = ast.parse(text.strip(), mode="eval").body
         call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
@@ -29,9 +26,9 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
             raise ValueError
         options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (ValueError, SyntaxError) as error:
-        raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}") from error
+        raise SetupError(expected) from error
     if options and call.func.id == "greedy":
-        raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}: greedy has no options")
+        raise SetupError(f"{expected}: greedy has no options")
     wrong = next((name for name, value in options.items() if not is_number(value)), None)
     if wrong is not None or "n" in options:
         raise SetupError(
@@ -41,12 +38,7 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def make_sampler(text: str) -> Sampler:
-    """Return the sampler that `text` names.
-
-    Raises:
-        SetupError: the name or an option is unknown.
-        OptionError: an option is out of its range.
-    """
+    """Return the sampler of `text`; raise `SetupError` for an unknown name or option, `OptionError` for one out of its range."""
     from outlines_cont import samplers
 
     name, options = parse_sampler(text)

@@ -1,9 +1,6 @@
 """`set_threads`: chooses how many threads torch uses: it times short forwards with all cores, then with fewer (powers of two), until the
 larger number saves at least 15 % of the time. With a GPU, or with `OMP_NUM_THREADS` set, nothing is timed; `wait_passively` stops OpenMP
-threads from spinning.
-
-Threads of OpenMP spin while they wait for each other, so a process that takes one core slows all of them down. Passive waiting costs
-little, and small models are as fast with one thread.
+threads from spinning, which makes a process slow if another one uses a core.
 """
 
 from __future__ import annotations
@@ -16,10 +13,10 @@ from typing import Any
 from outlines_cont.defaults import num_cores
 
 _VARIABLE = "OMP_NUM_THREADS"
-# More threads must save at least this share of a forward's time; else fewer are chosen.
+# More threads must save at least this share of a forward's time.
 _MIN_SAVING = 0.15
-_ROUNDS = 3
-# Seconds. A model whose forward takes longer than this gets all cores, and no further forwards are timed.
+_REPEATS = 3
+# Seconds. A model with a longer forward gets all cores, without further timing.
 _LONG = 0.5
 
 
@@ -30,12 +27,7 @@ def wait_passively() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ThreadChoice:
-    """How many threads were chosen, and why.
-
-    Attributes:
-        threads: how many; None where it does not apply, as on a GPU.
-        why: for people.
-    """
+    """The chosen number of threads (None on a GPU), and a text on the reason."""
 
     threads: int | None
     why: str
@@ -46,11 +38,7 @@ class ThreadChoice:
 
 
 def set_threads(model: Any, num_rows: int) -> ThreadChoice:
-    """Find out how many threads pay for a model, and have torch use them.
-
-    Args:
-        model: a `HuggingFaceModel`.
-        num_rows: how many rows will run together.
+    """Choose the number of threads for a `HuggingFaceModel` with `num_rows` rows at a time, and set it in torch.
 
     Cost: some forwards of a few tokens, at most about two seconds.
     """
@@ -74,12 +62,7 @@ def set_threads(model: Any, num_rows: int) -> ThreadChoice:
 
 
 def choose_threads(forward: Callable[[int], float], num_cores: int) -> ThreadChoice:
-    """Choose the number of threads after which more of them save less than they take from others.
-
-    Args:
-        forward: returns the seconds of a forward with a number of threads.
-        num_cores: the most threads.
-    """
+    """Choose the number of threads, at most `num_cores`, by `forward`, which returns the seconds of a forward with a number of threads."""
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < num_cores]
     chosen, best = num_cores, forward(num_cores)
     seconds = {num_cores: best}
@@ -98,7 +81,7 @@ def _fastest(run: Callable[[], object]) -> float:
     from time import perf_counter
 
     best = float("inf")
-    for _ in range(_ROUNDS):
+    for _ in range(_REPEATS):
         started = perf_counter()
         run()
         best = min(best, perf_counter() - started)

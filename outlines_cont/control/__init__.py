@@ -1,14 +1,14 @@
 """Programs in Python that control decoding: controllers token by token, scripts text by text. The design follows AICI.
 
-A program is a job of the engine, beside the calls of generators. Imports `generate`, `generation` and the layers below them.
+A program is a job of the engine, as the calls of generators are. Imports `generate`, `generation` and the layers below them.
 """
 
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Replay, Retract
-from outlines_cont.control.fork_result import Fork
-from outlines_cont.control.program import Program, Result, arun, run, start
+from outlines_cont.control.program import Program, arun, run, start
 from outlines_cont.control.request import Label
+from outlines_cont.control.result import Fork, Result
 from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
 from outlines_cont.control.variables import Shared, Written
 from outlines_cont.errors import (

@@ -14,18 +14,10 @@ from outlines_cont.errors import ScriptError
 
 
 class Call:
-    """One call of a driver.
-
-    Attributes:
-        result: what it has returned.
-        error: what it has raised.
-        is_over: whether it has come to an end, or was abandoned.
-    """
+    """One call of a driver: `outcome` is its result and its error, None until it has ended or was abandoned."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.is_over = False
+        self.outcome: tuple[Any, Exception | None] | None = None
         self._function: Callable[[], Any] | None = function
         self._started: float | None = None
         self._ended: float | None = None
@@ -36,8 +28,8 @@ class Call:
         return 0.0 if self._started is None else (self._ended or perf_counter()) - self._started
 
     def run(self) -> tuple[Any, Exception | None]:
-        """Make the call, once; return what it gives, or raises."""
-        # An error keeps the frames above it, and so this call: what it was made with must not live as long.
+        """Call the function, once; return its result and its error."""
+        # An error refers to the frames above it, and so to this call: the function must not live as long.
         function, self._function = self._function, None
         assert function is not None
         self._started = perf_counter()
@@ -46,28 +38,18 @@ class Call:
         except Exception as error:
             return None, error
         except BaseException as error:  # such as `sys.exit()`: it must not end the thread, for which others wait
-            return None, ScriptError(
-                f"expected a controller to return or to raise an Exception, but it raised {error!r}"
-            )
+            told = f"expected a controller to return or to raise an Exception, but it raised {error!r}"
+            return None, ScriptError(told)
         finally:
             self._ended = perf_counter()
 
-    def close(self, result: Any, error: Exception | None) -> None:
-        """Set the outcome of the call."""
-        self.result, self.error, self.is_over = result, error, True
-
 
 class Round:
-    """Calls that are made one after the other; `notify` is called, by their thread, when all are over.
-
-    Attributes:
-        calls: in their order.
-        is_given: whether it was given to a thread.
-    """
+    """Calls that are made one after the other; `notify` is called, by their thread, when all are over."""
 
     def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
         self.calls = list(calls)
-        self.is_given = False
+        self.is_started = False  # whether it was passed to a thread
         self._notify = notify
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -75,43 +57,37 @@ class Round:
 
     @property
     def present(self) -> Call | None:
-        """The call that is being made, or comes next; None when all are over."""
-        return next((call for call in self.calls if not call.is_over), None)
+        """The call that is being made, or is the next; None when all are over."""
+        return next((call for call in self.calls if call.outcome is None), None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all calls are over, at most so long; return whether they are."""
-        return self._over.is_set() or self._over.wait(seconds)
+        """Wait until all calls are over, at most `seconds`; return whether they are."""
+        return self._over.wait(seconds)
 
     def run(self, owner: object) -> None:
-        """Make the calls that are not over yet, unless another thread has taken the round."""
+        """Make the calls that are not over yet, until another thread, which is another `owner`, runs the round."""
         with self._lock:
             self._owner = owner
         while (call := self.present) is not None:
-            result, error = call.run()
+            outcome = call.run()
             with self._lock:
                 if self._owner is not owner:
                     return
-                call.close(result, error)
+                call.outcome = outcome
         self._over.set()
         self._notify()
 
-    def abandon(self) -> None:
-        """Make no more calls after the present one, whose result is ignored."""
+    def abandon(self, calls: Sequence[Call], error: Exception | None = None) -> bool:
+        """End calls with an error, though one of them may still run; return False if all were over already."""
         with self._lock:
-            self._owner = None
-            for call in self.calls:
-                call.is_over = True
-
-    def abandon_call(self, call: Call, error: Exception) -> bool:
-        """Abandon a call, which may still run; return whether it was not over."""
-        with self._lock:
-            if call.is_over:
-                return False
-            self._owner = None
-            call.close(None, error)
+            open_calls = [call for call in calls if call.outcome is None]
+            if open_calls:
+                self._owner = None
+            for call in open_calls:
+                call.outcome = None, error
             if self.present is None:
                 self._over.set()
-            return True
+            return bool(open_calls)
 
 
 class Caller:
@@ -120,18 +96,18 @@ class Caller:
     def __init__(self) -> None:
         self._rounds: SimpleQueue[Round | None] | None = None
 
-    def give(self, made: Round) -> None:
-        """Begin to make the calls of a round, unless they have begun; it may be given twice, but each call is made once."""
-        if not made.is_given:
-            self._give(made)
-            made.is_given = True
+    def start(self, calls: Round) -> None:
+        """Begin to make the calls of a round, unless they were begun before."""
+        if not calls.is_started:
+            self._queue(calls)
+            calls.is_started = True
 
-    def abandon_call(self, made: Round, call: Call, error: Exception) -> None:
+    def abandon_call(self, calls: Round, call: Call, error: Exception) -> None:
         """Abandon a call of a round with its thread; a new thread makes the other calls."""
-        if made.abandon_call(call, error):
+        if calls.abandon([call], error):
             self.close()
-            if made.present is not None:
-                self._give(made)
+            if calls.present is not None:
+                self._queue(calls)
 
     def close(self) -> None:
         """End the thread after its present call."""
@@ -139,17 +115,16 @@ class Caller:
             self._rounds.put(None)
             self._rounds = None
 
-    def _give(self, made: Round) -> None:
+    def _queue(self, calls: Round) -> None:
         if self._rounds is None:
             rounds: SimpleQueue[Round | None] = SimpleQueue()
             threading.Thread(target=_work, args=(rounds,), name="outlines-cont-control", daemon=True).start()
-            self._rounds = rounds  # not before there is a thread, wherever this is interrupted
-        self._rounds.put(made)
+            self._rounds = rounds  # after the thread has started, wherever this is interrupted
+        self._rounds.put(calls)
 
 
 def _work(rounds: SimpleQueue[Round | None]) -> None:
     owner = object()
-    while (made := rounds.get()) is not None:
-        made.run(owner)
-        # Held by the variable, results and all they hold would live until the next round.
-        del made
+    while (calls := rounds.get()) is not None:
+        calls.run(owner)
+        del calls  # the results must not live until the next round

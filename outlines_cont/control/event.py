@@ -1,5 +1,5 @@
 """Events of a program (append, retract, capture, fork, finish), and `Replay`, which folds them into the tokens, texts and captures of all
-forks. They are complete only from the first on: an event without its predecessors is an `OptionError`.
+forks. It needs all of them from the first on: an event without its predecessors is an `OptionError`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from outlines_cont.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A token at the end of a fork; `data` are its bytes, none for a special token."""
+    """A token that was appended to a fork; `data` are its bytes, none for a special token."""
 
     fork: int
     token_id: int
@@ -21,7 +21,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Retract:
-    """Tokens taken back from the end of a fork, and the bytes with them."""
+    """The number of tokens that were rewound at the end of a fork, and of their bytes."""
 
     fork: int
     num_tokens: int
@@ -95,7 +95,7 @@ class Replay:
             raise OptionError(f"expected an event, such as `program.events()` yields, got {event!r}", "event")
         missing = event.fork not in self.token_ids
         if missing or (isinstance(event, Retract) and event.num_tokens > len(self.token_ids[event.fork])):
-            what = f"fork {event.fork}, of which no `Forked` has come" if missing else "tokens that were never appended"
+            what = f"fork {event.fork}, which no `Forked` has begun" if missing else "tokens that were never appended"
             raise OptionError(
                 f"expected all events of a program, from its first on, got one about {what}: {event!r}. "
                 "`result.events` has them all.",

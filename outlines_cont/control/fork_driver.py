@@ -1,5 +1,5 @@
-"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and answers
-with `ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
+"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and returns
+`ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
 """
 
 from __future__ import annotations
@@ -9,26 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.engine.guessing.row_draft import Drafter
+from outlines_cont.engine.drafting.row_draft import Drafter
 from outlines_cont.policies.branch import Branch
 from outlines_cont.policies.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPiece:
-    """A span that is generated under policies.
+    """A span that is generated under policies."""
 
-    Attributes:
-        policies: see `policies.policy`.
-        max_tokens: the most tokens of it; None is up to the context.
-        temperature: see `Branch`.
-        draft: its draft for speculative decoding, or None.
-    """
-
-    policies: Sequence[Policy[Any]]
-    max_tokens: int | None = None
-    temperature: float | None = None
-    draft: Drafter | None = None
+    policies: Sequence[Policy[Any]]  # see `policies.policy`
+    max_tokens: int | None = None  # the most tokens of it; None is up to the context
+    temperature: float | None = None  # see `Branch`
+    draft: Drafter | None = None  # its draft for speculative decoding, or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,60 +38,42 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """Stop the fork; `error` is what it has failed with, `trace` where."""
+    """Stop the fork, with an error and its traceback if it has failed."""
 
     error: Exception | None = None
     trace: str = ""
 
 
 Then = Branch | ForkPiece | Wait | Read | End
-"""What a fork does after it has cut and appended tokens."""
+"""What a fork does after it has removed and appended tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceOutcome:
-    """How a generated span has ended.
+    """How a generated span has ended."""
 
-    Attributes:
-        start: index of its first token.
-        reason: see `StateRow.finish_reason`.
-        error: the error of its policies.
-    """
-
-    start: int
-    reason: str
-    error: Exception | None = None
+    start: int  # index of its first token
+    reason: str  # see `StateRow.finish_reason`
+    error: Exception | None = None  # the error of its policies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkView:
-    """The state of a fork when its driver is called.
+    """The state of a fork when its driver is called."""
 
-    Attributes:
-        token_ids: all of its tokens, prompt included; not to be changed. They stay as they are during the call.
-        start: how many of them are the prompt.
-        cached: how many of them were fed.
-        backtracked: how many tokens the last branch has taken back.
-        appended: the tokens that were appended since then.
-        outcome: of the generated span that has ended since the last call.
-        error: what a wait has ended with.
-        reserve: reserve room for more forks; raises `ForkBudgetError`.
-        spend_step: count a step; raises `StepBudgetError`.
-    """
-
-    token_ids: Sequence[int]
-    start: int
-    cached: int
-    backtracked: int
-    appended: list[int]
-    reserve: Callable[[int], None]
-    spend_step: Callable[[], None]
-    outcome: PieceOutcome | None = None
-    error: Exception | None = None
+    token_ids: Sequence[int]  # all of its tokens, prompt included; not changed during the call, nor by the driver
+    start: int  # how many of them are the prompt
+    cached: int  # how many of them were fed
+    backtracked: int  # how many tokens the last branch has removed
+    appended: list[int]  # the tokens that were appended since then
+    reserve: Callable[[int], None]  # counts forks; raises `ForkBudgetError`
+    spend_step: Callable[[], None]  # counts a step; raises `StepBudgetError`
+    outcome: PieceOutcome | None = None  # of the generated span that has ended since the last call
+    error: Exception | None = None  # with which a wait has ended
 
 
 class ForkDriver(ABC):
-    """Decides what one fork does next; implemented by controllers and scripts."""
+    """Decides what one fork does next; implemented for controllers and scripts."""
 
     speculates: bool
     """Whether tokens are fed while the driver is called for what comes after them."""
@@ -109,32 +84,22 @@ class ForkDriver(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has to be closed when its fork ends."""
+        """Whether `close` must be called when its fork ends."""
         return False
 
     def close(self) -> None:
-        """Release resources; called in a thread, as `call` is, once its fork has ended. By default nothing."""
+        """Release resources; called in a thread, as `call` is, after its fork has ended."""
         return
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPlan:
-    """What a fork does next: keep its first tokens, append some, then one `Then`.
+    """What a fork does next: keep its first tokens, append some, then one `Then`."""
 
-    Attributes:
-        driver: decides what it does from here on.
-        then: what comes after that.
-        keep: how many of all its tokens stay, None for all.
-        token_ids: what is appended to them.
-        captures: names and texts that were captured since the last plan.
-        log: what was logged since then.
-        parent: of several forks, the index of the plan that it has left.
-    """
-
-    driver: ForkDriver
-    then: Then
-    keep: int | None = None
-    token_ids: tuple[int, ...] = ()
-    captures: tuple[tuple[str, str], ...] = ()
-    log: str = ""
-    parent: int = 0
+    driver: ForkDriver  # decides what it does after that
+    then: Then  # what it does after appending
+    keep: int | None = None  # how many of its first tokens it keeps, None for all
+    token_ids: tuple[int, ...] = ()  # the tokens to append to them
+    captures: tuple[tuple[str, str], ...] = ()  # names and texts that were captured since the last plan
+    log: str = ""  # what was logged since then
+    parent: int = 0  # of several forks, the index of the plan that it is forked from

@@ -1,8 +1,8 @@
 """`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a
-decision in a fixed order, then all answers are applied together, so that a program is deterministic. Also enforces the budget in time and
+plan in a fixed order, then all plans are executed together, so that a program is deterministic. Also enforces the budget in time and
 memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
-The order of the calls is that of the rows in the batches. Until the last answer is there, no fork of the program takes a token; other
+The order of the calls is that of the rows in the batches. Until the last call has returned, no fork of the program takes a token; other
 programs do not wait. So the order in which forks read and write shared variables does not depend on timing.
 """
 
@@ -19,20 +19,15 @@ from typing import Any
 
 from outlines_cont.control.budget import Budget, ProgramUsage
 from outlines_cont.control.caller import Call, Caller, Round
-from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
+from outlines_cont.control.event import Capture, Event, Finish, Forked
 from outlines_cont.control.fork_driver import ForkPlan, ForkView
-from outlines_cont.control.fork_result import MAX_LOG, Fork
+from outlines_cont.control.result import MAX_LOG, Fork
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
-from outlines_cont.errors import (
-    BudgetError,
-    DeadlockError,
-    KVShareError,
-    ProgramCancelled,
-)
+from outlines_cont.engine.row_record import RowStatus
+from outlines_cont.errors import BudgetError, CallbackTimeout, DeadlockError, KVShareError, ProgramCancelled
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.sampling.sampler import Sampler
@@ -46,9 +41,9 @@ class ControlJob(Job):
     Attributes:
         forks: all of them, by their number.
         events: what has happened, in order.
-        num_events: how many of them will not be undone.
+        num_events: how many of them cannot be undone any more.
         usage: the work of its rows, up to the last step.
-        used: what the program has used of its budget.
+        used: the counters of its budget.
     """
 
     rows: list[ControlledRow]
@@ -67,18 +62,18 @@ class ControlJob(Job):
         self._seed = seed
         self._caller = Caller()
         self._round: Round | None = None
-        self._asked: list[ControlledRow] = []
-        # The round that was begun in this step: its calls are made, whatever becomes of the step.
+        self._called: list[ControlledRow] = []
+        # The round that was begun in this step: its calls are made even if the step is undone.
         self._begun: tuple[Round, list[ControlledRow], int] | None = None
         self._num_writes = 0
         self._has_waited = False
-        self.is_steered = True
+        self.is_controlled = True
         self.reads_ahead = row.driver.speculates
         shared.join(self)
 
     @property
     def is_asked(self) -> bool:  # type: ignore[override]
-        """Whether the calls of a round are being made."""
+        """Whether a round is being made."""
         return self._round is not None
 
     @property
@@ -91,43 +86,43 @@ class ControlJob(Job):
         return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
     def ask(self, notify: Callable[[], None]) -> bool:
-        """Begin a round: have the drivers called of all forks that need a decision."""
+        """Begin a round: call the drivers of all forks that need a plan, in a thread."""
         if self._round is not None:
-            self._caller.give(self._round)  # where a step was interrupted before that
+            self._caller.start(self._round)  # if a step was interrupted before that
         if self._round is not None or self.is_over:
             return False
         self._check_limits()
         self._wake()
         if self._shared.is_open and self.is_stuck:
             return False  # until code outside of the programs writes
-        asked = [row for row in self.rows if row.is_askable]
-        if asked:
+        called = [row for row in self.rows if row.needs_call]
+        if called:
             self.used.num_reserved = 0
-            calls = [Call(partial(row.driver.call, self._view(row))) for row in asked]
-            self._begun = (Round(calls, notify), asked, self._shared.num_writes)
-            self._round, self._asked, self._num_writes = self._begun
-            self._caller.give(self._round)
-        return bool(asked)
+            calls = [Call(partial(row.driver.call, self._view(row))) for row in called]
+            self._begun = (Round(calls, notify), called, self._shared.num_writes)
+            self._round, self._called, self._num_writes = self._begun
+            self._caller.start(self._round)
+        return bool(called)
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
-        """Apply the answers of a round, if it is over within `patience` seconds; a call that takes too long is abandoned."""
-        made = self._round
-        if made is None:
+        """Execute the plans of a round, if it is over within `patience` seconds; a call that takes too long is abandoned."""
+        calls = self._round
+        if calls is None:
             return None
-        if not made.wait(patience):
-            self._check_lateness(made)
+        if not calls.wait(patience):
+            self._check_time(calls)
             if self._round is None:
                 return []
-            if not made.wait(0.0):
+            if not calls.wait(0.0):
                 return None
         self._round = None
-        rows, self._asked = self._asked, []
-        return self._apply(rows, made.calls)
+        rows, self._called = self._called, []
+        return self._apply(rows, calls.calls)
 
     def checkpoint(self) -> Callable[[], None]:
-        """Return a function that restores the program to its present state; answers that come in between are not lost."""
+        """Return a function that restores the program to its present state; plans that are returned in between are not lost."""
         undo_rows = super().checkpoint()
-        asked = (self._round, self._asked, self._num_writes)
+        now = (self._round, self._called, self._num_writes)
         self._begun = None
         live = [self.forks[row.fork_index] for row in self.rows]
         forks = [replace(fork, captures={**fork.captures}) for fork in live]
@@ -136,7 +131,7 @@ class ControlJob(Job):
 
         def undo() -> None:
             undo_rows()
-            self._round, self._asked, self._num_writes = self._begun or asked
+            self._round, self._called, self._num_writes = self._begun or now
             del self.forks[num_forks:], self.events[num_events:]
             for fork in forks:
                 self.forks[fork.index] = replace(fork, captures={**fork.captures})
@@ -152,7 +147,7 @@ class ControlJob(Job):
         """Collect the result of a fork."""
         assert isinstance(row, ControlledRow)
         if state_row.error is not None:
-            # The frames hold the row, and with it keys and values; what they say is in `trace`.
+            # The frames refer to the row, and so to keys and values; the text of the traceback is in `trace`.
             traceback.clear_frames(state_row.error.__traceback__)
             state_row = replace(state_row, kv=None, logits=None)
         super().note_end(row, state_row)
@@ -165,29 +160,25 @@ class ControlJob(Job):
             self.leave()
 
     def account(self) -> None:
-        """Add the work of a step to `usage`; what has happened in it stays."""
+        """Add the work of a step to `usage`; its events are not undone any more."""
         self.usage.add(self.counts)
         self.num_events = len(self.events)
 
     def leave(self) -> None:
-        """Stop the thread, and note the forks that were cancelled."""
+        """Stop the thread, and end the forks that still run as cancelled."""
         if self._round is not None:
-            self._round.abandon()
+            self._round.abandon(self._round.calls)
             self._round = None
         self._close(self.rows)
         self._caller.close()
         self._shared.part(self)
         for row in self.rows:
-            self._cancel(row)
+            error = ProgramCancelled(
+                f"expected fork {row.fork_index} to end by itself, but the program was cancelled, by `cancel()` or by leaving the loop "
+                "over its events. Its text is what was written before."
+            )
+            self._end_fork(row, "cancelled", error)
         self.num_events = len(self.events)
-
-    def note_append(self, row: ControlledRow, token_id: int) -> None:
-        """Note a token that was appended."""
-        self.events.append(Append(row.fork_index, token_id, self._model.tokenizer.text_bytes([token_id])))
-
-    def note_retract(self, row: ControlledRow, num_tokens: int, num_bytes: int) -> None:
-        """Note tokens that were taken back."""
-        self.events.append(Retract(row.fork_index, num_tokens, num_bytes))
 
     def _view(self, row: ControlledRow) -> ForkView:
         return ForkView(
@@ -196,36 +187,35 @@ class ControlJob(Job):
             row.cached,
             row.backtracked,
             row.appended,
-            self._reserve,
+            lambda count: self.used.reserve(count, sum(not row.has_ended for row in self.rows)),
             self.used.spend_step,
             row.outcome,
             row.driver_error,
         )
 
-    def _reserve(self, count: int) -> None:
-        self.used.reserve(count, sum(not row.has_ended for row in self.rows))
-
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
-        """Apply the answers of forks; return those that have forked."""
+        """Execute the plans that calls have returned; return the rows that have forked, each with its forks."""
         forked: list[tuple[Row, list[Row]]] = []
         for row, call in zip(rows, calls, strict=True):
             if row.has_ended:
                 continue
-            error = call.error or self.used.too_slow(call.seconds)
+            assert call.outcome is not None
+            plans, error = call.outcome
+            error = error or self.used.exceeded(CallbackTimeout, call.seconds)
             if error is not None:
                 row.trace = "".join(traceback.format_exception(error))
                 row.fail(error)
-            elif not call.result:
-                row.finish()
+            elif not plans:
+                row.end("stop")
             else:
-                group = self._apply_plans(row, call.result)
+                group = self._apply_plans(row, plans)
                 if len(group) > 1:
                     forked.append((row, group))
         self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
         return forked
 
     def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
-        """Apply the actions of the drivers to a row and its forks."""
+        """Execute the plans of a row and its forks."""
         group = row.split(len(plans))
         self._note(row, plans[0])
         for fork, plan in zip(group[1:], plans[1:], strict=True):
@@ -245,13 +235,6 @@ class ControlJob(Job):
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
 
-    def _cancel(self, row: ControlledRow) -> None:
-        error = ProgramCancelled(
-            f"expected fork {row.fork_index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
-            "over its events. Its text is what there was of it."
-        )
-        self._end_fork(row, "cancelled", error)
-
     def _end_fork(self, row: ControlledRow, reason: str, error: Exception | None) -> None:
         fork = self.forks[row.fork_index]
         fork.text = self._model.tokenizer.text_bytes(row.token_ids[row.start :]).decode(errors="replace")
@@ -264,13 +247,13 @@ class ControlJob(Job):
         """Close the drivers that have not ended, in the thread of the program."""
         calls = [Call(row.driver.close) for row in rows if row.driver.is_open]
         if calls:
-            self._caller.give(Round(calls, lambda: None))
+            self._caller.start(Round(calls, lambda: None))
 
     def _wake(self) -> None:
-        """Wake forks whose variables were written; where no program is left to write them, give them `DeadlockError`."""
+        """Wake forks whose variables were written; if no program is left that could write them, with a `DeadlockError`."""
         for row in self.rows:
             if row.waits_for and self._shared.has(row.waits_for):
-                row.waits_for, row.want = (), Want.ASK
+                row.waits_for, row.status = (), RowStatus.ASKING
         if self.is_stuck and self._shared.is_deadlocked:
             for row in self.rows:
                 self._fail_deadlocked(row)
@@ -280,7 +263,7 @@ class ControlJob(Job):
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
         if row.waits_for:
-            row.waits_for, row.driver_error, row.want = (), error, Want.ASK
+            row.waits_for, row.driver_error, row.status = (), error, RowStatus.ASKING
         else:
             row.fail(error)
 
@@ -298,24 +281,23 @@ class ControlJob(Job):
         """Fail the youngest forks until the keys and values of the others fit."""
         rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: row.fork_index)
         while rows and (held := _distinct_tokens(rows) * self._model.kv_store.token_bytes) > limit:
-            told = f"a program that holds at most {{}} bytes of keys and values, and it holds {held}"
-            error = self.used.exceeded(KVShareError, held, told, ", or let forks end earlier")
+            error = self.used.exceeded(KVShareError, held)
             assert error is not None
             rows.pop().fail(error)
 
-    def _check_lateness(self, made: Round) -> None:
+    def _check_time(self, calls: Round) -> None:
         """Abandon the present call if it, or the program, takes too long."""
-        call = made.present
-        error = self.used.too_slow(call.seconds) if call is not None else None
+        call = calls.present
+        error = self.used.exceeded(CallbackTimeout, call.seconds) if call is not None else None
         if call is not None and error is not None:
-            self._caller.abandon_call(made, call, error)
+            self._caller.abandon_call(calls, call, error)
         if self.used.timeout() is not None:
-            made.abandon()
+            calls.abandon(calls.calls)
             self._caller.close()
             self._check_limits()
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:
-    """Return how many tokens are cached of some rows, what they have in common counted once."""
+    """Return how many tokens of some rows are cached, common prefixes counted once."""
     held = sorted(tuple(row.token_ids[: row.cached]) for row in rows)
     return sum(map(len, held)) - sum(sum(takewhile(bool, map(eq, *pair))) for pair in pairwise(held))

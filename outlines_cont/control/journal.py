@@ -1,5 +1,5 @@
 """`Journal`: record and replay: the requests of a script with their answers, in order, so that a fork can run the script again from its
-beginning to the same point. A request that differs from the recorded one is answered with `ReplayError`; answers are deep copies.
+beginning to the same point. A request that differs from the recorded one gets a `ReplayError`; answers are deep copies.
 """
 
 from __future__ import annotations
@@ -16,15 +16,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One question and its answer.
+    """A request, as its `repr`, and its answer: a value, or an error to raise."""
 
-    Attributes:
-        question: the `repr` of the request.
-        value: what was answered.
-        error: what was raised instead.
-    """
-
-    question: str
+    request: str
     value: Any = None
     error: Exception | None = None
 
@@ -36,7 +30,7 @@ class JournalEntry:
 
 
 class Journal:
-    """The entries of one fork, in order, and how many of them were read since its script has begun."""
+    """The entries of one fork, in order, and how many of them were replayed since its script has begun."""
 
     def __init__(self, entries: tuple[JournalEntry, ...] = ()) -> None:
         self._entries = list(entries)
@@ -44,40 +38,40 @@ class Journal:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether the next question has a recorded answer."""
+        """Whether the next request has a recorded answer."""
         return self._read < len(self._entries)
 
     def fork(self, entry: JournalEntry) -> Journal:
-        """Return the journal of a fork: the same entries and one more, to be read from the beginning."""
+        """Return the journal of a fork: the same entries and one more, to be replayed from the beginning."""
         return Journal((*self._entries, entry))
 
     def add(self, entry: JournalEntry) -> JournalEntry:
-        """Note an answer that was given just now, and return it."""
+        """Record a new answer, and return it."""
         self._entries.append(entry)
         self._read += 1
         return entry
 
-    def next(self, question: str) -> JournalEntry:
-        """Return the recorded entry of a question; one with a `ReplayError` where another question was recorded."""
+    def next(self, request: str) -> JournalEntry:
+        """Return the recorded entry of a request; one with a `ReplayError` if another request was recorded."""
         entry = self._entries[self._read]
-        if entry.question != question:
+        if entry.request != request:
             error = ReplayError(
-                f"expected the script to ask {entry.question} again, as before the fork, but it asked {question}. "
+                f"expected the script to request {entry.request} again, as before the fork, but it requested {request}. "
                 "A script must do the same when it is run again: take what changes (time, random numbers, files) from outside as "
                 "an argument, or do it once and share it."
             )
-            return JournalEntry(question, error=error)
+            return JournalEntry(request, error=error)
         self._read += 1
         return entry
 
-    def once(self, question: str, act: Callable[[], T]) -> T:
-        """Return the recorded answer; where there is none, call `act` and record its result or error."""
+    def once(self, request: str, act: Callable[[], T]) -> T:
+        """Return the recorded answer; if there is none, call `act` and record its result or error."""
         if self.is_replaying:
-            entry = self.next(question)
+            entry = self.next(request)
         else:
             try:
-                entry = self.add(JournalEntry(question, copy.deepcopy(act())))
+                entry = self.add(JournalEntry(request, copy.deepcopy(act())))
             except Exception as error:
-                entry = self.add(JournalEntry(question, error=error))
+                entry = self.add(JournalEntry(request, error=error))
         answer: T = entry.answer()
         return answer

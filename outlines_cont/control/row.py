@@ -1,5 +1,5 @@
-"""`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: take tokens back, append, sample under a mask, generate a
-span under policies, wait. Every token counts in the budget; errors of the policies of a span go to the driver, all others end the row.
+"""`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: rewind, append, sample under a mask, generate a span
+under policies, wait. Every token counts in the budget; errors of the policies of a span are passed to the driver, all others end the row.
 """
 
 from __future__ import annotations
@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from outlines_cont.control.event import Append, Retract
 from outlines_cont.control.fork_driver import End, ForkDriver, ForkPiece, ForkPlan, PieceOutcome, Read, Wait
-from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import BudgetError, DeadEnd
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -18,7 +19,7 @@ from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.exclusions import NO_EXCLUSIONS
 from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
-# How many tokens a branch may take back without a forward for the logits before them.
+# At how many of the last positions a row keeps logits, so that a controller may rewind to these without a forward.
 _LOOK_BACK = 2
 
 
@@ -30,14 +31,14 @@ class ControlledRow(Row):
     Attributes:
         driver: decides what it does next.
         fork_index: its number in the program.
-        start: how many of its tokens are the prompt; those are never taken back.
+        start: how many of its tokens are the prompt; those are never rewound.
         waits_for: the shared variables that it waits for.
-        backtracked: how many tokens the last branch has taken back.
+        backtracked: how many tokens the last branch has removed.
         outcome: of the generated span that has ended since the driver was called last.
         driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        feeds_before_asking: whether all pending tokens are fed before its driver is called again.
-        trace: where its driver has failed, as text.
+        feeds_before_call: whether all pending tokens are fed before its driver is called again.
+        trace: the traceback of its driver if it has failed.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ControlledRow(Row):
         self.outcome: PieceOutcome | None = None
         self.driver_error: Exception | None = None
         self.is_idle = False
-        self.feeds_before_asking = False
+        self.feeds_before_call = False
         self.trace = ""
         self._base = self.start
         self._piece: ForkPiece | None = None
@@ -62,19 +63,19 @@ class ControlledRow(Row):
 
     @property
     def appended(self) -> list[int]:
-        """The tokens that were appended since the last branch has taken some back."""
+        """The tokens that were appended since the rewind of the last branch."""
         return self.token_ids[self._base :]
 
     @property
     def feeds_all(self) -> bool:
-        """Whether all pending tokens may be fed, also while its driver is being called for what comes after them."""
-        reads_ahead = self.driver.speculates or self.feeds_before_asking
-        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and reads_ahead)
+        """Whether all pending tokens may be fed, also while its driver is called."""
+        reads_ahead = self.driver.speculates or self.feeds_before_call
+        return super().feeds_all or (self.status is RowStatus.ASKING and not self.is_idle and reads_ahead)
 
     @property
-    def is_askable(self) -> bool:
+    def needs_call(self) -> bool:
         """Whether its driver is to be called now."""
-        return self.want is Want.ASK and not (self.feeds_before_asking and self.num_pending)
+        return self.status is RowStatus.ASKING and not (self.feeds_before_call and self.num_pending)
 
     def plan(self) -> None:
         """Plan by the policies of a generated span; outside of one, have the driver called."""
@@ -85,23 +86,19 @@ class ControlledRow(Row):
             return
         if self._piece is not None:
             super().plan()
-            if self.has_ended and self._piece is not None:  # the row goes on
+            if self.has_ended and self._piece is not None:  # the row itself continues
                 self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
                 self.finish_reason = ""
                 self._leave_piece()
-        if self._piece is None and self.want is Want.WAIT and not self.has_ended and not self.waits_for:
-            self.want = Want.ASK
+        if self._piece is None and self.status is RowStatus.WAITING and not self.has_ended and not self.waits_for:
+            self.status = RowStatus.ASKING
 
     def act(self, plan: ForkPlan) -> None:
-        """Do what the driver has planned; the driver of the plan decides from now on."""
+        """Execute a plan, whose driver is called from now on."""
         self.driver = plan.driver
-        self.want, self.outcome, self.driver_error = Want.WAIT, None, None
-        self.is_idle = self.feeds_before_asking = False
+        self.status, self.outcome, self.driver_error = RowStatus.WAITING, None, None
+        self.is_idle = self.feeds_before_call = False
         self.guarded(lambda: self._act(plan))
-
-    def finish(self) -> None:
-        """End the row at the request of its driver."""
-        self.guarded(lambda: self.end("stop"))
 
     def fail(self, error: Exception) -> None:
         """End the row with its own error."""
@@ -125,7 +122,7 @@ class ControlledRow(Row):
             case Wait(names):
                 self.waits_for = names
             case Read():
-                self.feeds_before_asking = True
+                self.feeds_before_call = True
             case ForkPiece() as piece:
                 self._begin_piece(piece)
             case branch:
@@ -150,13 +147,13 @@ class ControlledRow(Row):
         self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
         self.limits = self._own_limits.up_to(None).without_ends()
         self._score_last = True
-        self.want = Want.WAIT
+        self.status = RowStatus.WAITING
 
     def end(self, reason: str) -> None:
         """End the row, or only the generated span that it is in."""
         super().end(reason)
         if self._piece is not None:
-            self.want = Want.WAIT
+            self.status = RowStatus.WAITING
 
     def leave_when_scored(self) -> None:
         """Leave, unless only a generated span has ended."""
@@ -171,7 +168,7 @@ class ControlledRow(Row):
             self._piece_error = error
             self.end("error")
 
-    def want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
+    def request_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
         """Request a sampled token, in a generated span at its temperature."""
         if self._piece is None and not mask:
             raise DeadEnd(
@@ -180,10 +177,10 @@ class ControlledRow(Row):
             )
         if temperature is None and self._piece is not None:
             temperature = self._piece.temperature
-        return super().want_sample(mask, sequences, temperature)
+        return super().request_sample(mask, sequences, temperature)
 
     def append_all(self, token_ids: list[int], kind: bytes) -> None:
-        """Append tokens; what the context has no room for ends the row."""
+        """Append tokens; the row ends where they exceed the context."""
         room = math.inf if self.limits.context_length is None else self.limits.context_length - len(self.token_ids)
         super().append_all(token_ids if kind == FORCED else token_ids[: int(min(room, len(token_ids)))], kind)
         if self._piece is None and not self.has_ended and len(token_ids) > room:
@@ -194,10 +191,10 @@ class ControlledRow(Row):
         """Append one token, which counts in the budget of the program."""
         self.job.used.spend_token()
         super().append(token_id, kind, logprob, sampling_logprob)
-        self.job.note_append(self, token_id)
+        self.job.events.append(Append(self.fork_index, token_id, self._tokenizer.text_bytes([token_id])))
 
     def rewind(self, count: int) -> None:
-        """Take `count` tokens back, and note it."""
+        """Remove the last `count` tokens, and record the event."""
         removed = self._tokenizer.text_bytes(self.token_ids[len(self.token_ids) - count :])
         super().rewind(count)
-        self.job.note_retract(self, count, len(removed))
+        self.job.events.append(Retract(self.fork_index, count, len(removed)))

@@ -1,7 +1,6 @@
 """`Shared`: thread-safe variables that the forks of a program, or of several, have in common, with version numbers and compare-and-swap.
-Values are plain data, deep-copied in and out. It also knows which programs are stuck, by which a wait that nothing can end is a deadlock.
-
-A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these; only a write changes a variable.
+Values are plain data (str, bytes, numbers, bool, None, and lists, tuples and dicts of these), deep-copied in and out. It also has the
+running programs, to detect deadlocks: all forks of all of them wait.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _PLAIN = (str, bytes, int, float, bool, type(None))
 
 
 class _Member(Protocol):
-    """A program whose forks use the variables; it is stuck where all of them wait for variables that are missing."""
+    """A program whose forks use the variables; it is stuck if all of them wait for variables that are missing."""
 
     @property
     def is_stuck(self) -> bool: ...
@@ -33,8 +32,8 @@ class Written:
 
     Attributes:
         is_written: whether the version was the expected one.
-        version: of the variable now, 0 where it is missing.
-        value: of the variable now, None where it is missing.
+        version: of the variable now, 0 if it is missing.
+        value: of the variable now, None if it is missing.
     """
 
     is_written: bool
@@ -48,10 +47,9 @@ class Shared:
     All methods are atomic and may be called by any thread.
 
     Attributes:
-        num_writes: how often any of them was written.
-        is_open: whether code outside of the programs may still write. Then forks keep waiting when no program is
-            left that could write, until `Budget(seconds=)` ends them; otherwise they get `DeadlockError` at once. Set it to
-            False after the last write.
+        num_writes: the number of writes to all variables.
+        is_open: whether code outside of the programs may still write. Then forks continue to wait when no program is left that could
+            write, until `Budget(seconds=)` ends them; otherwise they get `DeadlockError`. Set it to False after the last write.
     """
 
     def __init__(self, *, is_open: bool = False) -> None:
@@ -62,12 +60,12 @@ class Shared:
         self.num_writes = 0
 
     def get(self, name: str) -> Any:
-        """Return the value of a variable, None where it is missing."""
+        """Return the value of a variable, None if it is missing."""
         with self._lock:
             return copy.deepcopy(self._values.get(_checked(name), (None, 0))[0])
 
     def version(self, name: str) -> int:
-        """Return the version of a variable, 0 where it is missing."""
+        """Return the version of a variable, 0 if it is missing."""
         with self._lock:
             return self._values.get(_checked(name), (None, 0))[1]
 
@@ -85,35 +83,22 @@ class Shared:
             return version
 
     def append(self, name: str, value: Any) -> int:
-        """Append `value`, a text, bytes or a list, to the value of a variable; where the variable is missing, it becomes `value`.
-
-        Texts become one text; `append(name, [item])` makes a list, item by item.
-
-        Returns:
-            Its version.
+        """Append `value`, a text, bytes or a list, to the value of a variable, or set it if it is missing; return its version.
 
         Raises:
-            OptionError: the value, or the one to append to, is of another type.
+            OptionError: `value` is of another type than these, or than the value of the variable.
         """
         with self._lock:
             before = self.get(name)
             if not isinstance(value, str | bytes | list):
-                raise OptionError(
-                    f"expected a text, bytes or a list to append to `{name}`, got {type(value).__name__}. For a list of items write "
-                    f"`append({name!r}, [item])`.",
-                    "value",
-                )
+                raise _not_appended("a text, bytes or a list", name, value)
             if before is not None and type(before) is not type(value):
-                raise OptionError(
-                    f"expected {_article(before)} to append to `{name}`, which holds one, got {_article(value)}. For a list of items "
-                    f"write `append({name!r}, [item])` from the first one on.",
-                    "value",
-                )
+                raise _not_appended(f"a {type(before).__name__}", name, value)
             joined: Any = value if before is None else operator.add(before, value)
             return self.set(name, joined)
 
     def cas(self, name: str, version: int, value: Any) -> Written:
-        """Write a variable if its version is `version`; one that is missing is never written."""
+        """Write a variable if its version is `version`; a missing variable is never written."""
         with self._lock:
             known = self.version(name)
             if known and known == version:
@@ -131,25 +116,25 @@ class Shared:
             return {name: copy.deepcopy(value) for name, (value, _) in self._values.items()}
 
     def __deepcopy__(self, memo: object) -> Shared:
-        """Return the same: what forks have in common."""
+        """Return the same object, which forks have in common."""
         return self
 
     def __repr__(self) -> str:
         return f"Shared({self.values()!r})"
 
     def join(self, member: _Member) -> None:
-        """Note that a program uses the variables."""
+        """Add a program that uses the variables."""
         with self._lock:
             self._members.add(member)
 
     def part(self, member: _Member) -> None:
-        """Note that a program has ended."""
+        """Remove a program that has ended."""
         with self._lock:
             self._members.discard(member)
 
     @property
     def is_deadlocked(self) -> bool:
-        """Whether no program is left that could write."""
+        """Whether nothing is left that could write."""
         if self.is_open:
             return False
         with self._lock:
@@ -157,9 +142,12 @@ class Shared:
         return all(member.is_stuck for member in members)
 
 
-def _article(value: object) -> str:
-    kind = "text" if isinstance(value, str) else type(value).__name__
-    return f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
+def _not_appended(expected: str, name: str, value: object) -> OptionError:
+    return OptionError(
+        f"expected {expected} to append to `{name}`, got {type(value).__name__}. For a list of items write "
+        f"`append({name!r}, [item])` from the first one on.",
+        "value",
+    )
 
 
 def _checked(name: object) -> str:

@@ -1,14 +1,12 @@
 """`ConversationConstraint`: the constraint on a conversation from some token on: a DFA simulation of its token FSM, up to an end of
-text, after which anything is allowed. Only new tokens are read; after a rewind or another change of earlier ones, all are read again.
-`UnknownConstraint` is that of a loaded file: its first token is known, and sampling raises `ConstraintRequired` until it is named
-again.
+text, after which every token is allowed. Only new tokens are read; after a change of earlier ones, all are read again. Of that of a loaded
+file only the first token is known: sampling raises `ConstraintRequired` until it is set again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from outlines_cont.errors import ConstraintRequired
 from outlines_cont.policies.branch import TokenSet
@@ -17,22 +15,12 @@ from outlines_cont.policies.constraint import Constraint
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConversationConstraint:
-    """A constraint on the tokens from `start` on, with the state of its token FSM. Immutable, so that forks and marks share it.
+    """A constraint on the tokens from `start` on, with the state of its token FSM. Immutable, so that forks and marks share it."""
 
-    Attributes:
-        read: the tokens that were read so far.
-        state: of the token FSM after them; None after an end of text, when anything may follow again.
-    """
-
-    constraint: Constraint
-    start: int
-    read: tuple[int, ...]
-    state: int | None
-
-    @classmethod
-    def at(cls, constraint: Constraint, start: int) -> ConversationConstraint:
-        """Return the constraint on what follows the first `start` tokens."""
-        return cls(constraint, start, (), constraint.token_fsm.initial_state)
+    start: int  # index of its first token
+    constraint: Constraint | None = None  # None if it is not known, in a loaded conversation
+    read: tuple[int, ...] = ()  # the tokens that were read so far
+    state: int | None = 0  # of the token FSM after them; None after an end of text, after which every token is allowed
 
     @property
     def is_over(self) -> bool:
@@ -41,61 +29,40 @@ class ConversationConstraint:
 
     @property
     def mask(self) -> TokenSet:
-        """The token ids that may be sampled next, with ends of text where the text may end; all after an end of text."""
-        if self.state is None:
-            return TokenSet.all
-        return TokenSet.of_bitmask(self.constraint.token_fsm.bitmask(self.state))
+        """The token ids that may be sampled next, with ends of text where the text may end; `ConstraintRequired` if not known."""
+        fsm = self._known.token_fsm
+        return TokenSet.all if self.state is None else TokenSet.of_bitmask(fsm.bitmask(self.state))
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text since `start` is in the language, or an end of text was read."""
-        return self.state is None or self.constraint.token_fsm.is_accepting(self.state)
+        """Whether the text is in the language, or an end of text was read; `ConstraintRequired` if not known."""
+        fsm = self._known.token_fsm
+        return self.state is None or fsm.is_accepting(self.state)
 
     def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> ConversationConstraint:
         """Return the constraint after `token_ids`, all tokens of the conversation; those from `start` on are constrained.
 
-        Raises `fsm.TokenNotAllowed` where a token breaks it.
+        Raises `fsm.TokenNotAllowed` if a token breaks it.
 
-        Cost: the tokens that are new since the last reading, or all of them where others were read.
+        Cost: the new tokens, or all of them if earlier ones have changed.
         """
-        piece = tuple(token_ids[start:])
+        if self.constraint is None:
+            return replace(self, start=start)
+        piece, fsm = tuple(token_ids[start:]), self.constraint.token_fsm
         known = self.read if piece[: len(self.read)] == self.read else ()
-        state = self.state if known else self.constraint.token_fsm.initial_state
-        fsm = self.constraint.token_fsm
+        state = self.state if known else fsm.initial_state
         for token_id in piece[len(known) :]:
             if state is not None:
                 is_end = token_id in eos_token_ids and fsm.is_accepting(state)
                 state = None if is_end else fsm.next_state(state, token_id)
         return replace(self, start=start, read=piece, state=state)
 
-
-@dataclass(frozen=True, slots=True)
-class UnknownConstraint:
-    """A constraint of which only `start`, the index of its first token, is known: nothing may be sampled, anything may be prompted.
-
-    `is_over` is False, because only constraints that have not ended are saved.
-    """
-
-    start: int
-    is_over = False
-
     @property
-    def mask(self) -> NoReturn:
-        """Raise `ConstraintRequired`: what may be sampled is not known."""
-        raise self._error()
-
-    @property
-    def is_accepting(self) -> NoReturn:
-        """Raise `ConstraintRequired`: whether the text is one of the language is not known."""
-        raise self._error()
-
-    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> UnknownConstraint:
-        """Return the same with another beginning; the tokens are read when the constraint is named again."""
-        return UnknownConstraint(start)
-
-    def _error(self) -> ConstraintRequired:
-        return ConstraintRequired(
-            f"expected the constraint that held from token {self.start} on when this conversation was saved: a file cannot "
-            "hold it. Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
-            self.start,
-        )
+    def _known(self) -> Constraint:
+        if self.constraint is None:
+            raise ConstraintRequired(
+                f"expected the constraint from token {self.start} on with which this conversation was saved: a file does not have it. "
+                "Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
+                self.start,
+            )
+        return self.constraint

@@ -1,8 +1,6 @@
 """`Conversation`: one sequence that is prompted, sampled, forked, rewound and edited (`drop`) by hand, on the engine of its model.
-Forks and marks share the KV cache; recent logits are kept up to a byte limit, so that going back often costs no forward. A saved file
-keeps of its constraint only where it began.
-
-It has no generated spans with values, which generators make.
+Forks and marks share the KV cache; recent logits are kept up to a byte limit, so that a rewind often costs no forward. A saved file has
+the index where its constraint began, not the constraint itself. Values and captures are made by generators only.
 """
 
 from __future__ import annotations
@@ -20,21 +18,13 @@ import torch
 from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.checks import check, check_int
-from outlines_cont.conversation.constraint import ConversationConstraint, UnknownConstraint
+from outlines_cont.conversation.constraint import ConversationConstraint
+from outlines_cont.conversation.content import Content
 from outlines_cont.conversation.draw import Drawn, checked_sampler, draw_tokens
 from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
-from outlines_cont.errors import (
-    ClosedError,
-    ContextLengthError,
-    EmptyPrompt,
-    InferenceRequired,
-    ModelMismatch,
-    OptionError,
-    PromptRequired,
-    PromptTypeError,
-)
+from outlines_cont.errors import ClosedError, InferenceRequired, ModelMismatch, OptionError, PromptRequired
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_tree import num_common
 from outlines_cont.meter import Meter
@@ -43,98 +33,57 @@ from outlines_cont.policies.constraint import Constraint
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import load_state, save_state
-from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import GENERATED, StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
-from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
+from outlines_cont.state.text import kept_tokens
+from outlines_cont.state.tokens import Tokens
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Mark:
     """A position in a conversation, after `length` tokens, made by `conversation.mark()`; forks that are made later can use it, too."""
 
-    __slots__ = ("__weakref__", "length")
-
-    def __init__(self, length: int) -> None:
-        self.length = length
+    length: int
 
     def __repr__(self) -> str:
         return f"<Mark after {self.length} tokens>"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Place:
-    """The immutable state of a conversation, which forks and marks share.
-
-    Attributes:
-        num_pending: how many of the last tokens of `row` were not fed.
-        constraint: what may follow; None for anything.
-        approximate_from: index of the first token whose keys and values are not exactly those of a fresh run; None where all are.
-    """
-
-    row: StateRow
-    num_pending: int
-    constraint: ConversationConstraint | UnknownConstraint | None = None
-    approximate_from: int | None = None
 
 
 class Conversation:
     """One sequence of a `BatchedExecutor`, made by `executor.create()`.
 
     The order of calls is prompt (any number of times), `executor.infer()`, then sample, fork, rewind, mark, drop, save in
-    any order and any number of times. Logits stay until the conversation itself is prompted, whatever other conversations do. After
-    `rewind`, `rewind_to` and `drop` sampling works at once: what is no longer known is computed when needed.
+    any order and any number of times. Logits stay until the conversation itself is prompted. After `rewind`, `rewind_to` and `drop` it
+    can be sampled without `infer`: logits that are not kept are computed when needed.
 
     Sampling does not append: `sample` returns an id, and `prompt(id)` appends it; `step` does both.
     """
 
-    def __init__(self, pool: ConversationPool, number: int, place: _Place) -> None:
+    def __init__(self, pool: ConversationPool, number: int, content: Content) -> None:
         """See `BatchedExecutor.create`."""
         self._pool = pool
         self._number = number
-        self._place: _Place | None = place
+        self._content: Content | None = content
         self._num_forks = 0
         self._kept = KeptLogits(sys.maxsize, pool.kept_logits_bytes)
-        self._marks: WeakKeyDictionary[Mark, _Place] = WeakKeyDictionary()
+        self._marks: WeakKeyDictionary[Mark, Content] = WeakKeyDictionary()
         pool.conversations[number] = self
 
-    @classmethod
-    def create(cls, pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:
-        """Return a new conversation; see `BatchedExecutor.create`."""
-        with pool.lock:
-            pool.check_open()
-            number = next(pool.numbers)
-            stream = RandomStream(pool.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
-            conversation = cls(pool, number, _Place(StateRow.of_prompt([], stream), 0))
-            if prompt is not None:
-                conversation.prompt(prompt)
-            return conversation
-
-    @classmethod
-    def load(cls, pool: ConversationPool, path: str | os.PathLike[str]) -> Conversation:
-        """Return a conversation that was saved; see `BatchedExecutor.load`."""
-        with pool.lock:
-            pool.check_open()
-            rows, seed, start = load_state(path, pool.model)
-            row = only_row(SequenceState(pool.model, rows, seed))
-            constraint = None if start is None else UnknownConstraint(start)
-            return cls(pool, next(pool.numbers), _Place(row, row.pending, constraint))
-
-    # -- what it holds -------------------------------------------------------------------------------------------------
+    # -- content -------------------------------------------------------------------------------------------------------
 
     @property
     def token_ids(self) -> list[int]:
-        """All ids, those that are not fed yet included."""
+        """All ids, pending ones included."""
         return list(self._open().row.token_ids)
 
     @property
     def text(self) -> str:
-        """The text of all ids without special tokens, which `str(conversation.state)` shows; a character that is not complete is U+FFFD."""
+        """The text of all ids without special tokens, which `str(conversation.state)` has; an incomplete character is U+FFFD."""
         return self._pool.model.tokenizer.decode(self._open().row.token_ids)
 
     @property
     def num_pending(self) -> int:
-        """How many tokens the next `infer` has to feed before one can be sampled."""
+        """How many tokens the next `infer` has to feed."""
         return self._open().num_pending
 
     @property
@@ -145,16 +94,16 @@ class Conversation:
     @property
     def is_closed(self) -> bool:
         """Whether it was closed."""
-        return self._place is None
+        return self._content is None
 
     @property
     def is_approximate(self) -> bool:
-        """Whether `drop(mode="shift")` has left keys and values that a fresh run would not have."""
+        """Whether some keys and values are approximate, after `drop(mode="shift")`."""
         return self._open().approximate_from is not None
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text so far is in the language of the constraint; True without one. Raises `ConstraintRequired` as `allowed` does."""
+        """Whether the text is in the language of the constraint; True without one. Raises `ConstraintRequired` as `allowed` does."""
         constraint = self._open().constraint
         return constraint is None or constraint.is_accepting
 
@@ -163,7 +112,7 @@ class Conversation:
         """The token ids that the constraint allows next; all without one.
 
         Raises:
-            ConstraintRequired: the conversation was loaded, and its constraint was not named again; see `constrain`.
+            ConstraintRequired: the conversation was loaded, and its constraint was not set again; see `constrain`.
         """
         constraint = self._open().constraint
         return TokenSet.all if constraint is None else constraint.mask
@@ -172,14 +121,10 @@ class Conversation:
     def state(self) -> SequenceState:
         """The conversation as a value of one row for any generator; keys and values are shared, and it never changes.
 
-        Approximate keys and values are left out of it, and computed exactly when the state is continued. The constraint is left out, too:
-        a conversation that `executor.create(state)` makes has none until `constrain` is called.
+        Without approximate keys and values, which are computed exactly when the state is continued, and without the constraint.
         """
         with self._pool.lock:
-            place = self._open()
-            row = place.row
-            if place.approximate_from is not None:
-                row = replace(row, kv=kept_tokens(row, place.approximate_from).kv, logits=None)
+            row = self._open().exact_row
             return SequenceState(self._pool.model, ((row,),), row.stream.seed)
 
     def __len__(self) -> int:
@@ -187,7 +132,7 @@ class Conversation:
         return len(self._open().row.token_ids)
 
     def __repr__(self) -> str:
-        if self._place is None:
+        if self.is_closed:
             return "<Conversation, closed>"
         return f"<Conversation of {len(self)} tokens, {self.num_pending} pending>"
 
@@ -197,8 +142,8 @@ class Conversation:
         """Append text, token ids, or the tokens of a state; nothing is fed before the next `executor.infer()`.
 
         Args:
-            prompt: text (special tokens are put in front of the first one only; in it they are characters, but in
-                `Tokens.of(text, special=True)`), ids (one, or any sequence), or a state of one row. An empty conversation takes over
+            prompt: text (start tokens are put before the first one only; special tokens in it are characters, but in
+                `Tokens.of(text, special=True)`), ids (one, or any sequence), or a state of one row. An empty conversation takes
                 the keys, values and logits of a state; tokens that are cached there are not pending. An empty text or list appends nothing.
 
         Raises:
@@ -208,50 +153,49 @@ class Conversation:
             ModelMismatch: the state belongs to another model.
             ContextLengthError: the context of the model is too short.
             fsm.TokenNotAllowed: a token breaks the constraint.
-            An error leaves everything as it was.
+            After an error nothing has changed.
         """
         with self._pool.lock:
-            row = self._open().row
+            content, model = self._open(), self._pool.model
             if isinstance(prompt, str | Tokens):
-                self._grow(self._with_text(row, prompt))
-            elif isinstance(prompt, SequenceState):
-                self._take_state(row, prompt)
+                self._set(content.with_text(prompt, model))
+            elif not isinstance(prompt, SequenceState):
+                self._set(content.with_ids(prompt, model))
+            elif prompt.model is model:
+                self._set(content.with_state_row(_only_row(prompt), model))
             else:
-                token_ids = self._checked_ids(prompt)
-                longer = row.append(token_ids, reset=False)
-                is_first = not row.token_ids
-                start = num_start_tokens(token_ids, start_ids(self._pool.model)) if is_first else row.num_start_tokens
-                self._grow(replace(longer, num_start_tokens=start))
+                raise ModelMismatch(
+                    f"expected a state of the executor's model {model!r}, got one of {prompt.model!r}. "
+                    "Prompt its text instead: `conversation.prompt(str(state))`."
+                )
 
     def constrain(self, expression: Expression | str | None) -> None:
         """Constrain the text after this position to a language, until an end of text is sampled; None lifts the constraint.
 
-        `sample` and `step` obey, `prompt` refuses what breaks it. Forks keep the constraint and its state, a rewind rewinds it;
-        one to before its beginning makes it begin there. In a conversation that was saved under a constraint,
-        the first call names that one again, and it begins where it began.
+        It applies to `sample`, `step` and `prompt`. Forks keep the constraint and its state, a rewind rewinds it; one to before its
+        beginning makes it begin there. After loading a conversation that was saved under a constraint, the first call sets that one
+        again, from the index where it began.
 
         Args:
             expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a `str` is a literal.
 
         Raises:
             OptionError: it is neither an expression nor a text.
-            fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
-            fsm.TokenNotAllowed: what was written before the conversation was saved breaks it.
-            An error leaves everything as it was.
+            fsm.EmptyLanguage, fsm.VocabularyGap: no text satisfies it, or none that the model can spell.
+            fsm.TokenNotAllowed: the text before the conversation was saved breaks it.
+            After an error nothing has changed.
         """
-        if not isinstance(expression, Expression | str | None):
-            raise OptionError(
-                f"expected an expression such as `fsm.regex(...)`, a text or None, got {expression!r}", "expression"
-            )
+        is_language = isinstance(expression, Expression | str | None)
+        check("expression", expression, is_language, "an expression such as `fsm.regex(...)`, a text or None")
         with self._pool.lock:
-            place, model = self._open(), self._pool.model
-            if expression is None:
-                self._place = replace(place, constraint=None)
-                return
-            token_ids, old = place.row.token_ids, place.constraint
-            start = old.start if isinstance(old, UnknownConstraint) else len(token_ids)
-            new = ConversationConstraint.at(Constraint.of_model(model, lift(expression), force=False), start)
-            self._place = replace(place, constraint=new.after(token_ids, start, model.eos_token_ids))
+            content, model = self._open(), self._pool.model
+            new = None
+            if expression is not None:
+                token_ids, old = content.row.token_ids, content.constraint
+                start = old.start if old is not None and old.constraint is None else len(token_ids)
+                new = ConversationConstraint(start, Constraint.of_model(model, lift(expression), force=False))
+                new = new.after(token_ids, start, model.eos_token_ids)
+            self._content = replace(content, constraint=new)
 
     # -- logits and tokens ---------------------------------------------------------------------------------------------
 
@@ -266,8 +210,8 @@ class Conversation:
             InferenceRequired: one of these tokens was not fed yet.
             IndexError: there is no such token.
 
-        Cost: nothing for the last token after `infer`, and for the others that are kept (`kept_logits_bytes` of the executor), each
-        as long as the text up to it stays; else one forward over the tokens that are needed.
+        Cost: nothing for the last token after `infer`, and for others whose logits are kept (`kept_logits_bytes` of the executor) and
+        before which no token has changed; else one forward over the tokens that are needed.
         """
         with self._pool.lock:
             length = self._checked_length()
@@ -286,11 +230,9 @@ class Conversation:
                 known.update(zip(missing, self._pool.model.read_logits(row, missing), strict=True))
                 for i in missing:
                     self._keep(i + 1, known[i])
-            if isinstance(at, range | slice):
-                lines = [known[i] for i in indices]
-                return torch.stack(lines) if lines else _no_logits(self._pool.model)
-            (tensor,) = (known[i] for i in indices)
-            return tensor.clone()
+            if not isinstance(at, range | slice):
+                return known[indices[0]].clone()
+            return torch.stack([known[i] for i in indices]) if indices else _no_logits(self._pool.model)
 
     def sample(
         self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
@@ -301,26 +243,26 @@ class Conversation:
 
         Args:
             sampler: `samplers.greedy()` for None, or `samplers.multinomial(...)`.
-            mask: the ids that may be drawn; None for all. A constraint is obeyed, too.
+            mask: the ids that may be drawn; None for all. The constraint applies, too.
             scores: (V,) to draw from instead of the logits, for a distribution of your own.
 
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
-            ConstraintRequired: the conversation was loaded; name its constraint again, see `constrain`.
-            OptionError: the sampler draws several tokens, or none by itself; `mask` is not a `TokenSet`, or has an id out of
+            ConstraintRequired: the conversation was loaded; set its constraint again, see `constrain`.
+            OptionError: the sampler is a search or draws several tokens; `mask` is not a `TokenSet`, or has an id out of
                 range; `scores` have another shape or type than the logits.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
-        return draw_each(self._pool, [self], sampler, mask, _line(scores), append=False)[0]
+        return draw_each(self._pool, [self], sampler, mask, _batched(scores), append=False)[0]
 
     def step(
         self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
     ) -> int:
-        """The same as `sample`, and the id is appended with its log-probability; it waits for the next `infer`."""
-        return draw_each(self._pool, [self], sampler, mask, _line(scores), append=True)[0]
+        """The same as `sample`, and append the id with its log-probability; it is fed by the next `infer`."""
+        return draw_each(self._pool, [self], sampler, mask, _batched(scores), append=True)[0]
 
-    # -- branches and places -------------------------------------------------------------------------------------------
+    # -- forks and rewinds ---------------------------------------------------------------------------------------------
 
     @overload
     def fork(self, n: None = None, *, same: bool = False) -> Conversation: ...
@@ -329,14 +271,14 @@ class Conversation:
     def fork(self, n: int, *, same: bool = False) -> list[Conversation]: ...
 
     def fork(self, n: int | None = None, *, same: bool = False) -> Conversation | list[Conversation]:
-        """Return a second conversation with the same content, or a list of `n`; all share the KV cache, and each may change by itself.
+        """Return a second conversation with the same content, or a list of `n`; all share the KV cache, and change independently.
 
-        Pending tokens, the constraint, the marks and approximate keys and values are those of this one, which is not changed.
+        Pending tokens, the constraint, the marks and approximate keys and values are those of this one.
 
         Args:
             n: how many, 1 or more, as a list; None for one that is not in a list.
-            same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
-                depends on this one's, its position in it, and how often it was forked before.
+            same: draw the same random numbers as this one from now on. Otherwise the fork has a random stream of its own, which depends
+                on that of this one, the position in it, and how often it was forked before.
 
         Raises:
             OptionError: `n` is not an int, 1 or more.
@@ -356,13 +298,14 @@ class Conversation:
         feeds its last token once more.
         """
         with self._pool.lock:
-            place = self._open()
-            count = _count(n, "n", len(place.row.token_ids))
-            length = len(place.row.token_ids) - count
+            content = self._open()
+            count = _count(n, "n", len(self))
+            length = len(self) - count
             if count:
-                left = kept_tokens(place.row, length)
+                left = kept_tokens(content.row, length)
                 known = self._kept.whole(length) if left.cached == length else None
-                self._move(place, replace(left, logits=known), max(place.num_pending - count, 0))
+                num_pending = max(content.num_pending - count, 0)
+                self._set(content.with_row(replace(left, logits=known), num_pending, self._pool.model))
 
     def mark(self) -> Mark:
         """Return a mark of this position for `rewind_to`; its keys, values and logits are kept as long as the mark is."""
@@ -374,53 +317,47 @@ class Conversation:
     def rewind_to(self, mark: Mark) -> None:
         """Restore the tokens, keys, values, logits and constraint of a mark.
 
-        Random numbers are not rewound, so that what is sampled now may differ from what was sampled then.
+        Random numbers are not rewound, so that a second sample may differ from the first.
 
         Raises:
             OptionError: the mark was made elsewhere.
         """
         with self._pool.lock:
-            row = self._open().row
-            place = self._marks.get(mark) if isinstance(mark, Mark) else None
-            if place is None:
-                expected = "a mark of this conversation, or of one that it was forked from later"
-                raise OptionError(f"expected {expected}, got {mark!r}", "mark")
-            self._place = replace(place, row=replace(place.row, stream=row.stream))
-            self._kept.forget_after(num_common(row.token_ids, place.row.token_ids))
+            stream = self._open().row.stream
+            content = self._marks.get(mark) if isinstance(mark, Mark) else None
+            if content is None:
+                told = "expected a mark of this conversation, or of one that it was forked from later"
+                raise OptionError(f"{told}, got {mark!r}", "mark")
+            self._set(replace(content, row=replace(content.row, stream=stream)))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
         """Remove the tokens from index `start` up to `stop`; those after them move to earlier positions.
 
         Args:
             start, stop: 0 <= start <= stop <= number of tokens.
-            mode: `recompute` feeds what follows once more, and is exact. `shift` rotates the keys of what follows to their new
-                positions (RoPE) and feeds the last token only: an approximation, because deeper layers were computed with what
-                was dropped; `is_approximate` is True then.
+            mode: `recompute` feeds the tokens after them again, and is exact. `shift` rotates the keys of these to their new positions
+                (RoPE) and feeds the last token only: an approximation, because deeper layers were computed with the removed tokens;
+                `is_approximate` is True then.
 
         Raises:
             OptionError: other indices, or another mode. Nothing has changed.
             UnsupportedModel: `shift`, and the model has no plain rotary position embedding.
-            fsm.TokenNotAllowed: what is left breaks the constraint.
+            fsm.TokenNotAllowed: the text without them breaks the constraint.
 
-        Cost: nothing now but a copy for `shift`; the next sample or `infer` feeds what is needed.
+        Cost: none but a copy for `shift`; the next sample or `infer` feeds what is needed.
         """
         with self._pool.lock:
-            place = self._open()
-            row, model = place.row, self._pool.model
-            length = len(row.token_ids)
-            stop = _count(stop, "stop", length)
+            content, model = self._open(), self._pool.model
+            stop = _count(stop, "stop", len(self))
             start = _count(start, "start", stop)
             check("mode", mode, mode in ("recompute", "shift"), "'recompute' or 'shift'")
             rotary = Rotary.of_model(model) if mode == "shift" else None
             if start == stop:
                 return
-            left = _without(row, start, stop)
+            row, kv = content.row, None
             if rotary is not None and row.kv is not None and row.cached > stop:
-                left = replace(left, kv=rotary.closed_up(row.kv, start, stop, model))
-                first = start if place.approximate_from is None else min(place.approximate_from, start)
-                place = replace(place, approximate_from=first)
-            num_dropped = max(stop - max(start, length - place.num_pending), 0)
-            self._move(place, left, place.num_pending - num_dropped, dropped=(start, stop))
+                kv = rotary.closed_up(row.kv, start, stop, model)
+            self._set(content.without(start, stop, model, kv))
             if self.is_approximate:
                 self._kept = self._kept.emptied()
 
@@ -429,9 +366,8 @@ class Conversation:
     def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
         """Write the conversation to one file that `executor.load` and `SequenceState.load` read; see `SequenceState.save`.
 
-        Its tokens and its position in the random numbers are kept, with `kv` also keys, values and logits. Marks are not. Of a
-        constraint that has not ended only the index where it began is kept: what `executor.load` returns samples nothing until
-        `constrain` is called once more.
+        The file has its tokens and its position in the random stream, with `kv` also keys, values and logits, but no marks. Of a
+        constraint that has not ended it has only the index where it began: after `executor.load`, call `constrain` before sampling.
 
         Raises:
             ClosedError: the conversation is closed.
@@ -444,9 +380,9 @@ class Conversation:
         save_state(path, state.model, state.rows, state.seed, kv=kv, constrained_from=start)
 
     def close(self) -> None:
-        """Release everything that no other conversation, mark or state needs. Closing again does nothing."""
+        """Release everything that no other conversation, mark or state shares. Closing again does nothing."""
         with self._pool.lock:
-            self._place = None
+            self._content = None
             self._marks.clear()
             self._pool.conversations.pop(self._number, None)
 
@@ -457,23 +393,28 @@ class Conversation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- for this room -------------------------------------------------------------------------------------------------
 
-    def _open(self) -> _Place:
-        """Return the state of an open conversation; `ClosedError` for a closed one."""
-        if self._place is None:
+    def _open(self) -> Content:
+        """Return the content of an open conversation; `ClosedError` for a closed one."""
+        if self._content is None:
             raise ClosedError(
                 "expected an open conversation, got one after `close()`. Make one with `executor.create()`."
             )
-        return self._place
+        return self._content
+
+    def _set(self, content: Content) -> None:
+        """Replace the content, and forget the kept logits after the first token that differs."""
+        self._kept.forget_after(num_common(self._open().row.token_ids, content.row.token_ids))
+        self._content = content
 
     def _fork(self, same: bool) -> Conversation:
         self._pool.check_open()
-        place = self._open()
+        content = self._open()
         if not same:
-            place = replace(place, row=replace(place.row, stream=place.row.stream.fork(self._num_forks)))
+            content = replace(content, row=replace(content.row, stream=content.row.stream.fork(self._num_forks)))
             self._num_forks += 1
-        fork = Conversation(self._pool, next(self._pool.numbers), place)
+        fork = Conversation(self._pool, next(self._pool.numbers), content)
         fork._marks.update(self._marks)
         fork._kept = self._kept.fork()
         return fork
@@ -485,8 +426,8 @@ class Conversation:
             self._kept.put(index, logits)
 
     def _held_rows(self) -> list[StateRow]:
-        """Return every row whose keys and values are kept: its own, and those of its marks."""
-        return [place.row for place in (self._open(), *list(self._marks.values()))]
+        """Return its own row, and those of its marks."""
+        return [content.row for content in (self._open(), *list(self._marks.values()))]
 
     def _checked_length(self) -> int:
         """Return the number of tokens, at least one."""
@@ -499,7 +440,7 @@ class Conversation:
         return length
 
     def _check_fed(self) -> None:
-        """Raise `InferenceRequired` where tokens were not fed yet."""
+        """Raise `InferenceRequired` if tokens are pending."""
         if self.num_pending:
             raise InferenceRequired(
                 f"expected a conversation without pending tokens, got one with {self.num_pending} of {len(self)}. "
@@ -508,103 +449,60 @@ class Conversation:
             )
 
     def _take(self, drawn: Drawn, append: bool) -> None:
-        """Spend the random number of a token that was drawn, and append it if that is wanted."""
-        place = self._open()
-        row = replace(place.row, stream=drawn.stream)
+        """Advance the random stream after a draw, and append the token with `append`."""
+        content = self._open()
+        row = replace(content.row, stream=drawn.stream)
         if not append:
-            self._place = replace(place, row=row)
+            self._content = replace(content, row=row)
             return
-        self._grow(
-            replace(
-                row,
-                token_ids=(*row.token_ids, drawn.token_id),
-                kinds=row.kinds + GENERATED,
-                logprobs=(*row.logprobs, drawn.logprob),
-                sampling_logprobs=(*row.sampling_logprobs, drawn.sampling_logprob),
-                logits=None,
-                piece=None,
-                finish_reason="",
-                value=None,
-                mirostat_start=row.next_mirostat_start if drawn.mirostat else None,
-            )
+        row = replace(
+            row,
+            token_ids=(*row.token_ids, drawn.token_id),
+            kinds=row.kinds + GENERATED,
+            logprobs=(*row.logprobs, drawn.logprob),
+            sampling_logprobs=(*row.sampling_logprobs, drawn.sampling_logprob),
+            logits=None,
+            piece=None,
+            finish_reason="",
+            value=None,
+            mirostat_start=row.next_mirostat_start if drawn.mirostat else None,
         )
+        self._set(content.grown(row, self._pool.model))
 
-    def _with_text(self, row: StateRow, given: str | Tokens) -> StateRow:
-        model = self._pool.model
-        checked_given(given, model)
-        if row.token_ids:
-            return extended(row, given, model.tokenizer)
-        token_ids, num_start = prompt_ids(given, model)
-        text = given if isinstance(given, str) else given.text
-        if text and not token_ids:
-            raise EmptyPrompt(f"expected a text that encodes to some token, got {text[:40]!r}")
-        return replace(prompt_row(token_ids, model, row.stream, num_start), ends=row.ends)
 
-    def _take_state(self, row: StateRow, state: SequenceState) -> None:
-        model = self._pool.model
-        if state.model is not model:
-            raise ModelMismatch(
-                f"expected a state of the executor's model {model!r}, got one of {state.model!r}. "
-                "Prompt its text instead: `conversation.prompt(str(state))`."
-            )
-        other = only_row(state)
-        if row.token_ids:
-            self._grow(joined(row, other, model.tokenizer))
-        else:
-            self._move(self._open(), replace(other, stream=row.stream), other.pending)
+def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:
+    """Return a new conversation; see `BatchedExecutor.create`."""
+    with pool.lock:
+        pool.check_open()
+        number = next(pool.numbers)
+        stream = RandomStream(pool.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
+        conversation = Conversation(pool, number, Content(StateRow.of_prompt([], stream), 0))
+        if prompt is not None:
+            conversation.prompt(prompt)
+        return conversation
 
-    def _checked_ids(self, prompt: int | Iterable[int]) -> list[int]:
-        vocab_size = self._pool.model.vocab_size
-        try:
-            if isinstance(prompt, bytes | bytearray):
-                raise TypeError
-            items: Any = [prompt] if hasattr(prompt, "__index__") and not getattr(prompt, "shape", ()) else prompt
-            token_ids = [index(item) for item in items]
-        except TypeError:
-            raise PromptTypeError(
-                f"expected a text, token ids or a SequenceState as a prompt, got {type(prompt).__name__}"
-            ) from None
-        odd = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
-        if odd is not None:
-            raise OptionError(f"expected token ids from 0 to {vocab_size - 1} as a prompt, got {odd}", "prompt")
-        return token_ids
 
-    def _grow(self, row: StateRow) -> None:
-        """Replace the row by a longer one; `ContextLengthError` where it exceeds the context."""
-        place, limit = self._open(), self._pool.model.context_length
-        if limit is not None and len(row.token_ids) > limit:
-            raise ContextLengthError(
-                f"expected at most {limit} tokens, the context of the model; with the prompt a conversation has "
-                f"{len(row.token_ids)}. Prompt less, or use a model with a longer context.",
-                len(row.token_ids),
-                limit,
-            )
-        if row is not place.row:
-            self._move(place, row, place.num_pending + len(row.token_ids) - len(place.row.token_ids))
-
-    def _move(self, place: _Place, row: StateRow, num_pending: int, dropped: tuple[int, int] = (0, 0)) -> None:
-        """Replace the row, if the constraint of `place` allows it; the tokens between the indices `dropped` were removed from it."""
-        constraint, first = place.constraint, place.approximate_from
-        if constraint is not None:
-            start = constraint.start - max(min(constraint.start, dropped[1]) - dropped[0], 0)
-            ends = self._pool.model.eos_token_ids
-            constraint = constraint.after(row.token_ids, min(start, len(row.token_ids)), ends)
-        self._kept.forget_after(num_common(self._open().row.token_ids, row.token_ids))
-        is_approximate = first is not None and first < row.cached
-        self._place = _Place(row, num_pending, constraint, first if is_approximate else None)
+def load_conversation(pool: ConversationPool, path: str | os.PathLike[str]) -> Conversation:
+    """Return a conversation that was saved; see `BatchedExecutor.load`."""
+    with pool.lock:
+        pool.check_open()
+        rows, seed, start = load_state(path, pool.model)
+        row = _only_row(SequenceState(pool.model, rows, seed))
+        constraint = None if start is None else ConversationConstraint(start)
+        return Conversation(pool, next(pool.numbers), Content(row, row.pending, constraint))
 
 
 def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
-    """Feed what is missing, so that the logits after the last token of each conversation are known; see `engine.prefill.prefilled`."""
+    """Feed all tokens that are not cached, and keep the logits after the last one of each conversation; see `engine.prefill.prefilled`."""
     lacking = [conversation for conversation in conversations if is_lacking(conversation._open().row)]
     rows = pool.model.prefilled([conversation._open().row for conversation in lacking], meter)
     for conversation, row in zip(lacking, rows, strict=True):
-        conversation._place = replace(conversation._open(), row=row)
+        conversation._content = replace(conversation._open(), row=row)
         if row.logits is not None:
             conversation._keep(len(row.token_ids), row.logits)
     for conversation in conversations:
         if conversation.num_pending:
-            conversation._place = replace(conversation._open(), num_pending=0)
+            conversation._content = replace(conversation._open(), num_pending=0)
 
 
 def draw_each(
@@ -616,7 +514,7 @@ def draw_each(
     *,
     append: bool,
 ) -> list[int]:
-    """Draw a token for each conversation, and append it or only spend its random number; see `BatchedExecutor.sample`."""
+    """Draw a token for each conversation, and append it or only advance the random stream; see `BatchedExecutor.sample`."""
     sampler = checked_sampler(sampler)
     if mask is not None:
         try:
@@ -640,8 +538,8 @@ def draw_each(
     return [drawn.token_id for drawn in draws]
 
 
-def _line(scores: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the scores of one conversation as those of several; what is not a tensor is refused later."""
+def _batched(scores: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the scores of one conversation as those of a batch; what is not a tensor is refused later."""
     return scores[None] if isinstance(scores, torch.Tensor) else scores
 
 
@@ -650,8 +548,8 @@ def _no_logits(model: LanguageModel) -> torch.Tensor:
     return torch.empty((0, model.vocab_size), dtype=dtype, device=model.device)
 
 
-def only_row(state: SequenceState) -> StateRow:
-    """Return the row of a state that has one; `OptionError` where it has another number of rows, or the row has failed."""
+def _only_row(state: SequenceState) -> StateRow:
+    """Return the row of a state of one row; `OptionError` for another number of rows, or a row that has failed."""
     if len(state) != 1:
         raise OptionError(
             f"expected a state of one row, got one of {len(state)}. `state.take([(b, s)])` picks one.", "state"
@@ -662,22 +560,9 @@ def only_row(state: SequenceState) -> StateRow:
     return row
 
 
-def _without(row: StateRow, start: int, stop: int) -> StateRow:
-    """Return the row without some tokens, with the keys and values of those before them; those after them become appended tokens."""
-    head, rest = kept_tokens(row, start), tail_tokens(row, stop, len(row.token_ids))
-    return replace(
-        head,
-        token_ids=head.token_ids + rest.token_ids,
-        kinds=head.kinds + rest.kinds,
-        logprobs=head.logprobs + rest.logprobs,
-        sampling_logprobs=head.sampling_logprobs + rest.sampling_logprobs,
-        weight_start=max(min(row.weight_start, start), row.weight_start - (stop - start)),
-    )
-
-
 def _count(value: Any, name: str, most: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= index(value) <= most:
-        raise OptionError(f"expected an int from 0 to {most} as `{name}`, got {value!r}. Nothing has changed.", name)
+    is_index = not isinstance(value, bool) and hasattr(value, "__index__")
+    check(name, value, is_index and 0 <= index(value) <= most, f"an int from 0 to {most}", "Nothing has changed.")
     return index(value)
 
 

@@ -28,9 +28,9 @@ _SCORES = torch.float32, torch.float64
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A token that was drawn for a row: its log-probability by the model and that with which it was drawn.
+    """A token that was drawn for a row, with its log-probability by the model and that with which it was drawn.
 
-    `stream` is the random stream of the row after the draw, `mirostat` whether that warper took part.
+    `stream` is the random stream of the row after the draw, `mirostat` whether the sampler has that warper.
     """
 
     token_id: int
@@ -41,16 +41,15 @@ class Drawn:
 
 
 def checked_sampler(sampler: Sampler | None) -> Sampler:
-    """Return the sampler, `greedy()` for None; `OptionError` where it draws several tokens, or none by itself."""
-    sampler = greedy() if sampler is None else sampler
-    advice = ""
-    if hasattr(sampler, "sample"):
-        if (sampler.num_samples or 1) == 1:
-            return sampler
-        advice = ". For several samples write `conversation.fork(n)`."
-    kind = "draws one token" if advice else "draws a token"
+    """Return the sampler, `greedy()` for None; `OptionError` if it draws several tokens, or is a search."""
+    if sampler is None:
+        return greedy()
+    if hasattr(sampler, "sample") and (sampler.num_samples or 1) == 1:
+        return sampler
     raise OptionError(
-        f"expected a sampler that {kind}, such as `samplers.multinomial()`, got {sampler!r}{advice}", "sampler"
+        f"expected a sampler that draws one token, such as `samplers.multinomial()`, got {sampler!r}. For several samples write "
+        "`conversation.fork(n)`.",
+        "sampler",
     )
 
 
@@ -62,10 +61,10 @@ def draw_tokens(
     sampler: Sampler,
     scores: torch.Tensor | None,
 ) -> list[Drawn]:
-    """Return what is drawn for each of R rows, at least one, whose logits are known and whose masks are given; the rows are not changed.
+    """Return the token that is drawn for each of R rows, one or more, whose logits are known, under its mask; the rows are not changed.
 
-    `scores` are (R, V) to draw from instead of their logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
-    `DeadEnd` where nothing can be drawn for one of the rows.
+    `scores` are (R, V) to draw from instead of the logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
+    `DeadEnd` if nothing can be drawn for one of the rows.
     """
     logits = torch.stack([row.logits for row in rows if row.logits is not None])
     _check_scores(scores, logits)
@@ -94,23 +93,23 @@ def _check_draw(model: LanguageModel, row: StateRow, total: float, sampled: floa
     if math.isfinite(total) and math.isfinite(sampled):
         return
     tail = model.tokenizer.decode(row.token_ids[-_TAIL_TOKENS:])
-    place = f"{len(row.token_ids)} tokens (...{tail!r})"
+    after = f"{len(row.token_ids)} tokens (...{tail!r})"
     if not math.isfinite(total):
-        raise InvalidLogits(f"expected finite logits from the model after {place}, got NaN or an infinity.")
+        raise InvalidLogits(f"expected finite logits from the model after {after}, got NaN or an infinity.")
     raise DeadEnd(
-        f"no token that may be drawn has a probability after {place}. Loosen the mask or the constraint; a constraint that "
+        f"no token that may be drawn has a probability after {after}. Loosen the mask or the constraint; a constraint that "
         "is fulfilled needs a model with an end-of-sequence token, or `constrain(None)`."
     )
 
 
 def _check_scores(scores: object, logits: torch.Tensor) -> None:
-    if scores is None:
-        return
-    if isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES:
+    if scores is None or (
+        isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES
+    ):
         return
     shape, dtype = getattr(scores, "shape", None), getattr(scores, "dtype", None)
     got = type(scores).__name__ if shape is None else f"one of shape {tuple(shape)} and {dtype}"
     raise OptionError(
-        f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a line for each conversation, got {got}.",
+        f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a row for each conversation, got {got}.",
         "scores",
     )

@@ -1,6 +1,6 @@
 """`BatchedExecutor`: many conversations on one model: `infer` feeds the pending tokens of all of them in common batches, `sample` and
-`step` draw for several at once. Modelled on LLamaSharp's class of that name, without embeddings and images as prompts. A model that
-does not support left-padded batches takes a forward per conversation.
+`step` draw for several of them in one batch. Modelled on LLamaSharp's class of that name, without embeddings and images as prompts. A
+model that does not support left-padded batches takes a forward per conversation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 
 from outlines_cont.checks import check, check_model, is_int
-from outlines_cont.conversation.conversation import Conversation, draw_each, feed
+from outlines_cont.conversation.conversation import Conversation, draw_each, feed, load_conversation, new_conversation
 from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.interfaces import LanguageModel
@@ -27,9 +27,8 @@ from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 class BatchedExecutor:
     """Conversations that run together on one model, with the random seed and the lock that they share.
 
-    `create` a conversation, `prompt` it, `infer` for all, `sample`. Conversations are referenced weakly; when one is
-    closed or dropped, its keys and values are freed unless another one shares them. Threads may use one executor: calls wait for
-    each other.
+    `create` a conversation, `prompt` it, `infer` for all, `sample`. Conversations are referenced weakly; when one is closed or garbage
+    collected, its keys and values are freed unless another one shares them. Threads may share an executor: its lock makes calls atomic.
     """
 
     def __init__(
@@ -38,10 +37,10 @@ class BatchedExecutor:
         """Begin without a conversation.
 
         Args:
-            model: what `models.transformers` or `models.from_transformers` has made.
-            seed: of the random numbers of all conversations that name none; None draws one.
+            model: a model of `outlines_cont.models`, such as of `models.transformers`.
+            seed: of the random numbers of all conversations without a seed of their own; None draws one.
             kept_logits_bytes: how many bytes of logits of earlier tokens each conversation keeps, so that `rewind` and `logits` of these
-                cost no forward; the oldest go first. 32 MiB by default: 64 positions with a vocabulary of 131,072 tokens.
+                cost no forward; the oldest are removed first. 32 MiB by default: 64 positions with a vocabulary of 131,072 tokens.
 
         Raises:
             OptionError: `seed` is not a seed, `kept_logits_bytes` is not an int, 0 or more, or `model` is not of `outlines_cont.models`.
@@ -57,12 +56,12 @@ class BatchedExecutor:
 
     @property
     def seed(self) -> int:
-        """The seed of the random numbers of conversations that name none."""
+        """The seed of the random numbers of conversations without a seed of their own."""
         return self._pool.seed
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """A re-entrant lock, taken by every call; take it to make several calls as one."""
+        """The re-entrant lock that every call takes; take it to make several calls atomic."""
         return self._pool.lock
 
     @property
@@ -78,12 +77,12 @@ class BatchedExecutor:
 
     @property
     def num_pending(self) -> int:
-        """How many tokens the next `infer` has to feed, without those that must be computed again."""
+        """How many tokens the next `infer` has to feed, without those that must be recomputed."""
         return sum(conversation.num_pending for conversation in self.conversations)
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of keys, values and logits of all open conversations and their marks; what is shared counts once."""
+        """Bytes of keys, values and logits of all open conversations and their marks; shared ones count once."""
         with self.lock:
             rows = [row for conversation in self.conversations for row in conversation._held_rows()]
             held = {id(row.logits) for row in rows}
@@ -100,32 +99,30 @@ class BatchedExecutor:
         """Return a new conversation.
 
         Args:
-            prompt: what it begins with, as `conversation.prompt` takes it; None for nothing. A state has no constraint, not
-                even that of a conversation that it was taken from: call `constrain` for the text that follows.
-            seed: of its random numbers. None takes a stream of the executor's seed that no other conversation has, which is
-                the same in every run that makes conversations in the same order.
+            prompt: as of `conversation.prompt`; None for an empty conversation. A state has no constraint, not even that of the
+                conversation that it was taken from: call `constrain` for the text that follows.
+            seed: of its random numbers. None takes a stream of the executor's seed of its own, which is the same in every run that
+                makes conversations in the same order.
 
         Raises:
             ClosedError: the executor is closed.
             OptionError: the seed is out of range; and what `prompt` raises.
         """
-        return Conversation.create(self._pool, prompt, seed)
+        return new_conversation(self._pool, prompt, seed)
 
     def infer(self) -> int:
-        """Feed everything that is pending, of all open conversations, however long.
-
-        After it every conversation with a token can be sampled. Where nothing is pending it does nothing.
+        """Feed all pending tokens of all open conversations, so that every conversation with a token can be sampled.
 
         Returns:
-            How many tokens had to be fed, those that must be computed again included.
+            How many tokens were fed, including those that must be recomputed.
 
         Raises:
             ClosedError: the executor is closed.
-            KVBudgetError: one conversation alone needs more than the budget of the model. All are as they were; others can
+            KVBudgetError: one conversation alone needs more than the budget of the model. Nothing has changed; the others can
                 run after that one was closed or rewound.
 
-        Cost: that of steps of the engine of the model (`engine_of`), limited by its `max_batch_tokens`: one forward where the
-        pending parts are equally long and few. A model whose rows cannot run in one batch takes one per conversation.
+        Cost: that of steps of the engine of the model (`engine_of`), limited by its `max_batch_tokens`: one forward if the
+        pending parts are few and equally long. A model whose rows cannot run in one batch takes one per conversation.
         """
         with self.lock:
             self._pool.check_open()
@@ -141,7 +138,7 @@ class BatchedExecutor:
         mask: TokenSet | None = None,
         scores: torch.Tensor | None = None,
     ) -> list[int]:
-        """Draw a token for each conversation, all at once; see `Conversation.sample`. If one cannot be drawn, none is.
+        """Draw a token for each conversation, in one batch; see `Conversation.sample`. If one cannot be drawn, none is.
 
         `mask` is for all of them; `scores` are (R, V), one row per conversation.
         """
@@ -163,9 +160,8 @@ class BatchedExecutor:
     def load(self, path: str | os.PathLike[str]) -> Conversation:
         """Return a new conversation that continues a saved one, random numbers included.
 
-        Expressions are not saved. If the conversation was saved under a constraint, `sample`, `step`, `allowed` and `is_accepting`
-        raise `ConstraintRequired` until `constrain(expression)` names it again, which then reads the text from where it
-        began, or `constrain(None)` lifts it.
+        Constraints are not saved. If the conversation had one, `sample`, `step`, `allowed` and `is_accepting` raise `ConstraintRequired`
+        until `constrain(expression)` sets it again, which then reads the text from where it began, or `constrain(None)` lifts it.
 
         Raises:
             StateFileError: the file is missing, cut, altered, or something else.
@@ -173,10 +169,10 @@ class BatchedExecutor:
             OptionError: it has several rows; load those with `SequenceState.load`.
             ClosedError: the executor is closed.
         """
-        return Conversation.load(self._pool, path)
+        return load_conversation(self._pool, path)
 
     def close(self) -> None:
-        """Close all conversations; nothing can be created after it. Closing again does nothing."""
+        """Close all conversations; none can be created after it. Closing again does nothing."""
         with self.lock:
             for conversation in self.conversations:
                 conversation.close()

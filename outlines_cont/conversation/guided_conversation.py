@@ -5,16 +5,15 @@ a call of a generator, `Guidance` does the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import torch
 
-from outlines_cont.conversation.conversation import Conversation, feed
-from outlines_cont.conversation.executor import BatchedExecutor
+from outlines_cont.conversation.conversation import Conversation, feed, new_conversation
+from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.engine.guided.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.free_text import FreeText
+from outlines_cont.sampling.random_stream import open_seeds
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 
@@ -60,7 +59,7 @@ class GuidedConversation:
             return self.positive.sample(sampler, mask=mask, scores=self.scores())
 
     def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
-        """The same as `sample`, and both conversations get the token; the positive one with its own log-probability."""
+        """The same as `sample`, and append the token to both; the log-probability is that of the positive one."""
         with self._pool.lock:
             token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
             try:
@@ -71,35 +70,30 @@ class GuidedConversation:
             return token_id
 
     def write(self, max_tokens: int, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> SequenceState:
-        """Write at most `max_tokens` up to an end of text, and return the state of the positive conversation.
+        """Generate at most `max_tokens` up to an end of text, and return the state of the positive conversation.
 
-        `sampler` is `samplers.greedy()` for None; `mask` is what may be written, None for every token that has text, and ends of text.
+        `sampler` is `samplers.greedy()` for None; `mask` is for all tokens, None for every token that has text and ends of text.
         """
         model = self._pool.model
         chosen = FreeText.of_model(model).token_ids if mask is None else mask
         for _ in range(max_tokens):
             self.infer()
-            if self._ends(self.step(sampler, mask=chosen), model.eos_token_ids):
+            if self.step(sampler, mask=chosen) in model.eos_token_ids:
+                # The end of a text is not one of its tokens.
+                self.positive.rewind(1)
+                self.negative.rewind(1)
                 break
         return self.positive.state
-
-    def _ends(self, token_id: int, eos_token_ids: Collection[int]) -> bool:
-        if token_id not in eos_token_ids:
-            return False
-        # The end of a text is not one of its tokens.
-        self.positive.rewind(1)
-        self.negative.rewind(1)
-        return True
 
 
 def guide(
     positive: Conversation | SequenceState, negative: Conversation | SequenceState, scale: float = 1.5
 ) -> GuidedConversation:
-    """Return two contexts that are to be continued together.
+    """Return two contexts as one, to be continued together.
 
     Args:
-        positive: a conversation, which will be prompted with what is sampled, or a state, which is not changed.
-        negative: the same, of the same model; two conversations belong to one executor.
+        positive: a conversation, to which the tokens are appended, or a state, which is not changed.
+        negative: the same, of the same model; two conversations must belong to one executor.
         scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what is likely in the negative one.
 
     Raises:
@@ -113,13 +107,11 @@ def guide(
             raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
     given = [context for context in contexts if isinstance(context, Conversation)]
     if len(given) == 2 and (given[0] is given[1] or given[0]._pool is not given[1]._pool):
-        raise OptionError(
-            "expected two conversations of one executor. A fork is a second one; a state goes with any of its model.",
-            "negative",
-        )
+        told = "expected two different conversations of one executor, such as a conversation and its fork, or a state of its model"
+        raise OptionError(told, "negative")
     found = [context._pool.model if isinstance(context, Conversation) else context.model for context in contexts]
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
-    pool = given[0]._pool if given else BatchedExecutor(found[0], kept_logits_bytes=0)._pool
-    first, second = (one if isinstance(one, Conversation) else Conversation.create(pool, one) for one in contexts)
+    pool = given[0]._pool if given else ConversationPool(found[0], open_seeds(None, 1)[0][0], kept_logits_bytes=0)
+    first, second = (one if isinstance(one, Conversation) else new_conversation(pool, one) for one in contexts)
     return GuidedConversation(first, second, scale)

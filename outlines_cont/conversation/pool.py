@@ -22,9 +22,9 @@ class ConversationPool:
     """The state that the conversations of one executor share; its options are those of `BatchedExecutor`.
 
     Attributes:
-        lock: taken while a conversation is read or changed; it is re-entrant.
-        numbers: the numbers of conversations to come.
-        conversations: the open conversations by number, referenced weakly.
+        lock: taken while a conversation is read or changed.
+        numbers: those of the next conversations.
+        conversations: the open ones by number.
     """
 
     model: LanguageModel
@@ -37,7 +37,7 @@ class ConversationPool:
     conversations: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
 
     def check_open(self) -> None:
-        """Raise `ClosedError` where the executor was closed."""
+        """Raise `ClosedError` if the executor was closed."""
         if self.is_closed:
             raise ClosedError(
                 "expected an open executor, got one after `close()`. Make another `BatchedExecutor(model)`."

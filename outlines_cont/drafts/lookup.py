@@ -2,8 +2,8 @@
 prompt or output, by a hash index of n-grams. Beyond the end of a copy it continues with the tokens that usually end copies, and the next
 value (`copying`).
 
-A record repeats the names and numbers of a message, and code the names of its variables. The occurrence whose kind had the highest
-acceptance rate is tried first, and forced tokens of the constraint are skipped over.
+A JSON record repeats the names and numbers of a message, and code the names of its variables. The occurrence whose kind had the highest
+acceptance rate is tried first, and tokens that the constraint forces are skipped.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 from outlines_cont.drafts.copying import CopyHabits, CopyTrail
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
-from outlines_cont.engine.guessing.row_draft import Wish
+from outlines_cont.engine.drafting.row_draft import DraftRequest
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
-"""Which share of the guesses is right, by the number of tokens that were the same, and whether they stood only at one place before."""
+"""Initial acceptance rates, by the length of the n-gram, and whether it has only one earlier occurrence."""
 _END, _NEXT = "the end of a copy", "the next copy"
 _EXPECTED_NEXT = 0.3
 _GAP = 3
-"""How many tokens behind the end of a copy the next one may begin."""
+"""The most tokens between the end of a copy and the next one in the source."""
 
 
 class LookupMemory:
-    """What is known of one row: the index of its n-grams, and where it copies from."""
+    """The memory of one row: the index of its n-grams, and its copies; see `Drafter`."""
 
     def __init__(self) -> None:
         self.index = NgramIndex()
@@ -34,7 +34,7 @@ class LookupMemory:
         self.prompt_length = 0
 
     def cut(self, length: int) -> None:
-        """Note that of the tokens of the row only the first `length` are surely those of before."""
+        """Note that the row was rewound to its first `length` tokens."""
         self.index.cut(length)
         self.trail.cut(length)
 
@@ -45,7 +45,7 @@ class LookupMemory:
         return other
 
     def follow(self, token_ids: Sequence[int], habits: CopyHabits) -> None:
-        """Be what is remembered of `token_ids`, and learn from those that are new."""
+        """Update the memory to a row with `token_ids`."""
         self.prompt_length = self.prompt_length or len(token_ids)
         self.trail.follow(token_ids, habits)
         self.index.follow(token_ids)
@@ -66,27 +66,27 @@ class Lookup:
         return LookupMemory()
 
     def keep(self, memories: Sequence[Any]) -> None:
-        """Nothing is held but what belongs to rows."""
+        """Do nothing, as nothing is kept for rows."""
 
-    def guess(self, wishes: Sequence[Wish]) -> None:
-        """Push what followed the last tokens of each row earlier, also behind tokens that the constraint forces."""
-        for wish in wishes:
-            memory = wish.draft.memory
-            memory.follow(wish.row.token_ids, self._habits)
-            _Guess(wish, memory, self._habits).make()
+    def draft(self, requests: Sequence[DraftRequest]) -> None:
+        """Push copies of what followed the last tokens of each row earlier."""
+        for request in requests:
+            memory = request.draft.memory
+            memory.follow(request.row.token_ids, self._habits)
+            _LookupDraft(request, memory, self._habits).push_copies()
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the row may be copied from: the acceptance rate of such guesses, the index of the first token, and the kind of guess."""
+class _CopySource:
+    """A possible source of a copy: its acceptance rate, the index of its first token, and its kind."""
 
     share: float
     start: int
     kind: Hashable
 
 
-class _Source:
-    """An iterator over the ids of a row from an index on, those included that are guessed meanwhile; `at` is the index of the next one."""
+class _Reader:
+    """An iterator over ids that grow, from index `at`, which advances."""
 
     def __init__(self, token_ids: Sequence[int], at: int) -> None:
         self._token_ids, self.at = token_ids, at
@@ -101,60 +101,63 @@ class _Source:
         return self._token_ids[self.at - 1]
 
 
-class _Guess:
-    """One guess for one row, in the making."""
+class _LookupDraft:
+    """The draft of one row, as copies, one after the other."""
 
-    def __init__(self, wish: Wish, memory: LookupMemory, habits: CopyHabits) -> None:
-        self._wish, self._memory, self._habits = wish, memory, habits
+    def __init__(self, request: DraftRequest, memory: LookupMemory, habits: CopyHabits) -> None:
+        self._request, self._memory, self._habits = request, memory, habits
         self._stopped = memory.trail.stopped if memory.trail.at is None else None
-        self._longest = 0  # the most tokens that are worth guessing; 0 until a place was found
+        self._longest = 0  # the length of the draft; 0 until it is determined
 
-    def make(self) -> None:
-        """Push copies, one behind the other."""
-        while (places := self._places()) and self._is_worth(places[0]) and any(map(self._copy, places)):
+    def push_copies(self) -> None:
+        """Push copies until no source is left, or the draft is long enough."""
+        while (sources := self._sources()) and self._pays(sources[0]) and any(map(self._copy, sources)):
             pass
 
-    def _is_worth(self, place: _Place) -> bool:
-        """Return whether guesses are worth it, where the likeliest one is from `place`; decided once, before the policies are called."""
-        self._longest = self._longest or self._wish.draft.length(self._wish.prices, place.share)
+    def _pays(self, source: _CopySource) -> bool:
+        """Return whether a copy of the best source pays; determined once, before any policy is called."""
+        self._longest = self._longest or self._request.draft.length(self._request.costs, source.share)
         return self._longest > 0
 
-    def _places(self) -> list[_Place]:
-        """Return where the text may continue as it did there, the likeliest first."""
-        index, context, share = self._memory.index, self._wish.context, self._wish.draft.share
-        found: list[_Place] = []
+    def _sources(self) -> list[_CopySource]:
+        """Return the possible sources of the next copy, the best first."""
+        index, context, share = self._memory.index, self._request.context, self._request.draft.share
+        found: list[_CopySource] = []
         for size in SIZES:
-            place = index.find(context, size)
-            if place is not None:
-                is_only, is_in_prompt = index.is_only(place, size), place < self._memory.prompt_length
+            at = index.find(context, size)
+            if at is not None:
+                is_only, is_in_prompt = index.is_only(at, size), at < self._memory.prompt_length
                 kind = (size, is_only, is_in_prompt)
-                found.append(_Place(share(kind, _EXPECTED[size, is_only]), place, kind))
+                found.append(_CopySource(share(kind, _EXPECTED[size, is_only]), at, kind))
         if self._stopped is not None:
-            found.append(_Place(share(_NEXT, _EXPECTED_NEXT), self._stopped + 1, _NEXT))
-        return sorted(found, key=lambda place: -place.share)
+            found.append(_CopySource(share(_NEXT, _EXPECTED_NEXT), self._stopped + 1, _NEXT))
+        return sorted(found, key=lambda source: -source.share)
 
-    def _copy(self, place: _Place) -> bool:
-        """Push what is in the row from `place` on, up to where a copy would end; return whether anything was pushed."""
-        walk, begun, start = self._wish.walk, len(self._wish.context), place.start
-        if place.kind == _NEXT:
+    def _copy(self, source: _CopySource) -> bool:
+        """Push tokens of a source, up to the probable end of the copy; return whether any was pushed."""
+        lookahead, begun, start = self._request.lookahead, len(self._request.context), source.start
+        if source.kind == _NEXT:
             last = min(start + _GAP, self._memory.prompt_length)
-            start = next((at for at in range(start, last) if walk.may_come(walk.context[at])), len(walk.context))
-        source = _Source(walk.context, start)
-        while walk.mask is not None and walk.num_drafted < self._longest and source.at < len(walk.context):
-            if self._end(source.at):
-                self._stopped = source.at
+            allowed = (at for at in range(start, last) if lookahead.allows(lookahead.context[at]))
+            start = next(allowed, len(lookahead.context))
+        reader = _Reader(lookahead.context, start)
+        while (
+            lookahead.mask is not None and lookahead.num_drafted < self._longest and reader.at < len(lookahead.context)
+        ):
+            if self._end(reader.at):
+                self._stopped = reader.at
                 break
-            if not walk.push_next(source, place.kind):
+            if not lookahead.push_next(reader, source.kind):
                 break
-        pushed = len(walk.context) > begun
-        if pushed and begun == len(self._wish.row.token_ids) and start < self._memory.prompt_length:
+        has_pushed = len(lookahead.context) > begun
+        if has_pushed and begun == len(self._request.row.token_ids) and start < self._memory.prompt_length:
             self._memory.trail.begin(begun, start)
-        return pushed
+        return has_pushed
 
     def _end(self, at: int) -> bool:
-        """Push what ends a copy that would continue at `at`; return whether that is likely, and may come here."""
-        walk, (before, token_id) = self._wish.walk, self._wish.context[at - 1 : at + 1]
+        """Push the token that ends a copy in place of the token at `at`, if that is probable, and allowed; return whether it was."""
+        lookahead, (before, token_id) = self._request.lookahead, self._request.context[at - 1 : at + 1]
         instead = self._habits.instead(before, token_id)
         if instead is not None:
-            return walk.push(instead, _END)
-        return not walk.may_come(token_id) and any(walk.push(closing, _END) for closing in self._habits.closing())
+            return lookahead.push(instead, _END)
+        return not lookahead.allows(token_id) and any(lookahead.push(end, _END) for end in self._habits.closing())

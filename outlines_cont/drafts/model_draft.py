@@ -1,6 +1,6 @@
 """`ModelDraft`: speculative decoding with a smaller model of the same vocabulary, which drafts for all rows of a batch in common
-forwards, until a further token no longer pays. It draws under the mask of the row, by its sampler and random numbers, so that drafts are
-often right (the most probable token in place of a user's own sampler or warpers, and of Mirostat); no text depends on them.
+forwards, until one more token no longer pays. It draws under the mask of the row, with its sampler and random numbers, so that draft
+tokens are often accepted; it takes the most probable token in place of a user's own sampler or warpers, and of Mirostat.
 
 Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejection step: the target model draws each token with the random
 number that it would have used anyway. Draft models whose KV cache cannot be cut (recurrent ones) are refused.
@@ -15,19 +15,20 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
+from outlines_cont.drafts.draft_rows import DraftRows, FedIds
+from outlines_cont.engine.drafting.draft_length import Graded
+from outlines_cont.engine.drafting.row_draft import DraftRequest
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
 from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.guessing.accept_rate import Graded
-from outlines_cont.engine.guessing.row_draft import Wish
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 
 _KIND, _EXPECTED = "model", 0.7
-# A guess is as sure as it is probable to the draft; for each grade of that the share that is right, as long as nothing is known.
+# Draft tokens are graded by their probability in the draft model; for each grade the initial acceptance rate.
 _GRADES, _SHARES = (0.3, 0.6, 0.85, 0.97), (0.3, 0.5, 0.7, 0.85, 0.95)
 
 
@@ -45,116 +46,122 @@ class ModelDraft:
     def __repr__(self) -> str:
         return f"ModelDraft({self.model!r})"
 
-    def memory(self) -> ReadTokens:
-        """Return that nothing of a row was read."""
-        return ReadTokens()
+    def memory(self) -> FedIds:
+        """Return an empty memory."""
+        return FedIds()
 
     def keep(self, memories: Sequence[Any]) -> None:
-        """Let go of the keys and values of other rows."""
+        """Drop the keys and values of other rows."""
         for group in self._groups:
             group.keep(memories)
         self._groups = [group for group in self._groups if group.members]
 
-    def guess(self, wishes: Sequence[Wish]) -> None:
-        """Draw guesses for all rows together, one token of each per forward."""
-        lengths = [(wish, self._length(wish)) for wish in wishes]
-        asked = [(wish, length) for wish, length in lengths if length]
-        if asked:
-            self._guess(asked)
-
-    def _length(self, wish: Wish) -> int:
-        """Return how many tokens to guess for a row: none where they would not fit into the context."""
-        length, longest = wish.length(_KIND, _EXPECTED), self.model.context_length
-        return length if longest is None else max(min(length, longest - len(wish.row.token_ids)), 0)
-
-    def _guess(self, asked: Sequence[tuple[Wish, int]]) -> None:
+    def draft(self, requests: Sequence[DraftRequest]) -> None:
+        """Draft for all rows together, one token of each per forward."""
+        lengths = [(request, self._length(request)) for request in requests]
+        wanted = [(request, length) for request, length in lengths if length]
+        groups = [wanted] if self.model.can_stack and wanted else [[one] for one in wanted]
         counts = Meter()
         try:
-            groups = [asked] if self.model.can_stack else [[one] for one in asked]
             for group in groups:
-                self._guess_together(group, counts)
+                self._draft_together(group, counts)
         finally:
             self.model.count(counts)
 
-    def _guess_together(self, asked: Sequence[tuple[Wish, int]], counts: Meter) -> None:
-        """Read what is new of each row, and draw from what the model says, until all have their guess."""
-        memories = [wish.draft.memory for wish, _ in asked]
-        rows = self._rows_of(memories)
-        for wish, _ in asked:
-            rows.rewind(wish.draft.memory, wish.row.token_ids)
-        going = [(wish, length) for wish, length in asked if wish.walk.mask is not None]
-        while going:
-            logits = rows.read([(wish.draft.memory, wish.walk.context) for wish, _ in going], counts)
-            read = [(wish, line) for (wish, _), line in zip(going, logits, strict=True) if line is not None]
+    def _length(self, request: DraftRequest) -> int:
+        """Return how many tokens to draft for a row, at most as many as the context of the draft model has room for."""
+        length, longest = request.length(_KIND, _EXPECTED), self.model.context_length
+        return length if longest is None else max(min(length, longest - len(request.row.token_ids)), 0)
+
+    def _draft_together(self, wanted: Sequence[tuple[DraftRequest, int]], counts: Meter) -> None:
+        """Feed the new tokens of each row, and draw draft tokens until all drafts are complete."""
+        rows = self._rows_of([request.draft.memory for request, _ in wanted])
+        for request, _ in wanted:
+            rows.rewind(request.draft.memory, request.row.token_ids)
+        open_ones = [(request, length) for request, length in wanted if request.lookahead.mask is not None]
+        while open_ones:
+            logits = rows.feed([(request.draft.memory, request.lookahead.context) for request, _ in open_ones], counts)
+            known = [
+                (request, after) for (request, _), after in zip(open_ones, logits, strict=True) if after is not None
+            ]
             ended = set()
-            for (wish, _), (token_id, sure) in zip(read, self._drawn(read), strict=True):
-                grade = bisect(_GRADES, sure)
-                share = wish.draft.share(Graded(_KIND, grade), _SHARES[grade])
-                has_more = wish.walk.push(token_id, Graded(_KIND, grade)) and wish.pays(share)
-                if not has_more:
-                    ended.add(id(wish))
-            going = [
-                (wish, length)
-                for wish, length in going
-                if id(wish) not in ended and wish.walk.mask is not None and wish.walk.num_drafted < length
+            for (request, _), (token_id, chance) in zip(known, self._drawn(known), strict=True):
+                kind = Graded(_KIND, bisect(_GRADES, chance))
+                share = request.draft.share(kind, _SHARES[kind.grade])
+                if not (request.lookahead.push(token_id, kind) and request.pays(share)):
+                    ended.add(id(request))
+            open_ones = [
+                (request, length)
+                for request, length in open_ones
+                if id(request) not in ended
+                and request.lookahead.mask is not None
+                and request.lookahead.num_drafted < length
             ]
 
     def _rows_of(self, memories: Sequence[Any]) -> DraftRows:
-        """Return the rows that run together, these among them."""
+        """Return the group of rows that includes these, which are added to it."""
         for group in self._groups:
-            if self.model.can_stack or any(memory is memories[0] for memory in group.members):
-                group.add(memories)
-                return group
-        self._groups.append(DraftRows(self.model))
-        self._groups[-1].add(memories)
-        return self._groups[-1]
-
-    def _drawn(self, read: Sequence[tuple[Wish, torch.Tensor]]) -> list[tuple[int, float]]:
-        """Return a token for each row, drawn as the row would draw it, with the same random number; and its probability."""
-        if not read:
-            return []
-        logits = self._masked([wish for wish, _ in read], torch.stack([line for _, line in read]))
-        drawings = [wish.drawing for wish, _ in read]
-        is_random = any(drawing.needs_random or drawing.needs_counts for drawing in drawings)
-        # A user's own sampler or warper is not called for tokens that are only guessed, and `Mirostat` goes by those that were drawn.
-        if is_random and all(d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings):
-            found = self._sampled([wish for wish, _ in read], drawings, logits)
+            if self.model.can_stack or memories[0] in group.members:
+                break
         else:
-            largest = logits.max(dim=-1)
-            found = largest.indices, largest.values - logits.logsumexp(dim=-1)
-        return [*zip(found[0].tolist(), found[1].exp().tolist(), strict=True)]
+            group = DraftRows(self.model)
+            self._groups.append(group)
+        group.add(memories)
+        return group
+
+    def _drawn(self, known: Sequence[tuple[DraftRequest, torch.Tensor]]) -> list[tuple[int, float]]:
+        """Return a token for each row, drawn with the sampler and the random number of the row; and its probability."""
+        if not known:
+            return []
+        requests = [request for request, _ in known]
+        logits = self._masked(requests, torch.stack([after for _, after in known]))
+        drawings = [request.row.job.drawing(request.lookahead.temperature) for request in requests]
+        needs_draw = any(drawing.needs_random or drawing.needs_counts for drawing in drawings)
+        # A user's own sampler or warper is not called for draft tokens, and the state of `Mirostat` depends on drawn tokens.
+        if needs_draw and all(d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings):
+            token_ids, logprobs = self._sampled(requests, drawings, logits)
+        else:
+            logprobs, token_ids = logits.max(dim=-1)
+            logprobs = logprobs - logits.logsumexp(dim=-1)
+        return [*zip(token_ids.tolist(), logprobs.exp().tolist(), strict=True)]
 
     def _sampled(
-        self, wishes: Sequence[Wish], drawings: list[Drawing], logits: torch.Tensor
+        self, requests: Sequence[DraftRequest], drawings: list[Drawing], logits: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        uniforms = torch.tensor(
-            [wish.uniform() if d.needs_random else 0.0 for wish, d in zip(wishes, drawings, strict=True)],
-            dtype=torch.float64,
-        )
-        counts = [wish.token_counts() if d.needs_counts else None for wish, d in zip(wishes, drawings, strict=True)]
-        drawn = self._plans.of(drawings).draw(logits, uniforms, counts)
+        pairs = [*zip(requests, drawings, strict=True)]
+        # The random number with which the row will draw, which is not taken from its stream.
+        uniforms = [r.row.stream.ahead(r.lookahead.num_drawn) if d.needs_random else 0.0 for r, d in pairs]
+        counts = [_token_counts(request) if d.needs_counts else None for request, d in pairs]
+        drawn = self._plans.of(drawings).draw(logits, torch.tensor(uniforms, dtype=torch.float64), counts)
         return drawn.token_ids, drawn.logprobs
 
-    def _masked(self, wishes: Sequence[Wish], logits: torch.Tensor) -> torch.Tensor:
-        """Return (R, V) logits under the masks of the rows, those that are made; V is that of the model that writes."""
+    def _masked(self, requests: Sequence[DraftRequest], logits: torch.Tensor) -> torch.Tensor:
+        """Return (R, V) logits under the masks of the rows; V is that of the target model.
+
+        A lazy mask that is not computed yet is left out; the policy refuses the token if it does not fit.
+        """
         if logits.shape[-1] < self._vocab_size:
             missing = self._vocab_size - logits.shape[-1]
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
-        masks = [_made(wish.walk.mask) for wish in wishes]
-        return self._masker.masked(logits[:, : self._vocab_size], masks)
+        masks = [request.lookahead.mask for request in requests]
+        known = [mask if mask is not None and mask.is_made else TokenSet.all for mask in masks]
+        return self._masker.masked(logits[:, : self._vocab_size], known)
 
 
-def _made(mask: TokenSet | None) -> TokenSet:
-    """Return a mask, all tokens where it is not made yet: whether a token fits is then asked of the policy."""
-    return mask if mask is not None and mask.is_made else TokenSet.all
+def _token_counts(request: DraftRequest) -> TokenCounts:
+    """Return the token counts of a row with its draft tokens."""
+    counts = request.row.counts_for(mirostat=False).fork()
+    for token_id in request.lookahead.token_ids:
+        counts.add(token_id, True)
+    return counts
 
 
 def model_draft(draft: LanguageModel, model: LanguageModel) -> ModelDraft:
-    """Return what guesses by `draft` for rows of `model`; made when first asked for.
+    """Return the drafter with the model `draft` for rows of `model`, created by the first call.
 
     Raises:
         VocabularyMismatch: their tokens differ.
-        UnsupportedModel: the cache of `draft` cannot be cut.
+        UnsupportedModel: the KV cache of `draft` cannot be cut.
     """
     known: WeakKeyDictionary[LanguageModel, ModelDraft] = draft.memo.setdefault("drafts", WeakKeyDictionary())
     found = known.get(model)
@@ -167,21 +174,17 @@ def model_draft(draft: LanguageModel, model: LanguageModel) -> ModelDraft:
 def _check(draft: LanguageModel, model: LanguageModel) -> None:
     if draft.is_recurrent:
         raise UnsupportedModel(
-            f"expected a model whose cache can be cut as `draft`, got {draft!r}: it could not go on behind a wrong guess. "
+            f"expected a model whose cache can be cut as `draft`, got {draft!r}: rejected tokens could not be removed. "
             "Take a model with attention, or `draft='lookup'`."
         )
     size = min(draft.vocab_size, model.vocab_size)
     ours, theirs = model.tokenizer.token_bytes[:size], draft.tokenizer.token_bytes[:size]
     differing = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b]
-    beyond = [
-        i
-        for tokens in (model.tokenizer.token_bytes, draft.tokenizer.token_bytes)
-        for i in range(size, len(tokens))
-        if tokens[i]
-    ]
+    both = (model.tokenizer.token_bytes, draft.tokenizer.token_bytes)
+    beyond = [i for tokens in both for i in range(size, len(tokens)) if tokens[i]]
     if differing or beyond or len(ours) != len(theirs):
         first = (differing or beyond or [min(len(ours), len(theirs))])[0]
-        shown = [_token(first, one.tokenizer.token_bytes) for one in (model, draft)]
+        shown = [_token(first, tokens) for tokens in both]
         raise VocabularyMismatch(
             f"expected a draft with the {model.vocab_size} tokens of {model!r}, got {draft!r}: {len(differing) + len(beyond)} ids differ, "
             f"the first of them {first}: {shown[0]}, and {shown[1]} in the draft. Take a model of the same family, or `draft='lookup'`."

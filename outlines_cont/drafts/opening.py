@@ -1,5 +1,5 @@
-"""`open_draft`: turns the option `draft=` of generators into a drafter: prompt lookup (`"lookup"`), a draft model (both cached per
-model), or a user's `Proposer`. Models whose KV cache cannot be cut, such as recurrent ones, are refused.
+"""`open_draft`: returns the drafter of an option `draft=`: prompt lookup (`"lookup"`), a draft model (both cached per model), or a user's
+`Proposer`. Models whose KV cache cannot be cut, such as recurrent ones, are refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from outlines_cont.checks import is_model
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
 from outlines_cont.drafts.proposer import Proposed, check_draft
-from outlines_cont.engine.guessing.row_draft import Drafter
+from outlines_cont.engine.drafting.row_draft import Drafter
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 
@@ -18,19 +18,19 @@ Draft = Any
 
 
 def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
-    """Return what guesses tokens for rows of a model; None where nothing is to.
+    """Return the drafter for rows of a model; None without speculative decoding.
 
     Raises:
         OptionError: see `check_draft`.
-        VocabularyMismatch: a model has other tokens.
-        UnsupportedModel: the cache of one of the models cannot be cut, so that a guess could not be rolled back.
+        VocabularyMismatch: the draft model has other tokens.
+        UnsupportedModel: the KV cache of one of the models cannot be cut, so that a draft could not be rolled back.
     """
     check_draft(draft)
     if draft is None:
         return None
     if model.is_recurrent:
         raise UnsupportedModel(
-            f"expected a model whose cache can be cut, beside `draft`, got {model!r}: a guess that is wrong could not be taken back. "
+            f"expected a model whose cache can be cut, to use `draft`, got {model!r}: rejected tokens could not be removed. "
             "Leave `draft` out."
         )
     if isinstance(draft, str):

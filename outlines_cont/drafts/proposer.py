@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from outlines_cont.checks import is_model
-from outlines_cont.engine.guessing.row_draft import Wish
+from outlines_cont.engine.drafting.row_draft import DraftRequest
 from outlines_cont.errors import OptionError, shortened
 from outlines_cont.user_code import shielded
 
@@ -17,25 +17,25 @@ _KIND, _EXPECTED = "proposed", 0.5
 
 @runtime_checkable
 class Proposer(Protocol):
-    """A user's own draft: proposes the tokens that may come next.
+    """A user's own draft: proposes the tokens that may follow a row.
 
-    It may propose anything: a draft changes how fast a text is written, and never what is written. It is called in the steps of the
-    engine, one call at a time, by any thread.
+    It may propose anything: a draft changes the speed, and never the output. It is called in the steps of the engine, one call at a
+    time, by any thread.
     """
 
     def propose(self, token_ids: Sequence[int]) -> Iterable[int]:
-        """Return the ids that may come next, as many as come to mind.
+        """Return the ids that may follow.
 
         Args:
-            token_ids: all ids of a row so far, prompt included, and any that surely follow; a copy.
+            token_ids: all ids of a row so far, prompt included, then any forced tokens; a copy.
 
         Returns:
-            Ids; none where nothing comes to mind. Of an iterator no more are taken than are worth it.
+            Any number of ids, or none. Of an iterator only as many are taken as the draft is long.
         """
 
 
 class Proposed:
-    """A drafter that calls a user's proposer. If it fails, it is not called again for that row, and a warning gives the reason."""
+    """The drafter of a user's `Proposer`."""
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
@@ -45,27 +45,29 @@ class Proposed:
         return shortened(repr(self.proposer))
 
     def memory(self) -> _NoMemory:
-        """Return that nothing is remembered."""
+        """Return an empty memory."""
         return _NoMemory()
 
     def keep(self, memories: Sequence[Any]) -> None:
-        """Nothing is held."""
+        """Do nothing, as nothing is kept for rows."""
 
-    def guess(self, wishes: Sequence[Wish]) -> None:
-        """Call the proposer for each row, and push what it proposes as far as the policies allow."""
-        for wish in wishes:
-            longest = wish.length(_KIND, _EXPECTED)
+    def draft(self, requests: Sequence[DraftRequest]) -> None:
+        """Call the proposer for each row, and push its tokens as far as the policies allow them."""
+        for request in requests:
+            longest = request.length(_KIND, _EXPECTED)
             if longest:
                 try:
-                    shielded(self._ask, wish, longest)
+                    shielded(self._ask, request, longest)
                 except Exception as error:
-                    wish.draft.fail(error)
+                    request.draft.fail(error)
 
-    def _ask(self, wish: Wish, longest: int) -> None:
-        proposed = self.proposer.propose([*wish.walk.context])
+    def _ask(self, request: DraftRequest, longest: int) -> None:
+        proposed = self.proposer.propose([*request.lookahead.context])
         if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
             raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(repr(proposed))}")
-        wish.walk.push_all(map(self._checked, proposed), longest, _KIND)
+        rest, lookahead = map(self._checked, proposed), request.lookahead
+        while lookahead.mask is not None and lookahead.num_drafted < longest and lookahead.push_next(rest, _KIND):
+            pass
 
     def _checked(self, token_id: object) -> int:
         if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):
@@ -84,11 +86,7 @@ class _NoMemory:
 
 
 def check_draft(draft: object) -> None:
-    """Refuse what guesses nothing.
-
-    Raises:
-        OptionError: it is no name of a draft, no model, and has no `propose`.
-    """
+    """Raise `OptionError` unless a draft is None, `"lookup"`, a model, or an object with `propose`."""
     if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
         return
     if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):

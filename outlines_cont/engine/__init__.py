@@ -1,4 +1,7 @@
-"""The inference engine: continuous batching in one loop that appends, rewinds and samples as policies say."""
+"""The inference engine: continuous batching in one loop, in which policies append, rewind, sample and fork.
+
+Imports `policies`, `kv`, `state`, `samplers` and what lies below.
+"""
 
 from outlines_cont.policies.branch import Branch, TokenSet
 

@@ -1,14 +1,13 @@
 """`BeamJob`: beam search as a job of the engine: at every step the best `beams` hypotheses of a batch entry are kept, among its ended
-rows and all one-token continuations of its running rows; KV caches follow by forks. Hypotheses with the same text are merged (the most
-probable tokenization stays), and texts that a limit has cut rank last. Ends when no row runs.
+rows and all one-token continuations of its running rows, which fork with their KV caches. Hypotheses with the same text are merged (the
+most probable tokenization is kept), and texts that a limit has cut rank last. The search ends when no row runs.
 
-An ended hypothesis stays until better ones displace it. With as many beams as there are hypotheses the search is exhaustive.
+An ended hypothesis is kept until better ones displace it. With as many beams as there are hypotheses the search is exhaustive.
 
-Of several tokenizations of an ended text the most probable one is kept, with its own probability: a row continues from the tokens that it
-has, and what its text has in all tokenizations together would be known only of those in some beam. Rows with the same tokens are one,
-however they came about: equal rows to begin with, two ids that end a text. Another tokenization of a text that has not ended may yet turn
-out better, so it stays, but only where a beam is left that no other text takes. A row that failed is dropped while its entry has any
-other. Nothing is assumed of scores but their order, so policies may rewind.
+Of several tokenizations of an ended text the most probable one is kept, with its own probability: the probability of the text over all
+tokenizations is not known, as most of them are in no beam. Rows with the same tokens are merged, such as equal initial rows, or rows with
+two ids that end a text. Another tokenization of a text that has not ended may become more probable later, so it is kept if a beam
+remains. A row that failed is dropped while its entry has any other. Only the order of scores is used, so policies may rewind.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from outlines_cont.meter import Meter
 from outlines_cont.samplers import BeamSearch, greedy
 from outlines_cont.state.row import StateRow
 
-# What is ranked first: rows that failed come last, constrained texts that were cut before them.
+# The first key of the order: failed rows last, before them constrained texts that were cut.
 _FAILED, _CUT, _GOOD = 0, 1, 2
 Rank = tuple[int, float]
 Text = tuple[bytes, tuple[int, ...]]
-"""The bytes of a row, and its special tokens, which have none."""
+"""The bytes of a row, and its special tokens, which have no bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +38,27 @@ class Hypothesis:
     """A candidate of one batch entry: an ended row, a running row unchanged, or a running row with one more token."""
 
     rank: Rank  # the larger, the better
-    has_ended: bool  # whether no token comes after what it is
+    has_ended: bool  # whether the text is complete
     text: Text  # equal for equal texts
-    ended: StateRow | None = None  # the row as a value, where it has left the loop
-    row: Row | None = None  # the row, where it has not
-    draw: Draw | None = None  # the token that it goes on with, None for a row as it is
+    ended: StateRow | None = None  # an ended row
+    row: Row | None = None  # a running row
+    draw: Draw | None = None  # the token to append to it; None for a row unchanged
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """What makes two that have not ended the same."""
+        """The ids, for hypotheses that have not ended."""
         drawn = () if self.draw is None else (self.draw.token_id,)
         return (*self.row.token_ids, *drawn) if self.row is not None else ()
 
 
 class Ends(Protocol):
-    """What the search calls of a generator when a row has ended."""
+    """The methods of a generator that a search calls when a row has ended."""
 
     def finish(self, row: StateRow) -> StateRow:
         """Return the row with its value, or with the error of making it."""
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text is one that the generator was asked for, and no part of one."""
+        """Return whether the text satisfies the constraint of the generator, and is not cut."""
 
 
 class BeamJob(Job):
@@ -78,20 +77,18 @@ class BeamJob(Job):
         token_bytes: Sequence[bytes | None],
     ) -> None:
         """Begin with the running rows and the ended ones of each entry; all of them are `StateRow.searched`."""
-        # The one draw of the engine that a job may make for itself is never asked for here.
         super().__init__([row for rows in entries for row in rows], greedy(), counts)
         self._search = search
         self._eos_token_ids = eos_token_ids
         self._ends = ends
         self._token_bytes = token_bytes
-        # What rows began with, by identity; forks have that in common, and keep it alive.
-        self._before: dict[int, Text] = {}
+        self._before: dict[int, Text] = {}  # the texts of the sources of rows, by identity; rows keep them alive
         self._ended = [[self._hypothesis(row) for row in rows] for rows in ended]
-        self._entry = {id(row): entry for entry, rows in enumerate(entries) for row in rows}
+        self._entry = {row: entry for entry, rows in enumerate(entries) for row in rows}
 
     @property
     def ended(self) -> list[list[StateRow]]:
-        """For each entry the best of its rows that have ended, the best first; failed ones only where there is no other."""
+        """For each entry its best ended rows, the best first; failed ones only if there is no other."""
         return [self._best(found) for found in self._ended]
 
     def _best(self, found: Sequence[Hypothesis]) -> list[StateRow]:
@@ -100,14 +97,14 @@ class BeamJob(Job):
         return [h.ended for h in good if h.ended is not None]
 
     def note_end(self, row: Row, state_row: StateRow) -> None:
-        """Take in a hypothesis that has ended."""
+        """Add a row that has ended to the hypotheses of its entry."""
         found = self._hypothesis(self._ends.finish(state_row))
-        entry = self._entry[id(row)]
+        entry = self._entry[row]
         self._ended = [[*ended, found] if i == entry else ended for i, ended in enumerate(self._ended)]
         self.rows = [other for other in self.rows if other is not row]
 
     def checkpoint(self) -> Callable[[], None]:
-        """Return what brings the search back to where it is now."""
+        """Return a function that restores the search."""
         undo_rows, ended, entry = super().checkpoint(), self._ended, self._entry
 
         def undo() -> None:
@@ -123,17 +120,17 @@ class BeamJob(Job):
         return Hypothesis((_GOOD if self._ends.is_whole(row) else _CUT, row.score), True, text, ended=row)
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
-        """Keep the best hypotheses of every entry, and let rows fork and go on accordingly."""
+        """Keep the best hypotheses of every entry, and fork and continue rows accordingly."""
         found = [list(ended) for ended in self._ended]
         for row in self.rows:
-            if not any(row is other for other in rows):
+            if row not in rows:
                 rank = (_FAILED, 0.0) if row.error is not None else (_GOOD, row.search_score())
-                found[self._entry[id(row)]].append(Hypothesis(rank, row.has_ended, self._text(row), row=row))
+                found[self._entry[row]].append(Hypothesis(rank, row.has_ended, self._text(row), row=row))
         self._continue(rows, logits, masked, found)
         return self._keep([self._distinct(entry) for entry in found])
 
     def _distinct(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-        """Return the best `beams` hypotheses, the best first; other tokenizations of a text as at the top of this module."""
+        """Return the best `beams` hypotheses, the best first; see the top of this module for other tokenizations of a text."""
         best: dict[tuple[bool, Text], Hypothesis] = {}
         others: dict[tuple[int, ...], Hypothesis] = {}
         ranked = sorted(hypotheses, key=lambda h: h.rank, reverse=True)
@@ -145,7 +142,7 @@ class BeamJob(Job):
         return sorted(kept, key=lambda h: h.rank, reverse=True)
 
     def _text(self, row: Row) -> Text:
-        """Return the text of a running row. What comes before its generated span never changes, and is read once."""
+        """Return the text of a running row. That before its piece never changes, and is cached."""
         before = self._before.get(id(row.source))
         if before is None:
             before = self._before[id(row.source)] = self._text_of(row.token_ids[: row.piece_start])
@@ -160,16 +157,16 @@ class BeamJob(Job):
     def _continue(
         self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor, found: list[list[Hypothesis]]
     ) -> None:
-        """Add the continuations of every row that can be among the best."""
+        """Add for every row the continuations that can be among the best."""
         norm = logits.logsumexp(-1)
         token_ids = self._candidates(masked)
         values = masked.gather(-1, token_ids)
         sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
-        lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
-        for row, *columns in zip(rows, *(line.tolist() for line in lines), strict=True):
+        table = (token_ids, values, values - norm[:, None], sampling_logprobs)
+        for row, *columns in zip(rows, *(part.tolist() for part in table), strict=True):
             text = self._text(row)
             if row.fails(columns[2][0], max(columns[-1])):
-                found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
+                found[self._entry[row]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
             draws = {
                 token_id: Draw(token_id, logprob, sampling_logprob)
@@ -181,10 +178,10 @@ class BeamJob(Job):
                 data, special = self._text_of([] if ends else [draw.token_id])
                 rank = _GOOD, row.search_score(draw)
                 longer = text[0] + data, text[1] + special
-                found[self._entry[id(row)]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
+                found[self._entry[row]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
 
     def _candidates(self, masked: torch.Tensor) -> torch.Tensor:
-        """Return (R, K) ids: the most probable tokens, as many as could be kept, and all ends, which score otherwise."""
+        """Return (R, K) ids: the most probable tokens, as many as could be kept, and all ends, whose scores differ."""
         ends = torch.tensor(sorted(self._eos_token_ids), dtype=torch.int64, device=masked.device)
         best = masked.topk(min(self._search.beams + len(ends), masked.shape[-1]), dim=-1).indices
         return torch.cat([best, ends.expand(len(masked), -1)], dim=-1)
@@ -194,13 +191,11 @@ class BeamJob(Job):
         going = [
             (h.row, h.draw, entry) for entry, hypotheses in enumerate(kept) for h in hypotheses if h.row is not None
         ]
-        # Forked before any of them goes on: a fork begins where its row stands now.
-        met = set[int]()
-        rows = []
+        # Rows are forked before any of them is appended to.
+        rows: list[Row] = []
         for row, _, _ in going:
-            rows.append(row.fork() if id(row) in met else row)
-            met.add(id(row))
-        self._entry = {id(row): entry for row, (_, _, entry) in zip(rows, going, strict=True)}
+            rows.append(row.fork() if row in rows else row)
+        self._entry = {row: entry for row, (_, _, entry) in zip(rows, going, strict=True)}
         for row, (_, draw, _) in zip(rows, going, strict=True):
             if draw is not None:
                 row.take(draw)

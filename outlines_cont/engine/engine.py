@@ -1,10 +1,9 @@
 """`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every
 row by its policies, feeds all pending tokens in one forward per batch, and draws a token for each row that is ready. It has no thread:
-callers that wait for a job take the steps for all jobs, in turns. Failed steps are undone (`Recovery`).
+callers that wait for a job take the steps for all jobs, in turns.
 
-In a step rows may fork, and those that have ended leave. The controller of a steered job (`Job.ask`) is called before the forward and
-answers after it. The `Scheduler` chooses which rows run; `Recovery` rolls back an interrupted step, and bisects a batch whose forward
-fails.
+The `Scheduler` chooses the rows that run, and bisects a batch whose forward fails; `Recovery` rolls back an interrupted step. A
+controlled job (`Job.ask`) is asked before the forward and answers after it. `engine_of` returns the engine of a model.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ import torch
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.recovery import Recovery
+from outlines_cont.engine.recovery import Checkpoint, Recovery
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.speculation import Speculation
 from outlines_cont.engine.stats import EngineStats
-from outlines_cont.engine.steered_row import Want
 from outlines_cont.engine.token_draws import TokenDraws
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
@@ -34,11 +33,11 @@ from outlines_cont.state.row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
-# How long an answer may be waited for after a forward, as a part of the time that it took.
+# The longest wait for an answer after a forward, as a fraction of its time.
 _PATIENCE = 0.25
-# How long the engine stands back after it has asked, so that those who answer at once are not in its way later, in seconds.
+# The wait after jobs are asked, in seconds, so that quick answers do not compete with the forward for the interpreter.
 _HEAD_START = 0.0005
-# How long the engine holds its lock where there is nothing to do but to wait for answers, in seconds.
+# The longest wait under the lock in a step that does nothing but wait for answers, in seconds.
 _LONGEST_WAIT = 0.01
 
 
@@ -47,8 +46,8 @@ class Engine:
 
     Args:
         model: the model.
-        max_batch_tokens: the most tokens of one forward, padding included; longer prompts are read in parts.
-        max_rows: the most rows that run at once, no more than `max_batch_tokens`; the others wait.
+        max_batch_tokens: the most tokens of one forward, padding included; longer prompts are fed in parts.
+        max_rows: the most rows that run together, no more than `max_batch_tokens`; the others wait.
 
     Both limits are attributes, too, and may be changed at any time. All methods may be called by any thread.
 
@@ -75,7 +74,7 @@ class Engine:
         check_model(model)
         self.model = model
         self._scheduler = Scheduler(model, max_batch_tokens, max_rows)
-        self._recovery = Recovery(self._scheduler, self._forget_draws)
+        self._recovery = Recovery(self._begin_step, self._roll_back)
         self._speculation = Speculation(model.device.type)
         self._draws = TokenDraws()
         self._stats = EngineStats()
@@ -86,7 +85,7 @@ class Engine:
 
     @property
     def max_batch_tokens(self) -> int:
-        """The most tokens of one forward, padding included. Set to anything but an int, 1 or more: `OptionError`."""
+        """The most tokens of one forward, padding included; `OptionError` if set to anything but an int, 1 or more."""
         return self._scheduler.max_batch_tokens
 
     @max_batch_tokens.setter
@@ -96,7 +95,7 @@ class Engine:
 
     @property
     def max_rows(self) -> int:
-        """The most rows that are admitted at once. Set to anything but an int, 1 or more: `OptionError`."""
+        """The most rows that run together; `OptionError` if set to anything but an int, 1 or more."""
         return self._scheduler.max_rows
 
     @max_rows.setter
@@ -110,59 +109,59 @@ class Engine:
             f"{self.num_running} rows running>"
         )
 
-    # -- for callers that wait --------------------------------------------------------------------------------------------
+    # -- for callers that wait -----------------------------------------------------------------------------------------
 
     @property
     def lock(self) -> threading.RLock:
-        """Held during a step; hold it to read rows that run."""
+        """Acquired during a step; acquire it to read running rows."""
         return self.model.kv_store.lock
 
     @property
     def stats(self) -> EngineStats:
-        """What the engine has done so far; a copy."""
+        """A copy of the counters."""
         with self.lock:
             return self._stats.copy()
 
     @property
     def num_running(self) -> int:
-        """Rows that run now, those that wait for room left out."""
+        """How many rows run, without those that wait to be admitted."""
         return self._scheduler.num_running
 
     def submit(self, job: Job) -> None:
-        """Add the rows of a job, which run from the next step on, when there is room. Returns at once."""
+        """Add the rows of a job, which run from the next step on, if there is room. Does not block."""
         self._scheduler.submitted.append(job)
 
     def cancel(self, job: Job) -> None:
-        """Take the rows of a job out, now, or at the end of the step that is being taken. Nothing happens to a job that is over."""
+        """Remove the rows of a job, now, or at the end of the running step. Does nothing if the job is over."""
         if job.is_over:
             return
         job.is_cancelled = True
         if self.lock.acquire(blocking=False):
             try:
-                if self._recovery.checkpoint is None:  # else a step of this very thread has yet to end
+                if self._recovery.checkpoint is None:  # else this thread is in a step
                     with self._recovery.transaction():
                         self._scheduler.remove_cancelled()
             finally:
                 self.lock.release()
 
     def advance(self, job: Job) -> None:
-        """Take a step for all, unless the job is over by the time that it is this thread's turn."""
+        """Take a step for all jobs, unless this job is over when the lock is acquired."""
         with self.lock:
             if not job.is_over:
                 self.step()
 
     async def advance_async(self, job: Job) -> None:
-        """Wait until a step has been taken, in a thread; tasks of one event loop wait for the same one."""
+        """Wait for a step in a thread; all tasks of one event loop wait for the same step."""
         loop = asyncio.get_running_loop()
         step = self._steps.get(loop)
-        if step is None or step.done():  # to wait for one that is done would never let the loop forget it
+        if step is None or step.done():
             step = self._steps[loop] = asyncio.ensure_future(asyncio.to_thread(self.advance, job))
             step.add_done_callback(self._forget_step)
-        # A task that is cancelled leaves the step to the others.
+        # If this task is cancelled, the step continues for the others.
         await asyncio.shield(step)
 
     def _forget_step(self, step: asyncio.Future[None]) -> None:
-        """Let go of a step that is done, and look at its error, which all tasks that wait for it raise."""
+        """Drop a step that is done, and retrieve its error, which all tasks that wait for it raise."""
         loop = step.get_loop()
         if self._steps.get(loop) is step:
             del self._steps[loop]
@@ -170,21 +169,18 @@ class Engine:
             step.exception()
 
     def steps(self, job: Job) -> Generator[None, None, None]:
-        """Take steps until a job that was submitted is over; a caller that stops earlier cancels it.
-
-        After the last one all results are there, whichever threads have taken the steps.
-        """
+        """Take steps until a submitted job is over, yielding after each; a caller that closes the generator earlier cancels the job."""
         is_over = False
         try:
             while not is_over:
                 self.advance(job)
-                is_over = job.is_over  # not asked after the yield: others may take steps meanwhile
+                is_over = job.is_over  # read before the yield, as others may take steps meanwhile
                 yield
         finally:
             self.cancel(job)
 
     async def async_steps(self, job: Job) -> AsyncGenerator[None, None]:
-        """Do the same without holding up an event loop. Close it with `contextlib.aclosing`, to cancel at once."""
+        """Do the same without blocking an event loop. Close it with `contextlib.aclosing` to cancel immediately."""
         is_over = False
         try:
             while not is_over:
@@ -195,9 +191,9 @@ class Engine:
             self.cancel(job)
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
-        """Return running rows as values, as they are between two steps; they continue to run. No token is ever fed again because of it.
+        """Return running rows as values, as they are between two steps; they continue to run, and no token is fed again.
 
-        Cost: for each row what its tokens take as tuples; keys and values are shared.
+        Cost: the tokens of each row, which are copied to tuples; keys and values are shared.
         """
         with self.lock, torch.inference_mode():
             self._recovery.undo()
@@ -212,20 +208,19 @@ class Engine:
         """Advance every row by one token.
 
         Raises:
-            BaseException: an interrupt, or a mistake of the engine itself. Then the step never was: every row goes on as if
-                nothing had happened, but what it had fed is fed again. What goes wrong in a row is its error, and no one else's.
+            BaseException: an interrupt, or a bug in the engine. The step is rolled back: every row continues as before it, and feeds
+                its tokens again. An error of one row ends that row, and is not raised.
         """
         with self.lock, torch.inference_mode():
             started = perf_counter()
             try:
-                with self._recovery.transaction():
-                    assert self._recovery.checkpoint is not None
+                with self._recovery.transaction() as checkpoint:
                     self._scheduler.remove_cancelled()
-                    self._scheduler.admit(self._recovery.checkpoint.add)
+                    self._scheduler.admit(checkpoint.add)
                     self._plan()
-                    # Some batches are parted on the way, and all of these have their turn.
-                    moved = [self._step_batch(batch) for batch in self._scheduler.batches]
-                    if not any(moved):
+                    # The list grows where a batch is bisected.
+                    has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
+                    if not any(has_moved):
                         self._await_answers()
                     self._scheduler.merge()
                     self._speculation.keep(self._scheduler.rows)
@@ -234,13 +229,12 @@ class Engine:
                 self._count(perf_counter() - started)
 
     def _plan(self) -> None:
-        """Have every row decide what it wants, and let those that have ended leave; ask the controllers of steered jobs."""
+        """Plan every row, and remove those that have ended; then ask the controllers of jobs."""
         self._plan_rows()
         self._answer.clear()
         asked = [job for job in self._scheduler.jobs if job.ask(self._answer.set)]
         if not asked:
             return
-        # Without it a thread that wants to answer at once waits for the interpreter until the forward has begun.
         self._answer.wait(_HEAD_START)
         if self._collect_answers([job for job in asked if not job.reads_ahead], 0.0):
             self._plan_rows()
@@ -249,13 +243,13 @@ class Engine:
         for batch in list(self._scheduler.batches):
             for row in batch.rows:
                 row.plan()
-            while forking := [row for row in batch.rows if row.want is Want.FORK]:
+            while forking := [row for row in batch.rows if row.status is RowStatus.FORKING]:
                 for row in forking:
                     self._fork(row)
             self._scheduler.leave(batch)
 
     def _fork(self, row: Row) -> None:
-        """Let a row fork by the branches that its policies want."""
+        """Fork a row by the branches of its policies."""
         if row.job.is_joint:
             row.fail(UnsupportedBranch("the rows of a search are forked by the search; a policy cannot fork them"))
         elif not row.job.can_fork:
@@ -269,13 +263,13 @@ class Engine:
             self._scheduler.fork(row, row.branched(row.forks))
 
     def _step_batch(self, batch: RunningBatch) -> bool:
-        """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
-        self._speculation.guess(batch.rows)
+        """Draft, feed, collect answers and draw for one batch; return whether anything was done."""
+        self._speculation.draft(batch.rows)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
         logits = self._feed(batch)
         has_fed = self._scheduler.counts.forwards > forwards
         asked = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_asked))
-        # An answer that comes a little later than the logits is worth waiting for; a late one holds up nobody else for long.
+        # A short wait for answers saves a step; a long one would delay the other rows.
         has_answers = bool(asked) and self._collect_answers(asked, (perf_counter() - started) * _PATIENCE)
         for row in batch.rows:
             row.make_masks()
@@ -288,10 +282,10 @@ class Engine:
         return bool(ready) or has_answers or has_fed
 
     def _feed(self, batch: RunningBatch) -> torch.Tensor | None:
-        """Feed what is pending, while lazy masks are made. On failure, bisect the batch until the failing row is alone.
+        """Feed pending tokens while lazy masks are computed. On failure, bisect the batch until the failing row is alone.
 
         Returns:
-            (R, V) logits to draw from where every row has just those; else None, and rows have their own.
+            (R, V) logits if every row has one position to draw from; else None, and rows have their own.
         """
         if not batch.rows:
             return None
@@ -301,24 +295,24 @@ class Engine:
             with overlap_mask_computation([mask for row in batch.rows for mask in row.next_masks], self.model.device):
                 return batch.feed(self.max_batch_tokens)
         except Exception as error:
-            self._recovery.bisect(batch, error)
+            self._scheduler.bisect(batch, error)
             return None
         finally:
             self._stats.forward_seconds += perf_counter() - started
 
     def _draw(self, batch: RunningBatch, ready: list[Row], logits: torch.Tensor | None, *, is_timed: bool) -> None:
-        """Draw a token for every row that is ready, and go on without a forward as long as what is drawn was guessed."""
+        """Draw a token for every row that is ready; repeat without a forward for rows whose draft token was accepted."""
         started = perf_counter()
         self._draws.take(batch, ready, logits if len(ready) == len(batch.rows) else None)
         if is_timed:
             self._speculation.note_forward(batch.num_fed)
-        while ready := [row for row in ready if row.plan_if_guessed()]:
-            self._draws.take_guessed(batch, ready)
+        while ready := [row for row in ready if row.plan_if_drafted()]:
+            self._draws.take_drafted(batch, ready)
             self._speculation.note_draw()
         self._stats.sampling_seconds += perf_counter() - started
 
     def _collect_answers(self, jobs: list[Job], patience: float) -> bool:
-        """Take in the answers to what jobs have asked, those that come within `patience` seconds; return whether any came."""
+        """Execute the answers of controllers that arrive within `patience` seconds; return whether there were any."""
         deadline = perf_counter() + patience
         has_answers = False
         for job in jobs:
@@ -329,19 +323,30 @@ class Engine:
         return has_answers
 
     def _await_answers(self) -> None:
-        """Wait for the controllers that were asked, as nothing else is left to do; a short time, so that others may submit and cancel."""
+        """Wait for answers in a step that does nothing else, for a short time, so that others may submit and cancel."""
         self._answer.clear()
         asked = [job for job in self._scheduler.jobs if job.is_asked]
         if self._scheduler.num_running and not self._collect_answers(asked, 0.0):
             self._answer.wait(_LONGEST_WAIT)
 
-    def _forget_draws(self) -> None:
-        """Let go of what a step that was undone has left behind."""
+    # -- before and after a step ---------------------------------------------------------------------------------------
+
+    def _begin_step(self) -> Checkpoint:
+        """Register new jobs, and return the checkpoint of the step."""
+        scheduler = self._scheduler
+        scheduler.register_submitted()
+        checkpoint = Checkpoint(scheduler.jobs, scheduler.room)
+        checkpoint.add(row for row in scheduler.rows if not row.job.is_controlled)
+        return checkpoint
+
+    def _roll_back(self, checkpoint: Checkpoint) -> None:
+        """Restore the rows and jobs of a checkpoint; all rows wait to be admitted again."""
+        self._scheduler.restart(checkpoint.jobs, checkpoint.restore(), checkpoint.room)
         self._draws = TokenDraws()
         self._speculation.keep(())
 
     def _count(self, seconds: float) -> None:
-        """Add the work of the step to what was counted, and let go of the jobs that are over."""
+        """Add the work of the step to all counters, and remove the jobs that are over."""
         self._stats.steps += 1
         self._stats.seconds += seconds
         jobs = self._scheduler.jobs
@@ -355,10 +360,10 @@ class Engine:
 
 
 def engine_of(model: LanguageModel) -> Engine:
-    """Return the engine that all generators of a model share; made when first asked for.
+    """Return the engine that all generators of a model share, created by the first call.
 
     Raises:
-        OptionError: `model` is none that `outlines_cont.models` has made.
+        OptionError: `model` was not made by `outlines_cont.models`.
     """
     check_model(model)
     engine: Engine = model.memo.get("engine") or model.memo.setdefault("engine", Engine(model))

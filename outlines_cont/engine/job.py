@@ -1,5 +1,5 @@
-"""`Job`: the rows of one call, submitted to the engine together, with the sampler that draws their tokens and the finished rows. Base of
-other kinds of jobs, through hooks: joint choice over all rows (`choose`, beam search), and a controller outside the engine (`ask`).
+"""`Job`: the rows of one call, which are submitted to the engine together, with their sampler and the finished rows. Subclasses choose
+among all rows (`choose`, beam search), or ask a controller outside the engine (`ask`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
 from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import DeadlockError
 from outlines_cont.meter import Meter
 from outlines_cont.sampling.sampler import Sampler
@@ -21,23 +21,23 @@ from outlines_cont.state.row import StateRow
 
 
 class Job:
-    """The rows of one call. In this base class each draws its own tokens; a search chooses for all of them at once.
+    """The rows of one call. In this base class each row draws its own tokens.
 
     Attributes:
-        rows: those that still run, in the order in which they were given; forks stand behind the row that they left.
-        done: what became of the others, by their index at the beginning; forks come after those.
+        rows: those that still run, in the order of the call; forks follow their row.
+        done: the finished rows by index; forks have the indices after those of the call.
         counts: the work of its rows since the last step.
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
-        is_joint: whether rows are chosen among each other, so that they must run in one batch.
+        is_joint: whether `choose` chooses among all rows, so that they must run in one batch.
         can_fork: whether a row may fork.
-        is_steered: whether a controller outside the engine may be asked what comes next, so that `ask` may change any row.
+        is_controlled: whether a controller outside the engine may be asked, so that `ask` may change any row.
         is_asked: whether an answer to `ask` is outstanding; until then no row of the job takes a token.
-        reads_ahead: whether rows feed their tokens while a controller is asked what comes after them.
+        reads_ahead: whether rows feed their tokens while the controller is asked.
     """
 
     is_joint = False
     can_fork = True
-    is_steered = False
+    is_controlled = False
     is_asked = False
     reads_ahead = False
 
@@ -53,32 +53,32 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether no row runs any longer."""
+        """Whether all rows have ended."""
         return not self.rows
 
     def drawing(self, temperature: float | None) -> Drawing:
-        """Return how a token is drawn; None for the job's own temperature."""
+        """Return the drawing at a temperature; None for that of the sampler."""
         drawing = self._drawings.get(temperature)
         if drawing is None:
-            assert temperature is not None  # that one is there from the beginning
+            assert temperature is not None
             drawing = self._drawings[temperature] = tempered(self._drawings[None], temperature)
         return drawing
 
     def note_end(self, row: Row, state_row: StateRow) -> None:
-        """Take in what has become of a row."""
+        """Record the result of a row that has ended."""
         self.done[row.index] = state_row
         self.rows = [other for other in self.rows if other is not row]
 
     def forked(self, row: Row, rows: Sequence[Row]) -> None:
-        """Take in the rows that a row forks into, itself first."""
+        """Record the rows that a row forks into, itself first."""
         for fork in rows[1:]:
             fork.index = self._num_rows
             self._num_rows += 1
-        at = next(i for i, other in enumerate(self.rows) if other is row)
+        at = self.rows.index(row)
         self.rows = [*self.rows[:at], *rows, *self.rows[at + 1 :]]
 
     def checkpoint(self) -> Callable[[], None]:
-        """Return what brings the job back to what it is now, its rows aside; see `Checkpoint`. It may be called several times."""
+        """Return a function that restores the job without its rows, any number of times; see `Checkpoint`."""
         rows, num_done, num_rows = self.rows, len(self.done), self._num_rows
 
         def undo() -> None:
@@ -88,37 +88,41 @@ class Job:
         return undo
 
     def refuse_deadlock(self) -> None:
-        """Fail all rows where every one of them waits: no row is left that could wake another."""
-        if all(row.want is Want.WAIT and row.error is None for row in self.rows):
+        """Fail all rows if every one of them waits, as none is left that could wake another."""
+        if all(row.status is RowStatus.WAITING and row.error is None for row in self.rows):
             for row in self.rows:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 
     def ask(self, notify: Callable[[], None]) -> bool:
-        """Ask the controller of the rows, where there is one, what comes next; return whether it was asked.
+        """Ask the controller of the rows, if there is one; return whether it was asked.
 
-        Called before the forward; returns at once. Any thread calls `notify` when there is an answer.
+        Called before the forward; does not block. `notify` is called, by any thread, when there is an answer.
         """
         return False
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
-        """Do what was answered within `patience` seconds; return each row that forks with its forks, itself first; None without answer."""
+        """Execute the answer, if it arrives within `patience` seconds; else return None.
+
+        Returns:
+            Each row that forks, with the rows that it forks into, itself first.
+        """
         return None
 
     def account(self) -> None:
-        """Take note of `counts`, which are set back after every step."""
+        """Read `counts`, which are cleared after every step."""
 
     def leave(self) -> None:
-        """Release what the job holds besides its rows; called when it was cancelled, while it still has the rows that ran."""
+        """Release the resources of a cancelled job; called before its rows are removed."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Choose how the rows of a joint job continue.
 
         Args:
-            rows: those that want a token; the others of the job stay as they are.
+            rows: those that are ready to sample; the other rows of the job do not change.
             logits: (R, V), those of `rows`.
             masked: the same under the masks of the rows.
 
         Returns:
-            The rows of the job from now on, each as a pair with the one that it continues, first; that one may come several times.
+            (old row, new row) for each new row of the job; several may continue one old row.
         """
         raise NotImplementedError

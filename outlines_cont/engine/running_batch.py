@@ -1,7 +1,7 @@
-"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards (prompts in parts, chunked prefill), with their
+"""`RunningBatch`: a decode batch: rows whose pending tokens are fed in the same forwards (prompts in parts, chunked prefill), with their
 ragged KV cache. It scores forced tokens, and can fork, join and split; after an error its keys and values are dropped and recomputed.
 
-What is fed are sequences: the rows, then the negative prompts (`Shadow`) of guided rows. `RowKV`s and chunks are in this order.
+The sequences of a batch are the rows, then the negative prompts of guided rows; lists of chunks and of `RowKV` have this order.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import torch
 
-from outlines_cont.engine.guessing.feed_width import chunk_width
-from outlines_cont.engine.guided.shadow import Shadow
+from outlines_cont.engine.drafting.feed_width import chunk_width
+from outlines_cont.engine.guided.negative import NegativeSequence
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
@@ -28,9 +28,9 @@ class RunningBatch:
     """Rows that are fed in the same forwards, with their KV cache.
 
     Attributes:
-        rows: those that still run.
+        rows: the rows that run.
         counts: the work that belongs to no single row.
-        num_fed: how many tokens the last forward had, padding included.
+        num_fed: the number of tokens of the last forward, padding included.
     """
 
     def __init__(self, model: LanguageModel, rows: Sequence[Row], counts: Meter) -> None:
@@ -41,26 +41,25 @@ class RunningBatch:
         self._kv: AnyBatch | None = None
 
     @property
-    def sequences(self) -> list[Row | Shadow]:
-        """What is fed: the rows, then the shadows."""
-        return [*self.rows, *(row.shadow for row in self.rows if row.shadow is not None)]
+    def sequences(self) -> list[Row | NegativeSequence]:
+        """The rows, then the negative sequences."""
+        return [*self.rows, *(row.negative for row in self.rows if row.negative is not None)]
 
     @property
     def is_prefilling(self) -> bool:
-        """Whether some sequence has more of its prompt to be fed than the one token that every step appends."""
+        """Whether some sequence has more than one token of its prompt to feed."""
         return any(one.cached < len(one.source.token_ids) and one.num_pending > 1 for one in self.sequences)
 
     def leave(self) -> list[tuple[Row, StateRow]]:
-        """Take the rows that have ended out, each as a value with its keys and values."""
-        leaving = [i for i, row in enumerate(self.rows) if row.want is Want.LEAVE]
+        """Remove the rows that have ended, and return each with its value, which has its keys and values."""
+        leaving = [i for i, row in enumerate(self.rows) if row.status is RowStatus.LEAVING]
         if not leaving:
             return []
-        staying = [i for i in range(len(self.rows)) if i not in leaving]
-        shares = self._released(leaving)
-        ended = []
+        shares, ended = self._released(leaving), []
         for i in leaving:
             row, share = self.rows[i], shares[i]
             ended.append((row, row.leave(share[: row.cached] if share is not None else None)))
+        staying = [i for i in range(len(self.rows)) if i not in leaving]
         self._keep(staying, [self.rows[i] for i in staying])
         return ended
 
@@ -68,7 +67,7 @@ class RunningBatch:
         """Feed pending tokens of all rows in one forward, and score the forced ones among them.
 
         Args:
-            max_tokens: the most tokens of the forward, padding included; longer prompts are read in parts, and so are chunks
+            max_tokens: the most tokens of the forward, padding included; longer prompts are fed in parts, and so are chunks
                 that would leave most of the forward empty; see `chunk_width`.
 
         Returns:
@@ -82,7 +81,7 @@ class RunningBatch:
             return None
         if self._kv is None:
             self._kv = open_batch(self._model, [one.base_kv for one in sequences])
-        self._match(sequences, self._kv)
+        self._align(sequences, self._kv)
         pending = [one.chunk() for one in sequences]
         width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
         chunks = [chunk[:width] for chunk in pending]
@@ -98,7 +97,7 @@ class RunningBatch:
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
     def shares(self) -> list[RowKV | None]:
-        """Return the keys and values of all rows as they are now; the rows keep running. Cost: as that of a new batch, without a copy."""
+        """Return the keys and values of all rows, which continue to run. Cost: that of a new batch; nothing is copied."""
         if self._kv is None:
             return [row.base_kv for row in self.rows]
         found = self._kv.release_all()
@@ -114,7 +113,7 @@ class RunningBatch:
 
     def fork(self, row: Row, rows: Sequence[Row]) -> list[RunningBatch]:
         """Fork a row into `rows`, itself first; return new batches for those that cannot run here."""
-        at = next(i for i, other in enumerate(self.rows) if other is row)
+        at = self.rows.index(row)
         if self._model.can_stack:
             places = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
             self.replace(places, [*self.rows[:at], *rows, *self.rows[at + 1 :]])
@@ -127,40 +126,40 @@ class RunningBatch:
         return batches
 
     def join(self, other: RunningBatch) -> None:
-        """Take in the rows of another batch, which is not used any more. Cost: as that of a new batch."""
+        """Add the rows of another batch, which is not used any more. Cost: that of a new batch."""
         own, others = self._all_released(), other._all_released()
         here, there = len(self.rows), len(other.rows)
         self.rows += other.rows
         self._open(self._based([*own[:here], *others[:there], *own[here:], *others[there:]]))
 
     def split(self, rows: Sequence[Row]) -> RunningBatch:
-        """Move some rows to a batch of their own; what was fed of all rows is dropped."""
+        """Move some rows to a new batch; the keys and values of all rows are dropped."""
         self.forget()
-        rows = list(rows)
-        self.rows = [row for row in self.rows if not any(row is other for other in rows)]
-        return RunningBatch(self._model, rows, self.counts)
+        moved = RunningBatch(self._model, rows, self.counts)
+        self.rows = [row for row in self.rows if row not in moved.rows]
+        return moved
 
     def begin_alone(self) -> bool:
-        """Give up the keys and values, and those taken from others as well; return whether there were such."""
+        """Drop the keys and values, those taken from other rows included; return whether there were any of these."""
         self.forget()
         return sum(row.begin_alone() for row in self.rows) > 0
 
     def forget(self) -> None:
-        """Give up the keys and values, after an error: what rows do not have from their sources is fed again."""
+        """Drop the keys and values, after an error; tokens that the sources of rows do not cover are fed again."""
         self._kv = None
         for one in self.sequences:
             one.lose(one.source_cached)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop the rows, with their keys and values."""
         self._kv, self.rows = None, []
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- keys and values -----------------------------------------------------------------------------------------------
 
     def _keep(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
-        """Go on with `rows`, each with what is held of the one at its index in `sources`."""
+        """Replace the rows by `rows`, each with the keys and values of the one at its index in `sources`."""
         shares = [] if self._kv is None else self._kv.release_all()
-        guided = [i for i, row in enumerate(self.rows) if row.shadow is not None]
+        guided = [i for i, row in enumerate(self.rows) if row.negative is not None]
         places = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
         self.rows = list(rows)
         if self._kv is not None and rows:
@@ -169,7 +168,7 @@ class RunningBatch:
             self._kv = None
 
     def _based(self, shares: list[RowKV | None]) -> list[RowKV | None]:
-        """Return what is held of all rows, the first tokens where they were taken from: rows that took the same share them."""
+        """Return keys and values that begin with those which rows have taken from others, so that these share them in place."""
         if not self._model.can_branch:
             return shares
         return [
@@ -180,51 +179,47 @@ class RunningBatch:
         ]
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
-        """Hold keys and values of all rows; where there is no room to bring them together, none."""
+        """Begin a KV cache with the keys and values of all rows; drop them if there is no room for it."""
         try:
             self._kv = open_batch(self._model, shares)
         except KVBudgetError:
             self.forget()
 
     def _released(self, leaving: Sequence[int]) -> list[RowKV | None]:
-        """Return the keys and values of rows that leave, by index; those of the others are None."""
+        """Return the keys and values of the rows at indices `leaving`; None for the others."""
         if self._kv is None:
             return [row.base_kv for row in self.rows]
         if len(leaving) == len(self.rows):
-            shares, self._kv = self._without_shadows(self._kv), None
-            return shares
+            kv, self._kv = self._kv, None
+            if isinstance(kv, KVBatch) and kv.num_rows > len(self.rows):
+                with suppress(KVBudgetError):  # out of the memory of negative sequences, if there is room for it
+                    return kv.release_only(range(len(self.rows)))
+            return kv.release_all()
         try:
             return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
-        except KVBudgetError:  # a row that leaves takes a copy; it goes without
+        except KVBudgetError:  # no room for a copy
             return [None] * len(self.rows)
-
-    def _without_shadows(self, kv: AnyBatch) -> list[RowKV | None]:
-        """Return the keys and values of all rows, which hold no memory of shadows where there is room to bring them elsewhere."""
-        if isinstance(kv, KVBatch) and kv.num_rows > len(self.rows):
-            with suppress(KVBudgetError):
-                return kv.release_only(range(len(self.rows)))
-        return kv.release_all()
 
     def _all_released(self) -> list[RowKV | None]:
         return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
 
-    def _match(self, sequences: Sequence[Row | Shadow], kv: AnyBatch) -> None:
-        """Bring rows and their keys and values to the same lengths: rows may have gone back, keys and values been evicted."""
+    def _align(self, sequences: Sequence[Row | NegativeSequence], kv: AnyBatch) -> None:
+        """Cut sequences and KV cache to common lengths: rows may have been rewound, keys and values evicted."""
         for i, one in enumerate(sequences):
             one.lose(kv.lengths[i])
-            if one.held < kv.lengths[i]:
-                kv.rewind(i, one.held)
+            if one.feed.held < kv.lengths[i]:
+                kv.rewind(i, one.feed.held)
                 one.lose(kv.lengths[i])
 
     def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
-        """Give every row that was fed the log-probabilities of its forced tokens."""
-        rows = [(i, row, row.unscored(places[i])) for i, row in enumerate(self.rows) if row.tokens.unscored]
-        asked = [(i, places[i][index], token_id) for i, _, tokens in rows for index, token_id in tokens]
-        if not asked:
+        """Set the log-probabilities of the forced tokens for which there are logits now; called before rows note what was fed."""
+        unscored = [(i, row) for i, row in enumerate(self.rows) if row.tokens.unscored]
+        scored = [(i, row, row.tokens.scored_by(row.cached, places[i])) for i, row in unscored]
+        indices = [(i, places[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
+        if not indices:
             return
-        row_index, place, token_ids = torch.tensor(asked, device=logits.device).unbind(1)
-        picked = logits[row_index, place]
-        scores = iter(picked.log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
-        for _, row, tokens in rows:
+        row_index, position, token_ids = torch.tensor(indices, device=logits.device).unbind(1)
+        logprobs = iter(logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
+        for _, row, tokens in scored:
             if tokens:
-                row.score([next(scores) for _ in tokens])
+                row.score([next(logprobs) for _ in tokens])

@@ -1,28 +1,28 @@
-"""`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer where keys and values run out
-of room. New prompts are prefilled in a batch of their own, at most `max_batch_tokens` per step, which is merged with the decoding rows
-when done. Prefixes of rows that leave go into the prefix cache.
-
-Every admitted row advances by one token per step, but while it is prefilled; so a long prompt does not block those that decode. A row may
-wait for others that feed the same prefix (`Reuse`).
+"""`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer if keys and values run out of
+room. New prompts are prefilled in a batch of their own, at most `max_batch_tokens` per step, which is merged with the decoding rows
+when done; so a long prompt does not delay the others. A row may wait for others that feed the same prefix (`Reuse`). Prefixes of rows
+that leave are added to the prefix cache. A batch whose forward fails is bisected until the failing row is alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from traceback import clear_frames
 
 from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.engine.running_batch import RunningBatch
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
-# Beside more rows than these a short text is not worth its copy for the prefix cache: to feed it again costs less in a batch.
+# With more rows only longer texts are copied to the prefix cache, as a batch feeds short ones again at less cost.
 _FEW_ROWS = 8
 
 
@@ -31,12 +31,12 @@ class Scheduler:
 
     Attributes:
         max_batch_tokens: the most tokens of one forward, padding included.
-        max_rows: the most rows that are admitted at once.
+        max_rows: the most rows that run together.
         batches: the rows that run.
-        waiting: those that wait to be admitted, in their order.
-        jobs: whose rows they are.
-        submitted: jobs that are yet to be taken in.
-        room: for how many rows there is room; None where keys and values have not run out of it.
+        waiting: the rows that wait to be admitted, in order.
+        jobs: the jobs of these rows.
+        submitted: jobs that were not registered yet.
+        room: for how many rows there is room; None until keys and values have run out of it.
         counts: the work that belongs to no single row.
     """
 
@@ -59,37 +59,35 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """How many rows run."""
+        """The number of rows that run."""
         return sum(len(batch.rows) for batch in self.batches)
 
-    def take_submitted(self) -> None:
-        """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""
-        if not self.submitted:
-            return
-        jobs, rows = {id(job) for job in self.jobs}, {id(row) for row in self.waiting}
+    def register_submitted(self) -> None:
+        """Register new jobs; called before the checkpoint, and may be repeated after an interrupt."""
+        waiting = set(self.waiting) if self.submitted else set()
         while self.submitted:
             job = self.submitted[0]
-            if id(job) not in jobs:
-                self.waiting.extend([row for row in job.rows if id(row) not in rows])
+            if job not in self.jobs:
+                self.waiting.extend([row for row in job.rows if row not in waiting])
                 self.jobs.append(job)
             self.submitted.popleft()
 
     def restart(self, jobs: Sequence[Job], rows: deque[Row], room: int | None) -> None:
-        """Let go of all batches, and begin again with these jobs, all of whose rows wait."""
+        """Close all batches, and begin again with these jobs, all of whose rows wait."""
         for batch in self.batches:
             batch.close()
         self.batches, self.waiting = [], rows
         self.jobs, self.room = [*jobs], room
 
-    # -- who comes -----------------------------------------------------------------------------------------------------
+    # -- rows that begin, fork and move --------------------------------------------------------------------------------
 
     def admit(self, note: Callable[[Iterable[Row]], None]) -> None:
-        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once; `note` them first."""
+        """Admit waiting rows in order, as many as there is room for, all rows of a joint job together; call `note` with them first."""
         if not self.waiting:
             return
         reuse = Reuse(self._model, self.batches)
         admitted: list[Row] = []
-        later: list[Row] = []  # those that wait for others to read what they share
+        later: list[Row] = []  # those that wait for others to feed a common prefix
         while self.waiting and (
             self.num_running + len(admitted) + len(later) < self._limit or not (self.batches or admitted)
         ):
@@ -104,7 +102,7 @@ class Scheduler:
         self.waiting.extendleft(reversed(later))
         if not admitted:
             return
-        note(row for row in admitted if not row.job.is_steered)
+        note(row for row in admitted if not row.job.is_controlled)
         groups = reuse.groups(admitted) if self._model.can_stack else [[row] for row in admitted]
         self.batches += [RunningBatch(self._model, group, self.counts) for group in groups]
 
@@ -112,27 +110,23 @@ class Scheduler:
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
-        if limit > self.max_batch_tokens // 2 and self._has_shadows:  # each of these is a second sequence
-            limit = max(self.max_batch_tokens // 2, 1)
+        if limit > self.max_batch_tokens // 2 and any(row.negative is not None for row in (*self.waiting, *self.rows)):
+            limit = max(self.max_batch_tokens // 2, 1)  # a guided row is two sequences
         return limit if self.room is None else min(limit, self.room)
-
-    @property
-    def _has_shadows(self) -> bool:
-        return any(row.shadow is not None for rows in (self.waiting, self.rows) for row in rows)
 
     def fork(self, row: Row, rows: Sequence[Row]) -> None:
         """Replace a row by the rows that it forks into, itself first."""
         row.job.forked(row, rows)
         for batch in self.batches:
-            if any(row is other for other in batch.rows):
+            if row in batch.rows:
                 self.batches += batch.fork(row, rows)
                 return
-        at = next(i for i, other in enumerate(self.waiting) if other is row)
+        at = self.waiting.index(row)
         for offset, fork in enumerate(rows[1:], 1):
             self.waiting.insert(at + offset, fork)
 
     def merge(self) -> None:
-        """Let batches that have read their prompts join the first of them."""
+        """Merge the batches that have fed their prompts."""
         self.batches = [batch for batch in self.batches if batch.rows]
         ready = [batch for batch in self.batches if not batch.is_prefilling] if self._model.can_stack else []
         for batch in ready[1:]:
@@ -141,22 +135,44 @@ class Scheduler:
         if not self.batches:
             self.room = None
 
-    def put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
-        """Let rows wait until others have ended: there is no room for all of them at once."""
+    def bisect(self, batch: RunningBatch, error: Exception) -> None:
+        """Split a batch whose forward has failed, to try again with fewer rows; a row, or a joint job, that is alone fails.
+
+        If there is no room for keys and values, rows wait instead until others have ended.
+        """
+        clear_frames(error.__traceback__)  # to release their keys and values, as rows keep the error
+        if isinstance(error, KVBudgetError) and batch.begin_alone():
+            return  # shared buffers may be larger than what the rows need of them
+        units = list(dict.fromkeys(_unit(row) for row in batch.rows))
+        others = [other for other in self.batches if other is not batch and other.rows]
+        if isinstance(error, KVBudgetError) and others:
+            self._put_back(batch, batch.rows)
+        elif len(units) == 1:
+            batch.forget()
+            for row in batch.rows:
+                row.fail(error)
+        else:
+            second = [row for row in batch.rows if _unit(row) in units[len(units) // 2 :]]
+            if isinstance(error, KVBudgetError):
+                self._put_back(batch, second)
+            else:
+                self.batches.append(batch.split(second))
+
+    def _put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
         self.waiting.extendleft(reversed(batch.split(rows).rows))
         self.room = max(self.num_running, 1)
 
-    # -- who goes ------------------------------------------------------------------------------------------------------
+    # -- rows that leave -----------------------------------------------------------------------------------------------
 
     def leave(self, batch: RunningBatch) -> None:
-        """Let the rows of a batch that have ended leave, with what they have come to."""
+        """Remove the rows of a batch that have ended, and pass them to their jobs."""
         for row, state_row in self._left(batch):
             row.job.note_end(row, state_row)
             if self.room is not None:
                 self.room += 1
 
     def remove_cancelled(self) -> None:
-        """Take out the rows of jobs that were cancelled."""
+        """Remove the rows of jobs that were cancelled."""
         cancelled = [job for job in self.jobs if job.is_cancelled and not job.is_over]
         if not cancelled:
             return
@@ -164,7 +180,7 @@ class Scheduler:
         for batch in self.batches:
             for row in batch.rows:
                 if row.job.is_cancelled:
-                    row.want = Want.LEAVE
+                    row.status = RowStatus.LEAVING
             for row, state_row in self._left(batch):  # others may have ended in the same step
                 if not row.job.is_cancelled:
                     row.job.note_end(row, state_row)
@@ -174,7 +190,7 @@ class Scheduler:
             job.rows = []
 
     def remove_over(self) -> None:
-        """Forget the jobs that are over."""
+        """Remove the jobs that are over."""
         self.jobs = [job for job in self.jobs if not job.is_over]
 
     def _left(self, batch: RunningBatch) -> list[tuple[Row, StateRow]]:
@@ -183,7 +199,7 @@ class Scheduler:
         return ended
 
     def _keep_prefixes(self, ended: list[tuple[Row, StateRow]]) -> None:
-        """Let prompts begin with what rows have read and written; those that have fed a few tokens only are not looked at."""
+        """Add the tokens of rows to the prefix cache, with their keys and values, if they have fed enough of them."""
         cache = self._model.prefix_cache
         if not ended or not cache.is_on:
             return
@@ -196,9 +212,14 @@ class Scheduler:
             cache.keep(state_row.token_ids[: len(kv)], kv, least)
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
-        """Return the keys and values of some rows as they are now; the rows continue to run."""
-        held: dict[int, RowKV | None] = {}
+        """Return the keys and values of some rows, which continue to run."""
+        held: dict[Row, RowKV | None] = {}
         for batch in self.batches:
-            if any(row is other for row in rows for other in batch.rows):
-                held.update((id(row), share) for row, share in zip(batch.rows, batch.shares(), strict=True))
-        return [held.get(id(row), row.base_kv) for row in rows]
+            if not set(rows).isdisjoint(batch.rows):
+                held.update(zip(batch.rows, batch.shares(), strict=True))
+        return [held.get(row, row.base_kv) for row in rows]
+
+
+def _unit(row: Row) -> Row | Job:
+    """Return the row, or its job if all rows of the job must run in one batch."""
+    return row.job if row.job.is_joint else row

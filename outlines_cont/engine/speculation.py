@@ -1,9 +1,9 @@
-"""`Speculation`: speculative decoding in the engine: has drafters guess the next tokens of rows before a forward, which then verifies all
-of them at once, and measures what this costs, for the choice of lengths. Output is the same, token for token, with and without drafts.
+"""`Speculation`: speculative decoding in the engine: lets drafters propose the next tokens of rows before a forward, which then verifies
+all of them, and measures the costs, which determine the lengths of drafts. Output is the same, token for token, with and without drafts.
 
-A guessed token is drawn like any other, from the logits of the model under the mask, with the random number of the row, instead of by the
-rejection step of the literature. It is accepted if it is the one that was drawn; the first that differs replaces the guess, and what was
-guessed behind it is dropped.
+Each token is drawn as always, from the logits of the model under the mask, with the random number of the row, and not by the rejection
+step of the literature. A draft token is accepted if it is the one that was drawn; the first that differs is replaced by the drawn token,
+and the rest of the draft is dropped.
 """
 
 from __future__ import annotations
@@ -11,60 +11,63 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
-from outlines_cont.engine.guessing.guess_length import GuessLength
-from outlines_cont.engine.guessing.row_draft import Drafter, Wish
+from outlines_cont.engine.drafting.draft_length import DraftLengths, StepCosts
+from outlines_cont.engine.drafting.lookahead import Lookahead
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_record import RowStatus
 
 
 class Speculation:
-    """Has drafters guess for the rows of an engine, and measures by `clock`, in seconds, what that costs."""
+    """Calls the drafters of the rows of an engine, and measures the costs by `clock`, in seconds."""
 
     def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
-        self.length = GuessLength(device_type)
+        self.length = DraftLengths(device_type)
         self._drafters: list[Drafter] = []
         self._since = 0.0
 
-    def guess(self, rows: Sequence[Row]) -> None:
-        """Have guessed what comes behind the pending tokens of the rows of one forward, which begins when this returns."""
-        asked = [row for row in rows if row.can_guess]
-        if asked:
+    def draft(self, rows: Sequence[Row]) -> None:
+        """Draft tokens behind the pending tokens of the rows of one forward, which begins when this returns."""
+        ready = [(row, row.draft) for row in rows if row.draft is not None and not row.draft.is_off and _can_draft(row)]
+        if ready:
             num_pending = max(1, *(row.num_pending for row in rows))
-            num_rows = len(rows) + sum(row.shadow is not None for row in rows)
-            prices = self.length.prices(num_rows, num_pending)
-            wishes = [Wish(row, row.draft, prices) for row in asked if row.draft is not None]
-            for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
-                self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
-            for row, wish in zip(asked, wishes, strict=True):
-                if wish.made is not None and wish.made.token_ids:
-                    row.feed_guess(wish.made)
+            num_rows = len(rows) + sum(row.negative is not None for row in rows)
+            costs = StepCosts(self.length, num_rows, num_pending)
+            requests = [DraftRequest(row, draft, costs) for row, draft in ready]
+            for drafter in dict.fromkeys(draft.drafter for _, draft in ready):
+                self._draft(drafter, [request for request in requests if request.draft.drafter is drafter])
+            for (row, _), request in zip(ready, requests, strict=True):
+                if request.found is not None and request.found.token_ids:
+                    _begin(row, request.found)
         self._since = self.clock()
 
-    def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:
-        if not any(drafter is other for other in self._drafters):
+    def _draft(self, drafter: Drafter, requests: Sequence[DraftRequest]) -> None:
+        if drafter not in self._drafters:
             self._drafters.append(drafter)
-        for wish in wishes:
-            wish.draft.join(self.length.shares(drafter))
+        for request in requests:
+            request.draft.join(self.length.rates(drafter))
         started = self.clock()
         try:
-            drafter.guess(wishes)
+            drafter.draft(requests)
         except Exception as error:
             drafter.keep(())
-            for wish in wishes:
-                wish.draft.fail(error)
-        longest = max(wish.made.num_drafted if wish.made is not None else 0 for wish in wishes)
-        # What a drafter has to read first, such as a prompt, says nothing of the next guess.
-        made = [wish for wish in wishes if wish.made is not None and wish.made.num_drafted]
-        is_usual = {wish.draft.goes_on(len(wish.row.token_ids)) for wish in made} == {True}
-        if longest and is_usual:
-            self.length.note_guess(drafter, (self.clock() - started) / longest)
+            for request in requests:
+                request.draft.fail(error)
+        drafted = [(request, request.found.num_drafted) for request in requests if request.found is not None]
+        drafted = [(request, count) for request, count in drafted if count]
+        # The time that a drafter takes to read a prompt first is no measure of the next draft.
+        is_usual = {request.draft.is_continued(len(request.row.token_ids)) for request, _ in drafted} == {True}
+        if is_usual:
+            longest = max(count for _, count in drafted)
+            self.length.note_drafting(drafter, (self.clock() - started) / longest)
 
     def note_forward(self, num_tokens: int) -> None:
-        """Take note that the forward of so many tokens, padding included, and the draw after it are over."""
+        """Record the time of a forward of `num_tokens` tokens, padding included, and of the draw after it."""
         self.length.forwards.note(num_tokens, self._lap())
 
     def note_draw(self) -> None:
-        """Take note that a draw without a forward is over."""
+        """Record the time of a draw without a forward."""
         self.length.draws.note(self._lap())
 
     def _lap(self) -> float:
@@ -72,11 +75,27 @@ class Speculation:
         return self._since - before
 
     def keep(self, rows: Iterable[Row]) -> None:
-        """Let go of what drafters hold for rows that do not run any longer. Without drafters the rows are not read."""
+        """Release what drafters hold for rows that no longer run."""
         if not self._drafters:
             return
-        rows = [*rows]
+        drafts = [row.draft for row in rows if row.draft is not None]
         for drafter in self._drafters:
-            drafter.keep([row.draft.memory for row in rows if row.draft is not None and row.draft.drafter is drafter])
-        running = {id(row.draft.drafter) for row in rows if row.draft is not None}
-        self._drafters = [drafter for drafter in self._drafters if id(drafter) in running]
+            drafter.keep([draft.memory for draft in drafts if draft.drafter is drafter])
+        running = {draft.drafter for draft in drafts}
+        self._drafters = [drafter for drafter in self._drafters if drafter in running]
+
+
+def _can_draft(row: Row) -> bool:
+    """Return whether draft tokens can be fed behind the pending tokens of a row."""
+    is_sampling = row.status is RowStatus.SAMPLING and not row.feed.expected.token_ids
+    return is_sampling and row.cached < len(row.token_ids)
+
+
+def _begin(row: Row, found: Lookahead) -> None:
+    """Feed a draft behind the pending tokens of a row, and of its negative prompt."""
+    assert row.draft is not None
+    row.feed.expected = row.draft.begin(found)
+    row.count_draft("proposed_tokens", found.num_drawn)
+    found.lend_states(row.policies.tracks)
+    if row.negative is not None:
+        row.negative.expect(found.token_ids)

@@ -1,5 +1,5 @@
 """`TokenDraws`: the sampling of a step: classifier-free guidance, masks, then one vectorised draw for all rows. Draws at positions behind
-guessed tokens are made at once with it, where that is cheap. Joint jobs choose among their rows when all are ready.
+draft tokens are part of it where that is cheap. Joint jobs (beam search) choose among their rows when all are ready.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from itertools import islice
 import torch
 
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
-from outlines_cont.engine.drawing.drawing import Draw, DrawPlace, foresees
+from outlines_cont.engine.drawing.drawing import Draw, DrawInput, draws_ahead_pay
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.guided.shadow import guided
+from outlines_cont.engine.guided.negative import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 
 
 class TokenDraws:
-    """Draws tokens for the rows of an engine; the last mask and draw plans are cached."""
+    """Draws tokens for the rows of an engine; caches the last mask, and draw plans."""
 
     def __init__(self) -> None:
         self._masker = Masker()
@@ -29,13 +29,13 @@ class TokenDraws:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready.
 
         Args:
-            batch: where the rows run.
+            batch: the batch of the rows.
             rows: those that are ready.
-            logits: (R, V) after their tokens; None where each row has its own.
+            logits: (R, V) after their tokens; None to take those of each row.
         """
         if logits is None:
-            logits = torch.stack([*map(_logits, rows)])
-        drawn_from = guided([row.shadow for row in rows], logits)
+            logits = torch.stack([row.draw_input.logits for row in rows])
+        drawn_from = guided([row.negative for row in rows], logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, drawn_from)
@@ -49,37 +49,41 @@ class TokenDraws:
                 masked = self._masker.masked(drawn_from[mine], [row.mask for row in asked])
                 _choose(batch, job, asked, logits[mine], masked)
 
-    def take_guessed(self, batch: RunningBatch, rows: Sequence[Row]) -> None:
-        """Take what was drawn ahead for rows, and draw for those that draw something else."""
-        left = [row for row in rows if not _takes_foreseen(row)]
+    def take_drafted(self, batch: RunningBatch, rows: Sequence[Row]) -> None:
+        """Take the draws that were made ahead for rows; draw for rows whose input differs."""
+        ahead = [(row, row.draft.draw_ahead(row.draw_input) if row.draft is not None else None) for row in rows]
+        for row, draw in ahead:
+            if draw is not None:
+                _take(row, draw)
+        left = [row for row, draw in ahead if draw is None]
         if left:
             self.take(batch, left)
 
     def _draw(self, rows: Sequence[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
-        """Draw a token for every row, and those that come after it if what was guessed comes true."""
-        ends = [(row, row.next_place) for row in rows]
-        ahead = [(row, place) for row in rows for place in row.places_ahead()] if foresees(logits) else []
+        """Draw a token for every row, and the tokens behind its draft."""
+        ends = [(row, row.draw_input) for row in rows]
+        ahead = [(row, one) for row in rows for one in _inputs_ahead(row)] if draws_ahead_pay(logits) else []
         if ahead:
-            lines = torch.stack([place.logits for _, place in ahead])
-            logits, drawn_from = torch.cat([logits, lines]), torch.cat([drawn_from, lines])
+            more = torch.stack([one.logits for _, one in ahead])
+            logits, drawn_from = torch.cat([logits, more]), torch.cat([drawn_from, more])
         draws = self._drawn([*ends, *ahead], logits, drawn_from)
-        # First those ahead: where a row takes another token than was guessed, it forgets them.
-        for (row, place), draw in zip(ahead, draws[len(ends) :], strict=True):
+        # First those ahead: a row that takes another token than its draft drops them.
+        for (row, one), draw in zip(ahead, draws[len(ends) :], strict=True):
             assert row.draft is not None
-            row.draft.foresee(place, draw)
+            row.draft.keep_draw(one, draw)
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
     def _drawn(
-        self, asked: Sequence[tuple[Row, DrawPlace]], logits: torch.Tensor, drawn_from: torch.Tensor
+        self, asked: Sequence[tuple[Row, DrawInput]], logits: torch.Tensor, drawn_from: torch.Tensor
     ) -> list[Draw]:
-        """Return what is drawn at each place of a row; rows whose sampler fails have failed."""
-        rows, places = [row for row, _ in asked], [place for _, place in asked]
-        masked = self._masker.masked(drawn_from, [place.mask for place in places])
-        token_ids, sampling_logprobs = self._token_ids(rows, places, masked)
+        """Return the draw for each pair of a row and an input; a row whose sampler fails has failed."""
+        rows, inputs = [row for row, _ in asked], [one for _, one in asked]
+        masked = self._masker.masked(drawn_from, [one.mask for one in inputs])
+        token_ids, sampling_logprobs = self._token_ids(rows, inputs, masked)
         normal = logits.log_softmax(dim=-1)
         logprobs = normal.gather(-1, token_ids[:, None])[:, 0]
-        # One transfer from the device per step; ids up to 2 ** 24 are exact in float32.
+        # One transfer from the device; ids up to 2 ** 24 are exact in float32.
         table = torch.stack([token_ids.to(logits.dtype), logprobs, sampling_logprobs])
         tops = _tops(rows, normal)
         return [
@@ -88,13 +92,13 @@ class TokenDraws:
         ]
 
     def _token_ids(
-        self, rows: Sequence[Row], places: list[DrawPlace], masked: torch.Tensor
+        self, rows: Sequence[Row], inputs: list[DrawInput], masked: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
-        drawings = [place.drawing for place in places]
+        """Return (R,) token ids and (R,) log-probabilities, masked and warped."""
+        drawings = [one.drawing for one in inputs]
         uniforms, counts = None, None
         if any(drawing.needs_random for drawing in drawings):
-            uniforms = torch.tensor([place.uniform or 0.0 for place in places], dtype=torch.float64)
+            uniforms = torch.tensor([one.uniform or 0.0 for one in inputs], dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
         draws = self._plans.of(drawings).draw(masked, uniforms, counts)
@@ -104,7 +108,7 @@ class TokenDraws:
 
 
 def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
-    """Let a joint job choose what its rows go on with, and put that in their place."""
+    """Let a joint job choose its next rows, and replace its rows by them."""
     going = job.choose(rows, logits, masked)
     plan: list[tuple[int, Row]] = []
     for index, row in enumerate(batch.rows):
@@ -117,7 +121,7 @@ def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor
 
 
 def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
-    """Return for each row the most probable tokens with their log-probabilities, (R, V) `normal`, as many as it wants."""
+    """Return for each row its `num_top` most probable tokens with their log-probabilities, by (R, V) `normal`."""
     most = min(max(row.tokens.num_top for row in rows), normal.shape[-1])
     if not most:
         return [()] * len(rows)
@@ -126,20 +130,14 @@ def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, fl
     return [tuple(islice(pair, row.tokens.num_top)) for row, pair in zip(rows, pairs, strict=True)]
 
 
-def _takes_foreseen(row: Row) -> bool:
-    """Take the draw that was made ahead for a row; return whether there was one."""
-    draw = row.foreseen()
-    if draw is not None:
-        _take(row, draw)
-    return draw is not None
+def _inputs_ahead(row: Row) -> list[DrawInput]:
+    """Return the inputs of the draws behind the draft of a row; none for guided rows, which need logits of both sequences."""
+    if row.negative is not None or row.draft is None:
+        return []
+    return row.draft.inputs(len(row.token_ids), row.feed.expected, row.job.drawing, row.stream)
 
 
 def _take(row: Row, draw: Draw) -> None:
-    """Let a row have what was drawn for it, or fail with why nothing can be."""
+    """Append what was drawn to a row, unless the row fails."""
     if not row.fails(draw.logprob, draw.sampling_logprob):
         row.take(draw)
-
-
-def _logits(row: Row) -> torch.Tensor:
-    assert row.logits is not None
-    return row.logits

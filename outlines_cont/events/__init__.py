@@ -1,5 +1,4 @@
-"""Events of a stream, the feeds that find the changes of a row between two steps, and partial JSON parsing: values of JSON that is
-still being written.
+"""Streaming: events of running rows, their text as it becomes final or with retractions, and partial values of JSON.
 
-Imports `engine`, whose rows the feeds read, and the layers below it.
+Imports `engine`, `streams` and what lies below.
 """

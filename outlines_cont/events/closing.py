@@ -1,6 +1,4 @@
-"""`Closing`: base class of streams: a context manager, synchronous and asynchronous, that calls `close` when its block ends. The
-asynchronous form closes in another thread, so that the event loop is not blocked.
-"""
+"""`Closing`: base class of streams: a context manager, synchronous and asynchronous, that calls `close` when its block ends."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the work, wherever it is."""
+        """End the work."""
 
     async def aclose(self) -> None:
-        """The asynchronous form, which does not block the event loop."""
+        """End the work in another thread, so that the event loop is not blocked."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:

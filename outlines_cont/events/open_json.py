@@ -1,6 +1,6 @@
 """`OpenJSON`: an incremental JSON scanner: one pass over text that grows, with a stack of the objects and arrays that are open, and for
 each the extents of its complete members. It does not check that the text is well-formed; a number is complete only when something
-follows it.
+follows it, as `12` may become `128`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ _SCALAR = re.compile(r'[^\s{}\[\]",:]+')
 
 @dataclass(slots=True, eq=False)
 class OpenContainer:
-    """An object or an array (`opening` is `{` or `[`) that is still being written.
+    """An object or an array (`opening` is `{` or `[`) that is incomplete.
 
     Attributes:
-        members: the complete members: the key (None in an array), and where the text of the value begins and ends.
-        key: in an object, the key of the member that is being written; None before the key is complete.
+        members: the complete members: the key (None in an array), and the start and stop of the text of the value.
+        key: in an object, the key of the incomplete member; None before the key is complete.
+        start: where the text of the container begins.
     """
 
     opening: str
@@ -41,19 +42,18 @@ class OpenContainer:
 
 
 class OpenJSON:
-    """A scanner of JSON text that grows at its end. Whether it is well-formed is not checked.
-
-    A number is complete when something follows it, since `12` may yet become `128`.
+    """A scanner of JSON text that grows at its end.
 
     Attributes:
-        open: what is open, the outermost first. The first is an array of our own around the text, so that there always is one.
+        text: all text so far.
+        open: the open containers, the outermost first. The first is a virtual array around the whole text.
     """
 
     def __init__(self, text: str = "") -> None:
         self.text = ""
         self.open = [OpenContainer("[")]
-        self._at = 0  # where reading goes on
-        self._start: int | None = None  # of the string or the other scalar that is open
+        self._at = 0  # up to which the text was scanned
+        self._start: int | None = None  # that of the open string or other scalar
         self._is_string = False
         self.push(text)
 
@@ -68,12 +68,12 @@ class OpenJSON:
 
     @property
     def open_string(self) -> str | None:
-        """The text so far of the string that is being written; None where none is, or a key. Cost: its length."""
+        """The text so far of the open string; None if no string is open, or it is a key. Cost: its length."""
         if self._start is None or not self._is_string or self.open[-1].is_at_key:
             return None
         try:
             return str(from_json(self.text[self._start :], allow_partial="trailing-strings"))
-        except ValueError:  # half of a surrogate pair, which no text can hold
+        except ValueError:  # half of a surrogate pair
             return None
 
     def _read_string(self) -> None:
@@ -84,7 +84,7 @@ class OpenJSON:
             self._at = found.end()
             self._close_scalar(self._at)
         else:
-            self._at = found.end() + 1  # after what is escaped, also where that comes later
+            self._at = found.end() + 1  # after the escaped character, which may not be there yet
 
     def _read_mark(self) -> None:
         scalar = _SCALAR.match(self.text, self._at)

@@ -1,9 +1,8 @@
-"""`PartialType`: what of unfinished JSON can be shown as a value of a pydantic type, by walking the type's core schema. Complete parts
-are validated by pydantic, each by itself; those that fail are `MISSING`. Validators of a whole model or container run when it is
-complete.
+"""`PartialType`: interprets incomplete JSON as a value of a pydantic type, by traversing the type's core schema. Complete parts are
+validated by pydantic, each by itself; those that fail are `MISSING`. Validators of a whole model or container run when it is complete.
 
-While they are open, models, typed dicts, dicts, lists, tuples and sets show their complete members, and strings of text fields what was
-written so far. An open value of a union is shown once only one of its types is possible. Dataclasses are shown once every required
+Incomplete models, typed dicts, dicts, lists, tuples and sets show their complete members, and incomplete strings of text fields their
+text so far. An incomplete value of a union is shown once only one of its types is possible. Dataclasses are shown once every required
 field is there. Any other value is shown when it is complete.
 """
 
@@ -29,7 +28,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
-"""Stands for a value that cannot be shown yet."""
+"""In place of a value that cannot be shown yet."""
 
 _AROUND = frozenset(["default", "nullable", "function-after", "function-before", "function-wrap"])
 _FUNCTIONS = frozenset(["function-after", "function-before", "function-wrap"])
@@ -41,9 +40,9 @@ class PartialShape:
     """One interpretation of an open object or array.
 
     Attributes:
-        build: makes the value so far of its members, a dict by the names of `member`, or a list.
-        member: the name and the type of a member by its key, or by its number in an array; None where there is no such member.
-        shows_open: whether the member that is being written is shown; in a set it would become another member.
+        build: returns the value so far for its members, a dict by the names of `member`, or a list.
+        member: returns the name and the type of a member by its key, or by its number in an array; None if there is no such member.
+        shows_open: whether the incomplete member is shown; in a set it would become another member.
     """
 
     build: Callable[[Any], Any]
@@ -53,14 +52,14 @@ class PartialShape:
 
 @dataclass(eq=False)
 class _Source:
-    """The context of a core schema: the definitions that it may refer to, and a cache of the types made of its parts."""
+    """The context of a core schema: the definitions that it may refer to, and a cache of the types of its parts."""
 
     definitions: Mapping[str, Any]
     types: dict[tuple[int, int], PartialType] = field(default_factory=dict)
 
 
 class PartialType:
-    """A pydantic type, or a part of one, for values that are incomplete; `shown` maps a value to what is shown of it."""
+    """A pydantic type, or a part of one, for incomplete values; `shown` maps a value to the one that is shown."""
 
     def __init__(self, schema: Any, source: _Source, config: Any = None) -> None:
         self._schema, self._source, self._config = schema, source, config
@@ -68,7 +67,7 @@ class PartialType:
 
     @staticmethod
     def of(kind: Any, shown: Callable[[Any], Any] | None = None) -> PartialType:
-        """Return a type of pydantic, or `Any` for all JSON, as a `PartialType`. Cost: that of a `TypeAdapter`."""
+        """Return the `PartialType` of a type of pydantic, or of `Any` for all JSON. Cost: that of a `TypeAdapter`."""
         schema: Any = TypeAdapter(kind).core_schema
         definitions: dict[str, Any] = {}
         if schema["type"] == "definitions":
@@ -79,14 +78,14 @@ class PartialType:
         return whole
 
     def closed(self, text: str) -> Any:
-        """Return the value of a JSON text that is whole; MISSING where it fails validation. Cost: that of validation."""
+        """Return the value of a complete JSON text; MISSING if it fails validation. Cost: that of validation."""
         try:
             return shielded(self._validator.validate_json, text)
         except Exception:  # a validator of a user may raise anything
             return MISSING
 
     def open_text(self, text: str) -> Any:
-        """Return the value of a string that is being written; MISSING unless the type accepts strings, and this one."""
+        """Return the value of an incomplete string; MISSING unless the type accepts strings, and this one."""
         for part in self._texts:
             value = part.closed(json.dumps(text))
             if value is not MISSING:
@@ -94,7 +93,7 @@ class PartialType:
         return MISSING
 
     def shapes(self, opening: str) -> list[PartialShape]:
-        """Return the possible interpretations of an object (`{`) or an array (`[`) that is being written."""
+        """Return the possible interpretations of an incomplete object (`{`) or array (`[`)."""
         return self._shapes[opening]
 
     @cached_property
@@ -118,7 +117,7 @@ class PartialType:
         return {opening: [shape for shape in shapes if shape is not None] for opening, shapes in found.items()}
 
     def _choices(self) -> list[tuple[Any, Any]]:
-        """Return the types of a union, or the only one: each with the validators around it, and without them."""
+        """Return the types of a union, or the only type: each with the validators around it, and without them."""
         found, seen = [], set[int]()
         stack = [(self._schema, self._schema)]
         while stack:
@@ -189,7 +188,7 @@ class PartialType:
         return self._root(schema, "[")
 
     def _root(self, schema: Any, opening: str) -> PartialShape | None:
-        """Return the reading of a model around one value."""
+        """Return the interpretation of a root model, which has a single value."""
         if schema["type"] != "model" or not schema.get("root_model"):
             return None
         shapes = self._part(schema["schema"], schema.get("config")).shapes(opening)
@@ -203,7 +202,7 @@ class PartialType:
         return (number, self._part(items[index])) if index < len(items) else None
 
     def _fields(self, schema: Any, config: Any) -> Callable[[Any], tuple[Any, PartialType] | None]:
-        """Return the members of an object with fields, by their aliases and by their names."""
+        """Return a function from the key of a member, its alias or its name, to its name and type."""
         members = {}
         for name, part in schema["fields"].items():
             alias = part.get("validation_alias")
@@ -216,9 +215,9 @@ class PartialType:
 
 
 def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
-    """Return an object of a model that has some fields only, in the order of the model as after validation, whatever that of `fields` is.
+    """Return an object of a model with these fields only, not validated, in the order of the model, as after validation.
 
-    The other fields, and defaults, are left out. Nothing is validated.
+    Other fields, and those with defaults, are missing.
     """
     record, known = cls.__new__(cls), cls.model_fields
     extra = {name: value for name, value in fields.items() if name not in known}
@@ -230,19 +229,19 @@ def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
 
 
 def _declared_first(names: Iterable[str], fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a typed dict in the order of validation: those that the type declares, in its order, then the others."""
+    """Return the fields of a typed dict in the order of validation: declared ones in the order of the type, then the others."""
     return {name: fields[name] for name in names if name in fields} | fields
 
 
 def _inside(schema: Any) -> Any:
-    """Return a schema without defaults, nullability and validator functions around it."""
+    """Return a schema without the defaults, nullability and validator functions around it."""
     while schema["type"] in _AROUND:
         schema = schema["schema"]
     return schema
 
 
 def _made(cls: Any, values: dict[str, Any]) -> Any:
-    """Return an object of a dataclass; MISSING where a field is missing, or `__post_init__` refuses."""
+    """Return an object of a dataclass; MISSING if a field is missing, or `__post_init__` raises."""
     try:
         return shielded(cls, **values)
     except Exception:

@@ -1,6 +1,5 @@
-"""`PartialValue`: partial JSON parsing: the value so far of JSON that is being written, as a type of pydantic (such as a model with the
-fields that are complete), by `OpenJSON` and `PartialType`. Parts that fail validation are left out; after text was taken back, all of
-it is scanned again.
+"""`PartialValue`: partial JSON parsing: the value so far of incomplete JSON, as a type of pydantic (such as a model with the fields that
+are complete), by `OpenJSON` and `PartialType`. Parts that fail validation are left out; after a retraction all text is scanned again.
 """
 
 from __future__ import annotations
@@ -27,46 +26,45 @@ class PartialValue:
         self._kind = kind
         self._begin("")
         self._value: Any = MISSING
-        self._was_taken_back = False  # since the value was read last
+        self._is_retracted = False  # since the value was read last
 
     def push(self, text: str) -> None:
-        """Add text at the end. Cost: its length."""
+        """Append text. Cost: its length."""
         self._json.push(text)
 
     def take_back(self, count: int) -> None:
         """Remove the last `count` characters. Cost: the length of all text, which is scanned again."""
         if count:
             self._begin(self._json.text[:-count])
-            self._was_taken_back = True
+            self._is_retracted = True
 
     @property
     def is_whole(self) -> bool:
-        """Whether the value is complete; a number is once something follows it."""
+        """Whether the value is complete; a number is when something follows it."""
         return bool(self._json.open[0].members)
 
     @property
     def value(self) -> Any:
         """The value so far, or `MISSING`; the same object as long as it is equal. An invalid complete value does not change it.
 
-        Cost: the members that have become complete, each validated alone, and again with its container, where that has become complete;
-        a copy of the members of every container that is open; the string that is open.
+        Cost: validation of the members that have become complete, each alone, and again with its container if that is complete;
+        a copy of the members of every open container; the open string.
         """
         found = self._read()
-        is_refused = found is MISSING and bool(self._json.open[0].members)  # whole, and not valid
-        if not is_refused:
-            self._take(found)
+        if found is not MISSING or not self.is_whole:
+            self._set(found)
         return self._value
 
     def close(self, value: Any) -> Any:
         """Set the final value and return it; where the last value so far is equal, that object is returned."""
-        self._take(value)
+        self._set(value)
         return self._value
 
-    def _take(self, value: Any) -> None:
-        # What was written in the place of other text may be equal to it, and yet another value: True and 1.
-        if not _is_same(value, self._value) or (self._was_taken_back and not _is_alike(value, self._value)):
+    def _set(self, value: Any) -> None:
+        # After a retraction an equal value may still be another one: True and 1.
+        if not _is_same(value, self._value) or (self._is_retracted and not _is_alike(value, self._value)):
             self._value = value
-        self._was_taken_back = False
+        self._is_retracted = False
 
     def _begin(self, text: str) -> None:
         self._json = OpenJSON(text)
@@ -74,7 +72,7 @@ class PartialValue:
         self._readings = [_Readings(self._json.open[0], [_Reading(whole)])]
 
     def _read(self) -> Any:
-        """Return the value so far: go down the open containers, then build the values from the innermost outwards."""
+        """Return the value so far: descend through the open containers, then build the values from the innermost outwards."""
         path: list[tuple[_Reading, OpenContainer]] = []
         kind: PartialType | None = self._kind
         del self._readings[len(self._json.open) :]
@@ -100,14 +98,14 @@ class PartialValue:
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """An open container in one of its interpretations: its complete members by name (by number in an array), and if one was not valid."""
+    """An open container in one of its interpretations: its complete members by name (by number in an array), and if one was invalid."""
 
     shape: PartialShape
     values: dict[Any, Any] = field(default_factory=dict)
     has_failed: bool = False
 
     def take(self, key: Any, text: str) -> None:
-        """Take a member that is whole."""
+        """Add a complete member."""
         member = self.shape.member(key)
         value = MISSING if member is None else member[1].closed(text)
         if member is None or value is MISSING:
@@ -116,17 +114,17 @@ class _Reading:
             self.values[member[0]] = value
 
     def open_member(self, container: OpenContainer) -> PartialType | None:
-        """Return the type of the member that is being written, None where that has none or was not named yet."""
+        """Return the type of the incomplete member; None if it has none, or no key yet."""
         member = self._open(container)
         return None if member is None else member[1]
 
     def value(self, container: OpenContainer, last: Any) -> Any:
-        """Return the value so far, with that of the member that is being written, unless it is MISSING."""
+        """Return the value so far, with the value `last` of the incomplete member, unless it is MISSING."""
         member = self._open(container)
         values = self.values if member is None or last is MISSING else {**self.values, member[0]: last}
         try:
             return self.shape.build(values if container.opening == "{" else [*values.values()])
-        except TypeError:  # a set of what has no hash
+        except TypeError:  # a set of unhashable values
             return MISSING
 
     def _open(self, container: OpenContainer) -> tuple[Any, PartialType] | None:
@@ -143,7 +141,7 @@ class _Readings:
     num_read: int = 0
 
     def read(self, text: str) -> _Reading | None:
-        """Read the new members; return the interpretation of the container, None while several are possible, or none is."""
+        """Read the new members; return the interpretation of the container, or None if several are possible, or none is."""
         for number, (key, start, stop) in enumerate(self.container.members[self.num_read :], self.num_read):
             for reading in self.readings:
                 reading.take(number if self.container.opening == "[" else key, text[start:stop])
@@ -153,15 +151,15 @@ class _Readings:
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Return whether two values are equal, and of one type; those that cannot be compared are not."""
+    """Return whether two values are of one type, and equal; False if the comparison raises."""
     try:
         return type(value) is type(other) and bool(shielded(lambda: value == other))
-    except Exception:  # a class of the user may have an `__eq__` that needs all fields
+    except Exception:  # the `__eq__` of a user's class may need all fields
         return False
 
 
 def _is_alike(value: Any, other: Any) -> bool:
-    """Return whether two values that are equal also have the same types, signs of zero and orders of keys. Cost: all that is in them."""
+    """Return whether two equal values also have the same types, signs of zero and orders of keys. Cost: their size."""
     stack = [(value, other)]
     while stack:
         one, two = stack.pop()
@@ -176,7 +174,7 @@ def _is_alike(value: Any, other: Any) -> bool:
                 return False
             stack += [(list(one), list(two)), (list(one.values()), list(two.values()))]
         elif isinstance(one, list | tuple):
-            if len(one) != len(two):  # a class of the user may have an `__eq__` that leaves fields out
+            if len(one) != len(two):  # the `__eq__` of a user's class may ignore fields
                 return False
             stack += zip(one, two, strict=True)
         elif type(one) in (float, Decimal) and str(one) != str(two):

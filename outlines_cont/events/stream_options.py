@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from outlines_cont.checks import check, checked_bool, is_int
 from outlines_cont.errors import OptionError
@@ -24,6 +23,9 @@ class StreamOptions:
         top: how many of the most probable tokens an event reports for each token.
         retract: yield text before it is final, and retractions.
         partial: report the value so far.
+
+    Raises:
+        OptionError: a value is out of its range, or needs events.
     """
 
     events: bool = False
@@ -31,27 +33,23 @@ class StreamOptions:
     retract: bool = False
     partial: bool = False
 
-    @classmethod
-    def of(cls, events: bool, top: int, retract: bool, partial: bool = False) -> Self:
-        """Return the options, checked.
-
-        Raises:
-            OptionError: a value is out of its range, or needs events.
-        """
+    def __post_init__(self) -> None:
+        top, retract = self.top, self.retract
         check("top", top, is_int(top, 0, _MAX_TOP), f"a number of tokens from 0 to {_MAX_TOP}")
-        for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
-            checked_bool(flag, name)
-        name = "top" if top else "retract"
-        if (top or retract) and not events:
-            raise OptionError(f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name)
-        return cls(events, top, retract, partial)
+        for name in ("events", "retract", "partial"):
+            checked_bool(getattr(self, name), name)
+        if (top or retract) and not self.events:
+            name = "top" if top else "retract"
+            raise OptionError(
+                f"expected `events=True` with `{name}`, which a stream of texts does not show, got no events", name
+            )
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:
-    """Raise `OptionError` for beam search and best-of-n, whose text is known only at the end."""
+    """Raise `OptionError` for beam search and best-of-n."""
     if isinstance(sampler, BeamSearch | BestOf):
         raise OptionError(
-            "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
+            "expected a sampler that draws token by token, to stream its text: a search chooses at the end. "
             "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
             "sampler",
         )

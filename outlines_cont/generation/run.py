@@ -17,7 +17,7 @@ from fsm import FSMError
 from fsm.caller import stacklevel_of_user
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import (

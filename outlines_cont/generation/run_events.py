@@ -1,5 +1,5 @@
 """`RunEvents`: what a stream yields: after each step, what is new in each row, as events, as text, or as partial values of JSON. Text is
-reported when it is certain, or at once with later retractions (`CertainFeed`, `EarlyFeed`).
+reported when it is certain, or at once with later retractions (`FinalDetokenizer`, `RetractingDetokenizer`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import OptionError, shortened
+from outlines_cont.events.detokenizer import Detokenizer, FinalDetokenizer, RetractingDetokenizer, RowDelta
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 from outlines_cont.events.stream_options import StreamOptions
@@ -47,8 +47,8 @@ class RunEvents:
         for row in filter(None, run.rows):
             if options.top:
                 row.tokens.note_tops(options.top)
-        kind_of_feed = EarlyFeed if options.retract else CertainFeed
-        self._feeds: list[Feed | None] = [None if row is None else kind_of_feed(row) for row in run.rows]
+        opened = RetractingDetokenizer if options.retract else FinalDetokenizer
+        self._detokenizers: list[Detokenizer | None] = [None if row is None else opened(row) for row in run.rows]
         self._drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
         self._ended: set[int] = set()  # rows whose end an event has reported
         self._values: dict[tuple[int, int], Any] = {}
@@ -56,7 +56,7 @@ class RunEvents:
     def pull(self) -> list[StreamEvent]:
         """Return the events of the rows that have changed."""
         with self._run.engine.lock:
-            events = (self._event(index, feed) for index, feed in enumerate(self._feeds))
+            events = (self._event(index, detokenizer) for index, detokenizer in enumerate(self._detokenizers))
             return [event for event in events if event is not None]
 
     def items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
@@ -75,35 +75,35 @@ class RunEvents:
         samples = range(self._run.num_samples)
         return squeezed([[items.get((b, s), missing) for s in samples] for b in range(self._run.batch_size)])
 
-    def _event(self, index: int, feed: Feed | None) -> StreamEvent | None:
+    def _event(self, index: int, detokenizer: Detokenizer | None) -> StreamEvent | None:
         run, row = self._run, self._run.rows[index]
         batch, sample = divmod(index, run.num_samples)
         if index in self._ended:
             return None
-        if row is None or feed is None:
+        if row is None or detokenizer is None:
             self._ended.add(index)
             error = run.results[index].error
             return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
-        news, end = feed.pull(row), self._end_of(row)
+        delta, end = detokenizer.changes(row), self._end_of(row)
         is_end = end is not None
-        if not news and not is_end:
+        if not delta and not is_end:
             return None
         if is_end:
             self._ended.add(index)
-        tokens = range(news.start, news.stop)
+        tokens = range(delta.start, delta.stop)
         return StreamEvent(
             batch=batch,
             sample=sample,
-            text=news.text,
-            token_ids=tuple(row.token_ids[news.start : news.stop]),
+            text=delta.text,
+            token_ids=tuple(row.token_ids[delta.start : delta.stop]),
             logprobs=tuple(row.tokens.logprobs[i] for i in tokens),
             top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
-            retract=news.retract,
-            retract_tokens=news.retract_tokens,
+            retract=delta.retract,
+            retract_tokens=delta.retract_tokens,
             finish_reason=row.finish_reason if is_end else "",
             stop=row.stop if is_end else None,
             error=end.error if end is not None else None,
-            value=self._value(index, news, end) if self._partial else None,
+            value=self._value(index, delta, end) if self._partial else None,
             **self._draft_counts(index, row),
         )
 
@@ -122,11 +122,11 @@ class RunEvents:
         done = self._run.job.done.get(row.index)
         return None if done is None else self._run.finished(row.index, done)
 
-    def _value(self, index: int, news: News, end: Row | StateRow | None) -> Any:
+    def _value(self, index: int, delta: RowDelta, end: Row | StateRow | None) -> Any:
         """Return the value so far of a row; at its end the final one, where the text is whole."""
         partial = self._partial[index]
-        partial.take_back(news.retract)
-        partial.push(news.text)
+        partial.take_back(delta.retract)
+        partial.push(delta.text)
         if isinstance(end, StateRow) and end.error is None and self._run.is_whole(end):
             return partial.close(end.value)
         return None if partial.value is MISSING else partial.value

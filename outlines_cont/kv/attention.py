@@ -1,11 +1,8 @@
-"""`prefix_attention`: attention over prefixes that rows share (Hydragen, cascade attention), as an attention function of transformers:
-each shared segment is read by one call with the queries of all its rows, and the parts are merged exactly by their log-sum-exp. Without
-shared segments it is "sdpa"; kernels of PyTorch are used where they fit (CPU; CUDA except float64 and grouped heads), else matrix
-products.
-
-A row attends to some shared segments and to its own tail. For every segment the queries of all rows that share it are folded into one
-call, so that its keys and values are read once; the softmax over everything is then put together from the parts (as in Juravsky et al.
-2024, "Hydragen"; the merge is that of Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
+"""`prefix_attention`: attention over prefixes that rows share (Hydragen, cascade attention), as an attention function of transformers.
+A row attends to some shared segments and to its own tail. Each segment is read by one call with the queries of all its rows (Juravsky
+et al. 2024, "Hydragen"), and the parts are merged exactly by their log-sum-exp (Milakov and Gimelshein 2018, "Online normalizer
+calculation for softmax"). Without shared segments it is "sdpa"; kernels of PyTorch are used where they fit (CPU; CUDA except float64
+and grouped heads), else matrix products.
 
 The cache passes the segments as an attribute of the key tensor. A model may change that tensor before it calls its attention function,
 so every call is counted, and the batch checks the count after the forward.
@@ -20,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -29,6 +27,9 @@ NAME = "shared_prefix_sdpa"
 _ATTRIBUTE = "_outlines_cont_prefix"
 _ALIGNED = 8
 
+Attended = tuple[Tensor, Tensor]
+"""Softmax attention, and the log-sum-exp of its scores."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Queries:
@@ -37,17 +38,18 @@ class Queries:
     Attributes:
         gather: (b * s,) int64, the batch rows of each segment row, padded by repeats; None: batch row i belongs to segment row i // s.
         rows: (n,) int64, the batch rows that attend to the segment; None for all, in order.
-        places: (n,) int64, their indices in `gather`.
+        indices: (n,) int64, their indices in `gather`.
     """
 
-    gather: torch.Tensor | None = None
-    rows: torch.Tensor | None = None
-    places: torch.Tensor | None = None
+    gather: Tensor | None = None
+    rows: Tensor | None = None
+    indices: Tensor | None = None
 
     def to(self, device: torch.device) -> Queries:
         """Return the same on a device."""
-        tensors = (self.gather, self.rows, self.places)
-        return Queries(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+        return Queries(
+            *(tensor if tensor is None else tensor.to(device) for tensor in (self.gather, self.rows, self.indices))
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,9 +61,9 @@ class PrefixLayer:
         mask: (b, 1, 1, P) additive, in the float type of the keys; None where all columns are visible. Some column of every row is.
     """
 
-    keys: torch.Tensor
-    values: torch.Tensor
-    mask: torch.Tensor | None
+    keys: Tensor
+    values: Tensor
+    mask: Tensor | None
     queries: Queries
 
 
@@ -74,22 +76,20 @@ class Prefix:
         self.layers = layers
         self.uses = 0
 
-    def attach(self, keys: torch.Tensor) -> torch.Tensor:
+    def attach(self, keys: Tensor) -> Tensor:
         """Return `keys` as a tensor that carries this prefix."""
         carrier = keys.view(keys.shape) if keys.is_contiguous() else keys[:]
         setattr(carrier, _ATTRIBUTE, self)
         return carrier
 
 
-def attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
     """Return softmax attention and the log-sum-exp of its scores.
 
     Args:
         query: (B, H, Q, D).
         keys, values: (B, Hk, K, D); H is a multiple of Hk.
-        scale: what the scores are multiplied by.
+        scale: the factor of the scores.
         mask: of `additive_mask`, broadcast to (B, 1, Q, K); None for all visible.
 
     Returns:
@@ -102,7 +102,7 @@ def attend(
     return plain_attend(query, keys, values, scale, mask)
 
 
-def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where `visible` (B, 1, Q, K) bool is true and minus infinity elsewhere.
 
     Its rows are aligned for GPU kernels, to 8 elements.
@@ -112,9 +112,7 @@ def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return padded[..., :columns].masked_fill_(~visible, -torch.inf)
 
 
-def _cpu_attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _cpu_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
     out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, 0.0, False, attn_mask=mask, scale=scale
     )
@@ -124,9 +122,7 @@ def _cpu_attend(
     return out, norm
 
 
-def _cuda_attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _cuda_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
     bias = None if mask is None else mask.expand(*query.shape[:3], keys.shape[2])
     out, norm, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, keys, values, bias, True, 0.0, False, scale=scale
@@ -138,10 +134,8 @@ def _cuda_attend(
     return out, norm
 
 
-def plain_attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same as `attend`, by matrix products on any device. A query that sees no key gets zeros and minus infinity."""
+def plain_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
+    """The same as `attend`, by matrix products on any device."""
     groups = query.shape[1] // keys.shape[1]
     folded = query.reshape(query.shape[0], keys.shape[1], groups, *query.shape[2:])
     scores = torch.einsum("bhgqd,bhkd->bhgqk", folded, keys)
@@ -156,23 +150,23 @@ def plain_attend(
 
 def prefix_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """Attention function of transformers, over the segments that `key` carries and the tail in it; without segments, that of "sdpa".
 
-    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask, None where a single query sees the whole tail;
+    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask, None where a single query sees the whole tail.
     `dropout` is 0. Returns (R, Q, H, D), and None for the weights.
     """
     prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)
     if prefix is None:
         options = {"dropout": dropout, "scaling": scaling, **kwargs}
-        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        plain: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return plain
     prefix.uses += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -182,9 +176,7 @@ def prefix_attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _tail(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _tail(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None) -> Attended:
     rows, heads, count, size = query.shape
     if count > 1:
         return attend(query, key, value, scale, mask)
@@ -194,27 +186,25 @@ def _tail(
     return out.reshape(rows, heads, 1, -1), norm.reshape(rows, heads, 1)
 
 
-def _segment(query: torch.Tensor, layer: PrefixLayer, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _segment(query: Tensor, layer: PrefixLayer, scale: float) -> Attended:
     """Return attention and norm of the rows that attend to a segment, each shaped as those of the batch."""
     queries = layer.queries
-    asked = query if queries.gather is None else query.index_select(0, queries.gather)
+    gathered = query if queries.gather is None else query.index_select(0, queries.gather)
     segments, key_heads = layer.keys.shape[:2]
-    total, heads, count, size = asked.shape
+    total, heads, count, size = gathered.shape
     samples, groups = total // segments, heads // key_heads
-    split = asked.reshape(segments, samples, key_heads, groups, count, size)
+    split = gathered.reshape(segments, samples, key_heads, groups, count, size)
     folded = split.transpose(1, 2).reshape(segments, key_heads, samples * groups * count, size)
     out, norm = attend(folded, layer.keys, layer.values, scale, layer.mask)
     shape = (segments, key_heads, samples, groups, count)
     out = out.reshape(*shape, -1).transpose(1, 2).reshape(total, heads, count, -1)
     norm = norm.reshape(shape).transpose(1, 2).reshape(total, heads, count)
-    if queries.places is None:
+    if queries.indices is None:
         return out, norm
-    return out.index_select(0, queries.places), norm.index_select(0, queries.places)
+    return out.index_select(0, queries.indices), norm.index_select(0, queries.indices)
 
 
-def _merge(
-    out: torch.Tensor, norm: torch.Tensor, more: torch.Tensor, more_norm: torch.Tensor, rows: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _merge(out: Tensor, norm: Tensor, more: Tensor, more_norm: Tensor, rows: Tensor | None) -> Attended:
     """Return attention and log-sum-exp over the union of the keys of `out` and `more`; `more` is for `rows` only."""
     if rows is not None:
         some, some_norm = _merge(out.index_select(0, rows), norm.index_select(0, rows), more, more_norm, None)

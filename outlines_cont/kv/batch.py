@@ -1,9 +1,7 @@
 """`KVBatch`: the ragged KV cache of rows that run together: prefixes that rows share are read in place, and each row has a tail in one
 left-padded, growing cache. A rewind within the tail only masks columns; tails with many unused columns are copied to a new buffer. For
 models that count columns instead of positions (sliding windows, ALiBi) rows are copied flush right after every ragged step, and nothing
-is shared.
-
-Row r has a token in column c of the tails where `mask[r, c]`; other columns are masked.
+is shared. Row r has a token in column c of the tails where `mask[r, c]`; other columns are masked.
 """
 
 from __future__ import annotations
@@ -92,7 +90,9 @@ class KVBatch:
         new = np.zeros(ids.shape, dtype=bool)
         starts = []
         for row, (chunk, length) in enumerate(zip(chunks, self.lengths, strict=True)):
-            start = self._chunk_start(row, width - len(chunk))
+            # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would be between tokens; for a
+            # model that cannot skip columns it goes behind them, and is packed away after the forward.
+            start = width - len(chunk) if self._model.can_skip or not self._tail_lengths[row] else 0
             stop = start + len(chunk)
             ids[row, start:stop] = chunk
             positions[row, start:stop] = np.arange(length, length + len(chunk))
@@ -109,7 +109,7 @@ class KVBatch:
         return Fed(logits, places)
 
     def rewind(self, row: int, length: int) -> None:
-        """Remove the tokens of `row` from index `length` on: they are masked, or the batch is set up anew where `length` is in the head."""
+        """Remove the tokens of `row` from index `length` on: mask them, or set the batch up anew where `length` is in the head."""
         tail = length - self._head_lengths[row]
         if tail < 0:
             shares = self.release_all()
@@ -190,7 +190,7 @@ class KVBatch:
             buffer.users.discard(self)
 
     def _appended(self, shares: Sequence[RowKV | None]) -> tuple[list[Share], Tail] | None:
-        """Return the plan by which the batch appends where its rows end; None where it may not."""
+        """Return the plan by which the batch appends to the buffer in which its rows end; None where it may not."""
         lasts = [share.parts[-1] if share is not None and len(share) and share.parts else None for share in shares]
         first = lasts[0]
         if first is None or first.buffer.num_rows != len(shares):
@@ -203,8 +203,8 @@ class KVBatch:
         columns = [last.columns for last in lasts if last is not None]
         stop = max(int(line[-1]) for line in columns) + 1
         lengths = [len(line) for line in columns]
-        few_spare = self._model.can_skip and (stop - max(lengths)) * 4 <= stop
-        if not few_spare and not _is_packed(_mask(columns, stop), lengths):
+        has_few_spare = self._model.can_skip and (stop - max(lengths)) * 4 <= stop
+        if not has_few_spare and not _is_packed(_mask(columns, stop), lengths):
             return None
         heads = [share.parts[:-1] for share in shares if share is not None]
         if any(heads) and self._sharing is None:
@@ -270,11 +270,6 @@ class KVBatch:
         visible[:, diagonal, start + diagonal] = True
         return additive_mask(torch.from_numpy(visible[:, None]).to(device), self._model.dtype)
 
-    def _chunk_start(self, row: int, spare: int) -> int:
-        # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would lie between
-        # tokens; for a model that cannot skip columns it goes behind them, and is packed away after the forward.
-        return spare if self._model.can_skip or not self._tail_lengths[row] else 0
-
     def _tidy(self) -> None:
         self._trim()
         columns = self.mask.shape[1]
@@ -334,7 +329,7 @@ def _copy(part: KVPart, buffer: Buffer, row: int, column: int) -> None:
 
 
 def _clear(buffer: Buffer, row: int, stop: int) -> None:
-    # What was never written may be NaN, and NaN times a weight of zero is NaN.
+    # Memory that was never written may contain NaN, and NaN times a weight of zero is NaN.
     for index in range(buffer.num_layers):
         for tensor in buffer.layer(index) or ():
             tensor[row, :, :stop] = 0
@@ -358,6 +353,6 @@ def _mask(columns: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.bool_]
 
 
 def _is_packed(mask: NDArray[np.bool_], lengths: Sequence[int]) -> bool:
-    """Return whether the tokens of every row lie side by side and end in the last column."""
+    """Return whether the tokens of every row are in adjacent columns that end with the last one."""
     columns = mask.shape[1]
     return all(bool(row[columns - length :].all()) for row, length in zip(mask, lengths, strict=True))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from weakref import WeakSet
 
 import torch
 
 Layer = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values in one layer."""
 
 # Spare columns of a new buffer, and the divisor of the length that a full one grows by: appending is linear, little is idle.
 _SPARE = 16
@@ -21,21 +21,6 @@ _lock = threading.Lock()
 
 FOREIGN = -1
 """The epoch of keys and values that no forward of the model has computed: from a file, a user's cache, or moved tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerLayout:
-    """The keys and values of T tokens in one layer.
-
-    Attributes:
-        keys: (heads, size) of keys of shape (heads, T, size).
-        values: the same of values.
-        dtype: of both.
-    """
-
-    keys: tuple[int, int]
-    values: tuple[int, int]
-    dtype: torch.dtype
 
 
 class Buffer:

@@ -1,6 +1,6 @@
 """`GrowingCache`: the `DynamicCache` that a model gets for a forward: its layers append to a `Buffer` in place, and return key tensors
-to which shared prefix segments are attached for `kv.attention`. To the model it is as long as the tails; afterwards `Tails.were_read`
-checks that the attention has read every segment.
+to which shared prefix segments are attached for `kv.attention`. The length that the model sees is that of the tails; after the forward
+`Tails.were_read` checks that the attention has read every segment.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Tails:
 class GrowingCache(DynamicCache):
     """The cache of a batch for one model: the tails of its rows, and shared segments before them that the model does not see.
 
-    The layers refer to the tails and not to the cache, so there is no cycle and memory is freed at once.
+    The layers refer to the tails and not to the cache, so there is no cycle of references, and memory is freed without the collector.
     """
 
     def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment]) -> None:
         super().__init__()
         self.tails = Tails(buffer, length, segments)
-        # What transformers calls for a layer that it has not met before; a function does as well as a class.
+        # Transformers calls this for a new layer; it expects a class, but a function works as well.
         self.layer_class_to_replicate = self.tails.new_layer  # type: ignore[assignment]
         known = [buffer.num_layers, *(segment.buffer.num_layers for segment in segments)]
         self.layers = [self.tails.new_layer() for _ in range(max(known))]

@@ -15,14 +15,13 @@ from outlines_cont.kv.prefix_tree import PrefixNode, PrefixTree
 from outlines_cont.kv.row import RowKV
 
 MIN_TOKENS = 32
-"""How many tokens must be the same before they are reused or waited for: to wait costs a forward, as much as 24 tokens on a CPU."""
+"""The least number of common tokens that are reused or waited for: waiting costs a forward, as much as 24 tokens on a CPU."""
 
 
 class PrefixCache:
     """LRU cache of the keys and values of recent prompts and texts, by their token ids; each model has one, `model.prefix_cache`.
 
-    What was used least recently is evicted first. It never takes more than `max_bytes`, besides the keys and values of states.
-    Methods may be called by any thread.
+    It never takes more than `max_bytes`, in addition to the keys and values of states. Methods may be called by any thread.
 
     Args:
         store: the buffers of the model, among which those of the cache count.
@@ -31,9 +30,9 @@ class PrefixCache:
 
     Attributes:
         max_bytes: as given.
-        min_tokens: how many tokens must be the same before they are reused or waited for, and how many must be new to be stored.
-        hits: how many rows have begun with keys and values of other rows.
-        reused_tokens: how many tokens were not fed because of it.
+        min_tokens: the least number of common tokens that are reused or waited for, and of new tokens that are stored.
+        hits: the number of rows that have begun with keys and values of other rows.
+        reused_tokens: the number of tokens that were not fed because of it.
     """
 
     def __init__(self, store: BufferStore, max_bytes: int, mark: Callable[[], object] = lambda: None) -> None:
@@ -85,7 +84,7 @@ class PrefixCache:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens have keys and values here."""
+        """The number of tokens whose keys and values are in the cache."""
         return sum(len(node.token_ids) for node in self._live_nodes())
 
     def _live_nodes(self) -> list[PrefixNode]:
@@ -93,10 +92,10 @@ class PrefixCache:
             return [node for node in self._tree.nodes if node.is_live]
 
     def clear(self) -> None:
-        """Empty the cache, and store nothing of what runs now. Call it after weights were changed in a way that cannot be detected.
+        """Empty the cache, and store nothing of the rows that run. Call it after weights were changed in a way that cannot be detected.
 
-        Detected is what an optimizer, `load_state_dict` or the assignment of a parameter does; not detected is what is written
-        through `parameter.data`. States keep their keys and values, whatever happens to the weights.
+        The changes of an optimizer, `load_state_dict` and the assignment of a parameter are detected; those through `parameter.data` are
+        not. States always keep their keys and values.
         """
         with self._lock:
             self._store.begin_epoch()
@@ -117,18 +116,15 @@ class PrefixCache:
             return self._tree.num_held(token_ids)
 
     def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
-        """Return the keys and values of the first tokens of a sequence, as many as are in the cache, without a copy; None for none.
-
-        They were computed from exactly these tokens, and never change.
-        """
+        """Return the keys and values of the first tokens of a sequence, as many as are in the cache, without a copy; None for none."""
         with self._changing():
             return self._tree.find(token_ids)
 
     def keep(self, token_ids: tuple[int, ...], kv: RowKV, least: int | None = None) -> None:
         """Store a copy of the keys and values of a sequence that are new, if at least `least` tokens are, and there is room.
 
-        Left out are keys and values that the present weights did not compute: those fed before the weights changed, those from a file or
-        the user, those that were moved. Call `refresh` before.
+        Keys and values that the present weights did not compute are left out: those that were fed before the weights changed, are from a
+        file or the user, or were moved. Call `refresh` before.
         """
         least = self.min_tokens if least is None else least
         if len(token_ids) >= least:
@@ -143,7 +139,7 @@ class PrefixCache:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Let the body change the tree. Where an earlier change was interrupted, the tree is a new one."""
+        """Let the body change the tree. Where an earlier change was interrupted, a new tree replaces it."""
         with self._lock:
             if self._is_changing:
                 self._tree = self._new_tree()

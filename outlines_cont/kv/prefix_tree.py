@@ -16,9 +16,9 @@ from weakref import ref
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.row import KVPart, RowKV
 
-# A part keeps its buffer where it is at least that much of it.
+# After a split a part keeps its buffer where it is at least this share of it.
 _WORTH_KEEPING = 0.75
-# A leaf is copied into a longer one where what follows is at least that part of it, so that no text is many short nodes.
+# A leaf is copied into a longer one where the new tokens are at least this share of it, so that no text is many short nodes.
 _JOIN_FROM = 0.25
 
 
@@ -39,7 +39,7 @@ class PrefixNode:
 
     @property
     def parent(self) -> PrefixNode | None:
-        """The node before it. Held weakly: there are no cycles, so memory is freed at once."""
+        """The node before it. Held weakly: there are no cycles, so memory is freed without the collector."""
         return self._parent() if self._parent is not None else None
 
     @parent.setter
@@ -88,17 +88,23 @@ class PrefixTree:
         start = sum(count for _, count in steps)
         if len(token_ids) - start < min_tokens:
             return
-        node, count = steps[-1] if steps else (self._root, 0)
-        if count < len(node.token_ids):
-            upper = self._split(node, count)
+        last, count = steps[-1] if steps else (self._root, 0)
+        if count < len(last.token_ids):
+            upper = self._split(last, count)
             if upper is None:
                 return
-            node = upper
-        is_short = len(node.token_ids) * _JOIN_FROM <= len(token_ids) - start
-        old = node if node is not self._root and not node.children and is_short else None
-        if old is not None:
+            last = upper
+        above, old = last, None
+        if last.parent is not None and not last.children and len(last.token_ids) * _JOIN_FROM <= len(token_ids) - start:
+            above, old = last.parent, last
             start -= len(old.token_ids)
-        self._put(old, token_ids[start:], kv.between(start, len(token_ids)), node)
+        new = kv.between(start, len(token_ids))
+        if not self._make_room(new.num_token_bytes, last):
+            return
+        node = PrefixNode(token_ids[start:], self._copy(new), above)
+        if old is not None:
+            self._drop(old)
+        self._enter(node, above)
 
     def _walk(self, token_ids: tuple[int, ...]) -> list[tuple[PrefixNode, int]]:
         """Return the nodes that a sequence begins with, and how many tokens of each."""
@@ -120,26 +126,14 @@ class PrefixTree:
         return steps
 
     def _use(self, path: Sequence[PrefixNode]) -> None:
-        """Note that the nodes of a path are used now."""
+        """Record that the nodes of a path are used now."""
         for node in reversed(path):
             self._by_use.move_to_end(node)
             if node.part is not None:
                 self._store.touch(node.part.buffer)
 
-    def _put(self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, last: PrefixNode) -> None:
-        """Add a node with a copy of `kv` below `last`, or as a replacement of `old`, which is that leaf."""
-        above = last if old is None else old.parent
-        if above is None or not self._make_room(kv.num_token_bytes, last):
-            return
-        node = PrefixNode(token_ids, self._copy(kv), above)
-        if old is not None:
-            self._drop(old)
-        self._enter(node)
-        above.children[token_ids[0]] = node
-        self._use(self._path(above))
-
     def _split(self, node: PrefixNode, count: int) -> PrefixNode | None:
-        """Split a node after `count` of its tokens, and return the upper half; None where there is no room for a copy."""
+        """Insert a node for the first `count` tokens of `node` above it, and return it; None where there is no room for a copy."""
         above, part = node.parent, node.part
         assert above is not None
         assert part is not None
@@ -150,16 +144,11 @@ class PrefixTree:
         copies = {half.parts[0]: self._copy(half) for half in copied}
         upper_part, lower_part = (copies.get(half, half) for half in halves)
         upper = PrefixNode(node.token_ids[:count], upper_part, above)
-        lower = PrefixNode(node.token_ids[count:], lower_part, upper)
-        lower.children = node.children
-        for child in lower.children.values():
-            child.parent = lower
-        upper.children[lower.token_ids[0]] = lower
-        self._leave(node)
-        self._enter(lower)
-        self._enter(upper)
-        above.children[upper.token_ids[0]] = upper
-        self._use(self._path(above))
+        upper.children[node.token_ids[count]] = node
+        self.nbytes += lower_part.buffer.nbytes - node.nbytes
+        node.token_ids, node.part, node.nbytes = node.token_ids[count:], lower_part, lower_part.buffer.nbytes
+        node.parent = upper
+        self._enter(upper, above)
         return upper
 
     def _copy(self, kv: RowKV) -> KVPart:
@@ -168,7 +157,7 @@ class PrefixTree:
         return part
 
     def _make_room(self, nbytes: int, kept: PrefixNode) -> bool:
-        """Drop what was used least recently until `nbytes` more fit; return whether they do. `kept` and what is above it stay."""
+        """Drop the least recently used nodes until `nbytes` more fit; return whether they do. `kept` and the nodes above it stay."""
         if nbytes > self._max_bytes:
             return False
         path = {id(node) for node in self._path(kept)}
@@ -188,14 +177,11 @@ class PrefixTree:
             node = node.parent
         return path[::-1]
 
-    def _enter(self, node: PrefixNode) -> None:
+    def _enter(self, node: PrefixNode, above: PrefixNode) -> None:
+        above.children[node.token_ids[0]] = node
         self._by_use[node] = None
         self.nbytes += node.nbytes
-
-    def _leave(self, node: PrefixNode) -> None:
-        del self._by_use[node]
-        self.nbytes -= node.nbytes
-        node.part = None  # freed now, whoever holds the node
+        self._use(self._path(above))
 
     def _drop(self, node: PrefixNode) -> None:
         """Remove a node and all below it."""
@@ -204,9 +190,11 @@ class PrefixTree:
             del above.children[node.token_ids[0]]
         below = [node]
         while below:
-            gone = below.pop()
-            below += gone.children.values()
-            self._leave(gone)
+            dropped = below.pop()
+            below += dropped.children.values()
+            del self._by_use[dropped]
+            self.nbytes -= dropped.nbytes
+            dropped.part = None  # frees the memory even where the node is still referenced
 
 
 def num_common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from transformers import DynamicCache
 
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import Fed, KVBatch
-from outlines_cont.kv.buffer import LayerLayout
+from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import RowKV
 
 
@@ -155,26 +155,22 @@ def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> AnyBatch
     return kind(model, shares)
 
 
-def kv_layout(model: LanguageModel) -> list[LayerLayout | None]:
-    """Return the layout of every layer, None for one that keeps nothing of its own; no layers for a recurrent model.
+def kv_layout(model: LanguageModel) -> list[Layer | None]:
+    """Return keys and values of no tokens, (H, 0, D), for every layer, None for one without its own; no layers for a recurrent model.
 
     Cost: the first time one forward of one token, which no meter counts.
     """
     if model.is_recurrent:
         return []
-    known: list[LayerLayout | None] | None = model.memo.get("kv_layout")
+    known: list[Layer | None] | None = model.memo.get("kv_layout")
     if known is None:
         with model.kv_store.lock, torch.inference_mode():
             batch = open_batch(model, [None])
             batch.feed([[0]], [[]])
             (row,) = batch.release_all()
         layers = row.layers() if row is not None else []
-        known = model.memo["kv_layout"] = [_layout(*layer) if layer is not None else None for layer in layers]
+        known = model.memo["kv_layout"] = [(layer[0][:, :0], layer[1][:, :0]) if layer else None for layer in layers]
     return known
-
-
-def _layout(keys: torch.Tensor, values: torch.Tensor) -> LayerLayout:
-    return LayerLayout((keys.shape[0], keys.shape[2]), (values.shape[0], values.shape[2]), keys.dtype)
 
 
 def _up_to(snapshots: Sequence[Snapshot], length: int) -> tuple[Snapshot, ...]:

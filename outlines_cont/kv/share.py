@@ -26,7 +26,7 @@ from outlines_cont.kv.row import KVPart, RowKV
 class Sharing:
     """The thresholds from which on tokens are read in place instead of copied.
 
-    A segment costs one more call of attention per layer; a copy of its tokens costs memory, and its reading at every step.
+    A segment costs one more call of attention per layer; a copy of its tokens costs memory, and is read at every step.
 
     Attributes:
         min_copies: tokens that several rows have in common are shared when that saves this many copies of a token.
@@ -82,7 +82,7 @@ def plan(shares: Sequence[RowKV | None], sharing: Sharing) -> tuple[list[Share],
 
 
 def _best_share(rows: Sequence[int], rests: Sequence[Sequence[KVPart]], sharing: Sharing) -> Share | None:
-    """Return the rows, among those whose next part lies in one row of a buffer, that save most by sharing; None for none."""
+    """Return the share that saves most copies, for some of `rows`, whose next parts are in one row of a buffer; None for none."""
     by_length = sorted(rows, key=lambda row: -len(rests[row][0]))
     longest = rests[by_length[0]][0]
     common, best, saved = len(longest), None, 0
@@ -99,8 +99,8 @@ def _best_share(rows: Sequence[int], rests: Sequence[Sequence[KVPart]], sharing:
 def _common(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
     """Return how many of the first entries are equal."""
     size = min(len(first), len(second))
-    differ = np.flatnonzero(first[:size] != second[:size])
-    return int(differ[0]) if len(differ) else size
+    differs = first[:size] != second[:size]
+    return int(differs.argmax()) if differs.any() else size
 
 
 def _cut(share: Share, rests: list[list[KVPart]]) -> None:
@@ -120,11 +120,11 @@ class Segment:
         self._rows = slice(first.row, first.row + len(shares))
         columns = _columns(shares)
         self._columns = slice(columns.start, columns.stop)
-        self._hidden = np.ones((len(shares), len(columns)), dtype=bool)
+        self._visible = np.zeros((len(shares), len(columns)), dtype=bool)
         for index, share in enumerate(shares):
-            self._hidden[index, share.part.columns - columns.start] = False
+            self._visible[index, share.part.columns - columns.start] = True
         self._queries = _queries([share.rows for share in shares], num_rows)
-        self._placed: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
+        self._on_device: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
 
     def layer(self, index: int) -> PrefixLayer | None:
         """Return the segment in one layer, None where the model keeps no keys and values in it."""
@@ -132,22 +132,20 @@ class Segment:
         if pair is None:
             return None
         keys, values = (tensor[self._rows, :, self._columns] for tensor in pair)
-        if keys.device not in self._placed:
-            self._placed[keys.device] = self._mask(keys), self._queries.to(keys.device)
-        return PrefixLayer(keys, values, *self._placed[keys.device])
+        if keys.device not in self._on_device:
+            self._on_device[keys.device] = self._mask(keys), self._queries.to(keys.device)
+        return PrefixLayer(keys, values, *self._on_device[keys.device])
 
     def _mask(self, keys: torch.Tensor) -> torch.Tensor | None:
-        if not self._hidden.any():
+        if self._visible.all():
             return None
-        visible = torch.from_numpy(~self._hidden[:, None, None]).to(keys.device)
-        return additive_mask(visible, keys.dtype)
+        return additive_mask(torch.from_numpy(self._visible[:, None, None]).to(keys.device), keys.dtype)
 
 
 def _columns(shares: Sequence[Share]) -> range:
     """Return the columns from the first of some shares to the last."""
-    return range(
-        min(int(share.part.columns[0]) for share in shares), max(int(share.part.columns[-1]) for share in shares) + 1
-    )
+    all_columns = [share.part.columns for share in shares]
+    return range(min(int(columns[0]) for columns in all_columns), max(int(columns[-1]) for columns in all_columns) + 1)
 
 
 def segments(shares: Sequence[Share], num_rows: int) -> list[Segment]:
@@ -178,7 +176,7 @@ def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> Queries:
     gather = [group[min(i, len(group) - 1)] for group in groups for i in range(samples)]
     if gather == list(range(num_rows)):
         return Queries()
-    places = {row: index * samples + i for index, group in enumerate(groups) for i, row in enumerate(group)}
-    rows = sorted(places)
-    where = torch.tensor([places[row] for row in rows])
-    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)
+    indices = {row: at * samples + i for at, group in enumerate(groups) for i, row in enumerate(group)}
+    rows = sorted(indices)
+    gathered = torch.tensor([indices[row] for row in rows])
+    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), gathered)

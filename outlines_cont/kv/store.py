@@ -1,6 +1,6 @@
-"""`KVStore`: weak references to all buffers of one model, and an optional byte budget for them: when it is short, the least recently
-used buffers that no batch reads are evicted, those of the prefix cache first. Raises `KVBudgetError` where that does not suffice. Also
-the lock of the model, and the epoch of its weights.
+"""`KVStore`: weak references to all buffers of one model, and an optional byte budget for them: to make room, the least recently used
+buffers that no batch reads are evicted, those of the prefix cache first. Raises `KVBudgetError` where that does not suffice. Also the
+lock of the model, and the epoch of its weights.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from outlines_cont.kv.buffer import Buffer
 class KVStore:
     """The live buffers of a model, evicted by LRU to stay within a budget.
 
-    They are referenced weakly: a buffer is freed with the last state that uses it. With a budget, the buffers that were used
-    least recently are evicted to make room; the states that used them feed those tokens again when they are continued.
+    They are referenced weakly: a buffer is freed with the last state that uses it. The states that used an evicted buffer feed its tokens
+    again when they are continued.
 
     Attributes:
         budget_bytes: the most bytes of all buffers together, None for no limit.
@@ -77,7 +77,7 @@ class KVStore:
         if total > self.budget_bytes:
             raise KVBudgetError(
                 f"expected keys and values within the budget of {self.budget_bytes} bytes, but the rows that run need "
-                f"{total}. Every state is as it was; run fewer or shorter rows at once, or raise `kv_budget_bytes`.",
+                f"{total}. All states are unchanged; run fewer or shorter rows together, or raise `kv_budget_bytes`.",
                 total,
                 self.budget_bytes,
             )

@@ -1,6 +1,6 @@
 """`CallableModel`: a language model that is a function from token ids to logits, for inference engines other than PyTorch; made by
-`from_callable`. There is no KV cache: each call receives a whole sequence, so that a step costs its length, unless the function caches
-something itself. Equal sequences of a batch are computed once.
+`from_callable`. There is no KV cache: each call receives a whole sequence, so that the cost of a step grows with its length, unless the
+function caches something itself. Equal sequences of a batch are computed once.
 
 The engine stores the ids of each row instead of keys and values, 4 bytes per token, so batches, forks, slices and rewinding work as
 with any other model.
@@ -39,7 +39,7 @@ class HasLogits(Protocol):
         """Return (V,) logits after (T,) token ids, or (T, V) after each of them."""
 
 
-_NO_KV = "a function of token ids: no keys and values are held here"
+_NO_KV = "a function of token ids: there are no keys and values"
 _IDS_ONLY = Finding(True, "a function of token ids: rows are whole sequences of them")
 _CAPABILITIES = Capabilities(_IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO_KV), Finding(False, _NO_KV))
 
@@ -120,10 +120,10 @@ class CallableModel(EngineModel):
         seen = np.ones(rows.shape, bool) if attention_mask is None else attention_mask.numpy().astype(bool)
         out = torch.zeros(num_rows, len(columns), self.vocab_size, dtype=self.dtype)
         known: dict[bytes, torch.Tensor] = {}
-        for row, (line, is_token) in enumerate(zip(rows, seen, strict=True)):
-            stops = [rows.shape[1] - width + column + 1 for column in columns]
+        stops = [rows.shape[1] - width + column + 1 for column in columns]
+        for row, is_token in enumerate(seen):
             lengths = {at: int(is_token[:stop].sum()) for at, stop in enumerate(stops) if is_token[stop - 1]}
-            token_ids = line[is_token]
+            token_ids = rows[row, is_token]
             for at in sorted(lengths, reverse=True):
                 out[row, at] = self._after(token_ids[: lengths[at]], [*lengths.values()], known)
         return out
@@ -131,7 +131,7 @@ class CallableModel(EngineModel):
     def _after(
         self, token_ids: NDArray[np.int64], lengths: Sequence[int], known: dict[bytes, torch.Tensor]
     ) -> torch.Tensor:
-        """Return (V,) logits after (T,) ids, from `known` or the function; what it returns for `lengths` is added to `known`."""
+        """Return (V,) logits after (T,) ids, from `known` or the function, whose results for `lengths` are added to `known`."""
         key = token_ids.tobytes()
         if key not in known:
             values = called(self._logits, token_ids, self.vocab_size)
@@ -148,7 +148,7 @@ class CallableModel(EngineModel):
 
 
 def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None) -> NDArray[Any]:
-    """Return (V,) or (T, V) logits after (T,) ids, float32 or float64, as a function gives them; V is any size where it is None.
+    """Return the (V,) or (T, V) logits of a function for (T,) ids, as float32 or float64; any V where `vocab_size` is None.
 
     Raises `UserCodeError` where it raised, or returned anything but an array of such a shape; the original error is the cause.
     """
@@ -173,7 +173,7 @@ def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None)
 
 def finite(line: NDArray[Any], length: int) -> torch.Tensor:
     """Return (V,) logits after `length` ids as a tensor; `InvalidLogits` where one is NaN or plus infinity."""
-    is_wrong = ~(line < np.inf)  # NaN is not, either
+    is_wrong = ~(line < np.inf)  # true for NaN, too
     if is_wrong.any():
         odd = int(is_wrong.argmax())
         raise InvalidLogits(
@@ -212,7 +212,7 @@ def from_callable(
     The function receives (T,) int64 token ids, a numpy array with at least one, and returns (V,) logits of the next token, or (T, V) of the
     token after each of them: a numpy array, a tensor, or nested lists, of floats; minus infinity excludes a token. The same ids must give
     the same logits. It is called once for each sequence and step, in the thread that takes the step. Return (T, V) if that costs nothing:
-    it saves calls where several tokens come at once, such as forced text and drafts.
+    it saves calls where several tokens are fed together, such as forced text and drafts.
 
     Every generator and sampler, states, forks, slices, checks, policies and drafts work with it. What needs keys and values does
     not: `state.kv_cache` and `SequenceState.from_cache` raise `UnsupportedModel`, and the prefix cache is off. So the cost of a step grows

@@ -21,13 +21,10 @@ from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.serial import RecurrentBatch
 from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
+from outlines_cont.models.rounding import tolerance
 
 # Config attributes that make a mask count columns instead of positions, and families that hide such a window.
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
-_HOLE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
-# Measured on an H100: 32 layers of width 4,096 in bfloat16 are off by 0.26 of the spread of the logits, at the worst of 32,000 tokens.
-# Models of eight layers and more that do not see a prefix, or its first token, are off by 4 and more.
-_HALF_TOLERANCE = 0.6
 # Kinds of rotary embedding whose angles change when a text grows longer.
 _LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope", "su"}
 
@@ -53,7 +50,7 @@ class Capabilities:
     Attributes:
         crop: the end of a row may be cut off; else rows are replayed from snapshots.
         stack: rows of different lengths may be left-padded into one batch; else they run one by one.
-        skip: masked columns may lie between the tokens of a row; else ragged rows are packed after each step.
+        skip: masked columns may be between the tokens of a row; else ragged rows are packed after each step.
         branch: rows may attend to a shared prefix in place; else each has a copy.
         reuse: keys and values of one text may be used for another with the same beginning; see `model.prefix_cache`.
     """
@@ -106,7 +103,7 @@ def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
         last_logits(other, 6, 9)
         last_logits(batch, 6, 12)
         error = _error(last_logits(batch, 12, 13), whole)
-    except Exception as failure:  # whatever a model raises that does not support a cache in chunks
+    except Exception as failure:  # any error of a model that does not support a cache in chunks
         raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}") from failure
     if not error < tolerance(model.dtype):
         raise UnsupportedModel(
@@ -143,13 +140,6 @@ def probe(network: PreTrainedModel, model: LanguageModel) -> Capabilities:
     return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse)
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return _HALF_TOLERANCE  # a GPU multiplies with as few bits as those of half precision
-    return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
-
-
 def _reuse(config: Any) -> Finding:
     """Return whether keys and values of a prefix are the same in every text that begins with it."""
     ropes = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
@@ -159,7 +149,7 @@ def _reuse(config: Any) -> Finding:
     odd = sorted(kinds & _LENGTH_DEPENDENT_ROPES)
     if odd:
         return Finding(False, f"rotary embedding {odd[0]!r}: its angles depend on the length of the text")
-    return Finding(True, "keys and values depend on what stands before them only")
+    return Finding(True, "keys and values depend only on the tokens before them")
 
 
 def _measured(error: float, bound: float) -> Finding:
@@ -224,7 +214,7 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
         first = batch.feed([tail[:2] for tail in tails], [[1], [1]]).logits[:, 0]
         batch.feed([tail[2:3] for tail in tails], [[0], [0]])
         last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
-    except Exception:  # whatever a model does with a mask or keys that it does not expect: it cannot branch
+    except Exception:  # any error of a model that does not expect such a mask or such keys: it cannot branch
         return math.inf
     return _error(torch.stack([first, last], dim=1), plain)
 

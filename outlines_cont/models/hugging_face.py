@@ -101,9 +101,9 @@ class HuggingFaceModel(EngineModel):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle how the model was opened, no weights. A process that has it open gets that one, others open it, once.
+        """Pickle the call that opened the model, no weights. A process that has it open uses that one, others open it once.
 
-        Raises `NotPicklable` where the model was wrapped, so that nothing says where it came from.
+        Raises `NotPicklable` where the model was wrapped, so that its source is unknown.
         """
         if self.opening is None:
             raise NotPicklable(
@@ -133,12 +133,12 @@ class HuggingFaceModel(EngineModel):
 
     @property
     def can_skip(self) -> bool:
-        """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
+        """Whether masked columns inside a row are harmless; the first read runs a short probe."""
         return bool(self.capabilities.skip)
 
     @cached_property
     def _first_weight(self) -> tuple[torch.nn.Module, str]:
-        """The module that has the first weight, and its name there: to look for it takes as long as a small layer."""
+        """The module that has the first weight, and its name there; cached, as the search takes as long as a small layer."""
         path, _ = next(self.hugging_face.named_parameters())
         owner, _, name = path.rpartition(".")
         return self.hugging_face.get_submodule(owner), name
@@ -232,7 +232,7 @@ def transformers(
         **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
             `local_files_only`, `subfolder` and `trust_remote_code` are given to the tokenizer, too.
 
-    Pickled, the model is these arguments but for `token`: another process opens it again, with the login that it has itself.
+    The model is pickled as these arguments but for `token`: another process opens it again, with its own login.
 
     Raises:
         OptionError: `id_or_path` is neither an id nor a folder, or the device does not exist.
@@ -248,8 +248,7 @@ def transformers(
     # Another process may have another working directory.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
     options = {"id_or_path": source, "device": device, "dtype": dtype, **budgets, **kwargs}
-    options.pop("token", None)
-    wrapped.opening = Opening.of(wrapped, transformers, options)
+    wrapped.opening = Opening.of(wrapped, transformers, {k: v for k, v in options.items() if k != "token"})
     return wrapped
 
 
@@ -291,7 +290,7 @@ def from_transformers(
         model: a causal language model.
         tokenizer: the one that belongs to it.
         kv_budget_bytes: the most bytes that the keys and values of all states may take together, None for no limit. Those
-            used least recently are dropped, and computed again when their state is continued; `KVBudgetError` says where
+            used least recently are dropped, and computed again when their state is continued. `KVBudgetError` is raised where
             the rows of one call alone need more.
         prefix_cache_bytes: the most bytes that keys and values of earlier prompts and texts may take, for prompts that begin like
             them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
@@ -331,10 +330,8 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> froz
 def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
     """Return identity, address and version of every parameter and buffer: a list that differs after weights have changed.
 
-    It differs after an optimizer's step, `load_state_dict`, the assignment of a parameter, `.to(...)`, or any change in place of the
-    tensor itself. It does not see what is written through `parameter.data`, which has a version of its own.
-
-    Cost: 0.3 us for each module and parameter; nothing is read from the device.
+    It does not detect a change through `parameter.data`, which has a version of its own. Cost: 0.3 us for each module and parameter;
+    nothing is read from the device.
     """
     marks = []
     below: list[torch.nn.Module] = [network]

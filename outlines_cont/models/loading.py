@@ -59,7 +59,7 @@ def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapp
         return network, AutoTokenizer.from_pretrained(id_or_path, **{k: options[k] for k in _SHARED if k in options})
     except (OSError, ValueError, KeyError) as error:
         raise MissingTokenizer(
-            f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
+            f"expected a tokenizer together with the model at {str(id_or_path)!r}, but: {error}. "
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
 

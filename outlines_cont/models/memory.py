@@ -21,8 +21,8 @@ _MOST = 4 * 2**30
 def default_prefix_cache_bytes(device: torch.device) -> int:
     """Return the default size of a prefix cache: a sixteenth of the memory, and no more than 4 GiB.
 
-    A sixteenth can be spared beside any model that runs well, and suffices for many prompts: on a machine of 32 GB 2 GB, which are
-    16,000 tokens of a model of 8 billion parameters with grouped keys (128 KiB a token).
+    It suffices for many prompts: of 32 GB a sixteenth is 16,000 tokens of a model of 8 billion parameters with grouped keys (128 KiB a
+    token).
     """
     return min(memory_bytes(device) // _SHARE, _MOST)
 
@@ -36,6 +36,6 @@ def memory_bytes(device: torch.device) -> int:
     except (AttributeError, ValueError, OSError):  # not on every system
         found = [_UNKNOWN]
     for path in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
+        with suppress(OSError, ValueError):  # there is no such file, or its content is "max"
             found.append(int(Path(path).read_text()))
     return min(found)

@@ -45,18 +45,18 @@ def reopened(opening: Opening, fingerprint: str) -> Any:
 
     Raises `ModelMismatch` where its config or weights are not those of `fingerprint`, and what opening the model raises.
     """
-    place = opening.name, opening.number
+    key = opening.name, opening.number
     with _LOCK:
-        if (known := _OPEN.get(place)) is not None:
+        if (known := _OPEN.get(key)) is not None:
             return known
         model = opening.function(**opening.options)
         if model.fingerprint != fingerprint:
             raise ModelMismatch(
-                f"expected the model that was pickled ({fingerprint[:12]}), but {opening.name} holds another one now "
+                f"expected the model that was pickled ({fingerprint[:12]}), but {opening.name} opens another one now "
                 f"({model.fingerprint[:12]}): its files or its weights were changed. Save the changed model with "
                 "`save_pretrained`, open it from there, and pickle that."
             )
         _OPEN.pop((model.opening.name, model.opening.number), None)
-        _OPEN[place] = model
+        _OPEN[key] = model
         model.opening = opening
         return model

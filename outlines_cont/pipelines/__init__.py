@@ -1,7 +1,7 @@
 """Batch inference: lists, tables and files of rows to records, in columns and files, on one machine or on many.
 
-`Extractor` turns rows into records with one model; `run` reads a file and writes one, optionally with several workers. Imports everything
-but `cli`; names are loaded when first used, so that a wrong path is reported before torch is loaded.
+`Extractor` turns rows into records with one model; `run` reads a file and writes one, optionally with several workers. Public names are
+imported when first used, so that a wrong path is reported before torch is loaded.
 """
 
 from __future__ import annotations

@@ -27,13 +27,7 @@ _MOST_DEATHS = 2
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive rows that a worker runs together.
-
-    Attributes:
-        start: the number of the first row.
-        rows: the rows.
-        deaths: the number of workers that have crashed with it.
-    """
+    """Consecutive rows, from the number `start` on, that a worker runs together; `deaths` workers have crashed with them."""
 
     start: int
     rows: Sequence[Any]
@@ -47,14 +41,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BlockReport:
-    """The outcomes of a block, or the crash of its worker.
-
-    Attributes:
-        worker: the worker.
-        start: the number of the first row of the block.
-        outcomes: those of its rows; None if the worker crashed.
-        why: the error message of the crash.
-    """
+    """The outcomes of the block that begins with row `start`; None if its worker has crashed, with the error message `why`."""
 
     worker: Any
     start: int
@@ -136,16 +123,13 @@ class BlockRunner:
     def _give(self, source: Iterator[Any]) -> bool:
         """Give blocks to all workers with room for them; return whether all rows were given."""
         while True:
-            block = self._again[0] if self._again else self._block(source)
+            block = self._again.popleft() if self._again else self._block(source)
             if block is None:
-                return not self._again and self._taken - self._next < self._max_ahead
+                return self._taken - self._next < self._max_ahead
             worker = self._free(block)
             if worker is None:
-                if not self._again:
-                    self._again.append(block)
+                self._again.appendleft(block)
                 return False
-            if self._again:
-                self._again.popleft()
             worker.blocks[block.start] = block
             self._pool.give(worker.handle, block)
 
@@ -153,11 +137,8 @@ class BlockRunner:
         if self._taken - self._next >= self._max_ahead:
             return None
         rows = list(islice(source, self._block_size))
-        if not rows:
-            return None
-        block = Block(self._taken, rows)
         self._taken += len(rows)
-        return block
+        return Block(self._taken - len(rows), rows) if rows else None
 
     def _free(self, block: Block) -> _Worker | None:
         """Return the least busy worker with room for the block, if need be a new one; None if there is none."""

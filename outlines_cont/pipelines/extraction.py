@@ -84,9 +84,7 @@ class LineOptions:
     """The contents of a line of output.
 
     Attributes:
-        text_field: the field of a row with the message.
-        needs_text: whether the prompt of a row needs the message.
-        keep_text: whether the message is written to the output, too.
+        text_field: the field of a row with the message, which the prompt needs (`needs_text`), and which is written, too (`keep_text`).
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
         calibration: converts the agreement of samples to a confidence; None for no confidence.
         shape: that of the records, for the types of a table; None infers types from the values.
@@ -151,9 +149,11 @@ class Extraction:
         If it is interrupted, the output has only whole lines. Nothing is loaded if no row is left.
         """
         first = next(self._rows, None)
-        started = monotonic()
-        runner = None if first is None else load()
-        self.tally.loading_seconds = monotonic() - started
+        runner: Outcomes | None = None
+        if first is not None:
+            started = monotonic()
+            runner = load()
+            self.tally.loading_seconds = monotonic() - started
         with self._opened() as write:
             if first is not None and runner is not None:
                 for row, outcome in self._ended(chain([first], self._rows), runner, show):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
-from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
+from outlines_cont.pipelines.extraction import Extraction, LineOptions, Tally, check_destination
 from outlines_cont.pipelines.flow import Flow, Recipe
 from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
@@ -134,7 +135,7 @@ class Extractor:
 
         Args:
             data: a list of texts or dicts, a dict of columns, a frame of pandas or polars, a table of pyarrow, a dataset of Hugging Face;
-                a text or the dict of one row for one record; for any other iterable the records come one by one.
+                a text or the dict of one row for one record; for any other iterable an iterator of records.
 
         Raises:
             OptionError: it is not a supported container of rows.
@@ -288,9 +289,8 @@ def run(
         SetupError: an argument cannot be used; nothing ran, and the output is unchanged.
         WorkersFailed: too many workers crash in succession; what was written can be resumed.
     """
-    made = extractor if isinstance(extractor, Extractor) else None
     make: Callable[[], Extractor] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
-    if resume and made is None and not settings:
+    if resume and not isinstance(extractor, Extractor) and not settings:
         raise OptionError(
             "expected `settings` with a function that makes extractors and `resume`, got none: a text that changes with what decides a "
             "record, such as a version.",
@@ -300,18 +300,15 @@ def run(
         raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
     path, output = Path(source), Path(destination)
     check_destination(output, path, resume=resume, overwrite=overwrite)
-    has_details = details or report is not None or calibration is not None
-    digest = repr([made.digest if made is not None else "", settings, keep_text, has_details])
     lines = LineOptions(
-        text_field=made.text_field if made is not None else text_field,
-        needs_text=made is not None and made.needs_text,
+        text_field=text_field,
+        needs_text=False,
         keep_text=keep_text,
-        details=has_details,
+        details=details or report is not None or calibration is not None,
         calibration=calibration,
-        shape=made.columns.shape if made is not None else None,
-        settings=digest_of(digest.encode()),
         gold=gold,
     )
+    lines = _completed(lines, extractor, settings)
     rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
     write = partial(
         write_reports,
@@ -322,22 +319,32 @@ def run(
         curves=None,
     )
     extraction = Extraction(rows, output, lines, resume=resume, at_end=write)
-    load: Callable[[], Outcomes] = make
-    if workers > 1 or ray_address is not None:
-        load = partial(
-            RayWorkers,
-            make,
-            WorkerOptions(
-                workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
-            ),
-        )
+    options = WorkerOptions(
+        workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
+    )
+    has_workers = workers > 1 or ray_address is not None
     started = monotonic()
-    for tally in extraction.run(load):
+    for tally in extraction.run(partial(RayWorkers, make, options) if has_workers else make):
         if on_progress is not None:
             on_progress(tally.progress(monotonic() - started))
     if on_progress is not None:
         on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
     return extraction.tally
+
+
+def _completed(lines: LineOptions, extractor: Any, settings: str) -> LineOptions:
+    """Return the options with the fields that follow from an extractor, and with the digest of the settings."""
+    digest = ""
+    if isinstance(extractor, Extractor):
+        lines = replace(
+            lines,
+            text_field=extractor.text_field,
+            needs_text=extractor.needs_text,
+            shape=extractor.columns.shape,
+        )
+        digest = extractor.digest
+    parts = repr([digest, settings, lines.keep_text, lines.details])
+    return replace(lines, settings=digest_of(parts.encode()))
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:

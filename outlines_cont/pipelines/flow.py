@@ -27,18 +27,9 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a row becomes a record.
+    """How a row becomes a record: `generator` runs after the prompt, `voter` makes the `samples` that are compared with its record.
 
-    Attributes:
-        generator: generates a record after a prompt.
-        voter: generates the samples that are compared with it; None without samples.
-        schema: the schema of records.
-        prompt: makes the prompt of a row.
-        options: those of every call, such as `max_tokens`.
-        seed: of the random numbers.
-        samples: how many samples are compared with each record.
-        width: the most rows of the engine at once.
-        is_scored: whether to compute the log-probabilities of records and their values.
+    At most `width` rows of the engine run at once; with `is_scored` the log-probabilities of values are computed.
     """
 
     generator: PieceMaker
@@ -61,12 +52,7 @@ class _Pending:
 
 
 class Flow:
-    """The rows in flight: `put` some while there is `room`, and call `step`, which returns outcomes in the order in which rows end.
-
-    Args:
-        recipe: how a row becomes a record.
-        show: takes the values while they are written; None shows nothing.
-    """
+    """The rows in flight: `put` some while there is `room`, and call `step`, which returns outcomes in the order in which rows end."""
 
     def __init__(self, recipe: Recipe, show: ShowValue | None = None) -> None:
         self._recipe = recipe

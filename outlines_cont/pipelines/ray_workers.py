@@ -156,20 +156,15 @@ class RowWorker:
 
 
 class RayWorkers:
-    """Turns rows into outcomes, as an `Extractor` does, on actors of Ray.
-
-    Args:
-        make: makes the extractor of a worker, in its process.
-        options: the workers and their resources.
-
-    Raises:
-        SetupError: Ray is not installed.
-    """
+    """Turns rows into outcomes on actors of Ray, in each of which `make` makes an `Extractor`; raises `SetupError` without Ray."""
 
     def __init__(self, make: Callable[[], Any], options: WorkerOptions) -> None:
         self._ray = check_ray()
         self._make = make
         self._options = options
+        self._is_here = options.address in (None, "local")
+        shared = max(num_cores() // options.workers, 1) if self._is_here else 1
+        self._cpus = shared if options.cpus is None else options.cpus
 
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
@@ -188,18 +183,6 @@ class RayWorkers:
         finally:
             if is_ours:
                 self._ray.shutdown()
-
-    @property
-    def _cpus(self) -> int:
-        options = self._options
-        if options.cpus is not None:
-            return options.cpus
-        return max(num_cores() // options.workers, 1) if self._is_here else 1
-
-    @property
-    def _is_here(self) -> bool:
-        """Whether Ray is started on this machine, not on a running cluster."""
-        return self._options.address in (None, "local")
 
     def _connect(self) -> bool:
         """Connect to Ray, or start it; return whether to shut it down afterwards."""

@@ -31,15 +31,7 @@ _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
 
 @dataclass(frozen=True, slots=True)
 class WindowEntry:
-    """A prompt to be continued.
-
-    Attributes:
-        key: identifies it when it ends.
-        generator: the generator that continues it, with one sample.
-        prompt: the prompt.
-        seed: of its random numbers; None for a sampler that draws none.
-        show: takes the value while it is written; None shows nothing.
-    """
+    """A prompt to be continued by a generator with one sample; `show` takes the value while it is written."""
 
     key: Any
     generator: PieceMaker
@@ -50,14 +42,7 @@ class WindowEntry:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A prompt whose generated span has ended.
-
-    Attributes:
-        key: that of its entry.
-        row: its row, with value and error; None if it could not run.
-        error: why it could not run, else None.
-        steps: the number of steps from its start to its end.
-    """
+    """A prompt whose generated span has ended after `steps` steps; `row` is None if it could not run."""
 
     key: Any
     row: StateRow | None = None
@@ -72,7 +57,7 @@ class _Call:
         self.entry = entry
         self.run = run
         self._first_step = step
-        self._events = None if entry.show is None else RunEvents(run, StreamOptions.of(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run, StreamOptions(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show the new part of the value; return the row if it has ended."""
@@ -86,11 +71,7 @@ class _Call:
 class Window:
     """The prompts in flight: `add` some while `num_free` is positive, and call `step`, which returns those that have ended.
 
-    Args:
-        model: the model.
-        width: the most rows in flight, 1 or more.
-        options: those of every call, such as `max_tokens`.
-        scores_end: whether forced tokens at the end of a row are fed to compute their log-probabilities.
+    With `scores_end` forced tokens at the end of a row are fed, to compute their log-probabilities.
     """
 
     def __init__(self, model: LanguageModel, width: int, options: Options, *, scores_end: bool = True) -> None:

@@ -24,21 +24,14 @@ _WORD_END = re.compile(r"\w\W")
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The continuations from one position.
+    """The continuations from one position."""
 
-    Attributes:
-        tried: the first token and the score of each continuation before the present one.
-        num_tokens: how many tokens the present continuation has.
-        text: their bytes.
-        is_whole: whether it is long enough to be compared.
-        chosen: the first token of the continuation that was chosen; None before the choice.
-    """
-
+    # the first token and the score of each continuation before the present one
     tried: tuple[tuple[int, float], ...] = ()
-    num_tokens: int = 0
-    text: bytes = b""
-    is_whole: bool = False
-    chosen: int | None = None
+    num_tokens: int = 0  # how many tokens the present continuation has
+    text: bytes = b""  # their bytes
+    is_whole: bool = False  # whether it is long enough to be compared
+    chosen: int | None = None  # the first token of the continuation that was chosen; None before the choice
 
     def advanced(self, data: bytes) -> Search | None:
         """Return the search after one more token; None when it is over."""

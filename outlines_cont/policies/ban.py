@@ -220,11 +220,8 @@ def _factors(phrases: object) -> list[tuple[Banned, float]]:
     for banned, factor in items:
         _check_banned(banned)
         if not is_number(factor) or not 0 <= factor <= 1:
-            raise OptionError(
-                f"expected a factor from 0 to 1 for {banned!r}, the part of its probability that it keeps, got {factor!r}. "
-                "Write 0 to ban it.",
-                "phrases",
-            )
+            told = f"expected a factor from 0 to 1 for {banned!r}, the part of its probability that it keeps, got {factor!r}"
+            raise OptionError(f"{told}. Write 0 to ban it.", "phrases")
     return items
 
 
@@ -232,12 +229,8 @@ def _check_banned(banned: object) -> None:
     if isinstance(banned, re.Pattern | Expression):
         return
     if not isinstance(banned, str) or not banned:
-        raise OptionError(
-            f"expected phrases that are texts of one character or more, patterns or expressions, got {banned!r}. "
-            "Omit it, or write what is to be banned as a str.",
-            "phrases",
-        )
+        told = f"expected phrases that are texts of one character or more, patterns or expressions, got {banned!r}"
+        raise OptionError(f"{told}. Omit it, or write what is to be banned as a str.", "phrases")
     if any("\ud800" <= character <= "\udfff" for character in banned):
-        raise OptionError(
-            f"expected phrases that can be written in UTF-8, got {banned!r} with a lone surrogate", "phrases"
-        )
+        told = f"expected phrases that can be encoded in UTF-8, got {banned!r} with a lone surrogate"
+        raise OptionError(told, "phrases")

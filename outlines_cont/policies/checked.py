@@ -37,21 +37,13 @@ _NUM_READINGS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedState:
-    """The state of the automaton and of the checks after some tokens, linked to the state one token before.
+    """The state of the automaton and of the checks after some tokens, linked to the state one token before."""
 
-    Attributes:
-        inner: the state of the constraint.
-        reading: the parses of the text so far.
-        before: the state one token before; None at the beginning.
-        failure: the value that has failed with the last token, if one has.
-        num_healed: how many of the next bytes respell the prompt.
-    """
-
-    inner: int
-    reading: CheckedReading
-    before: CheckedState | None = None
-    failure: CheckFailure | None = None
-    num_healed: int = 0
+    inner: int  # the state of the constraint
+    reading: CheckedReading  # the parses of the text so far
+    before: CheckedState | None = None  # the state one token before; None at the beginning
+    failure: CheckFailure | None = None  # the value that has failed with the last token, if one has
+    num_healed: int = 0  # how many of the next bytes respell the prompt
 
 
 class CheckedConstraint(Policy[CheckedState]):

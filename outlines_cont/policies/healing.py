@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Healing:
-    """The tokens that are removed from the end of a row.
+    """The tokens that are removed from the end of a row."""
 
-    Attributes:
-        count: how many.
-        logits: (V,) before some of them, by their index, where they are known.
-    """
-
-    count: int = 0
+    count: int = 0  # how many
+    # (V,) before some of them, by their index, where they are known
     logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 

@@ -35,18 +35,12 @@ class TextPosition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceText:
-    """Where the text of a generated span (piece) begins, and how far it is final; the tokens themselves are those of the row.
+    """Where the text of a generated span (piece) begins, and how far it is final; the tokens themselves are those of the row."""
 
-    Attributes:
-        healed: the bytes at its beginning that were removed from the prompt and are respelled, see `healing`.
-        start: index of the first token of the piece.
-        tokenizer: that of the model.
-        final: the position before which nothing is rewound any more; None if the piece is not streamed.
-    """
-
-    healed: bytes
-    start: int
-    tokenizer: Tokenizer
+    healed: bytes  # the bytes at its beginning that were removed from the prompt and are respelled, see `healing`
+    start: int  # index of the first token of the piece
+    tokenizer: Tokenizer  # that of the model
+    # the position before which nothing is rewound any more; None if the piece is not streamed
     final: TextPosition | None = None
 
     @property

@@ -21,19 +21,12 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """The state of the search after some tokens.
+    """The state of the search after some tokens."""
 
-    Attributes:
-        matcher: the state of the automaton.
-        num_bytes: the length of the text.
-        cut_at: the stop text at which the piece was cut; None before that.
-        num_healed: how many of the next bytes respell the prompt, and are not searched.
-    """
-
-    matcher: StopText
-    num_bytes: int = 0
-    cut_at: StopMatch | None = None
-    num_healed: int = 0
+    matcher: StopText  # the state of the automaton
+    num_bytes: int = 0  # the length of the text
+    cut_at: StopMatch | None = None  # the stop text at which the piece was cut; None before that
+    num_healed: int = 0  # how many of the next bytes respell the prompt, and are not searched
 
     @property
     def match(self) -> StopMatch | None:

@@ -24,69 +24,44 @@ from outlines_cont.text_search.text_symbols import BEGINNING, WORD_ENDS, SymbolR
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A phrase or a pattern that was found.
+    """A phrase or a pattern that was found."""
 
-    Attributes:
-        rule: the index of the phrase, or the number of phrases and the index of the pattern.
-        token: the index in the piece of the token with its first byte; 0 if it begins before the piece.
-        key: identifies the match: the rule, the length of the text before that token and a digest of it, and the offset in the token.
-    """
-
-    rule: int
-    token: int
+    rule: int  # the index of the phrase, or the number of phrases and the index of the pattern
+    token: int  # the index in the piece of the token with its first byte; 0 if it begins before the piece
+    # identifies the match: the rule, the length of the text before that token and a digest of it, and the offset in the token
     key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanState:
-    """The state of a search after some tokens, immutable, linked to the state one token before.
+    """The state of a search after some tokens, immutable, linked to the state one token before."""
 
-    Attributes:
-        before: the state one token before; None at the beginning of the piece.
-        num_tokens, num_bytes: the length of the piece.
-        digest: CRC-32 of its bytes.
-        node: in the trie of phrases.
-        num_symbols: how many symbols the piece has.
-        held, in_word: see `Symbols`.
-        search: the search for patterns.
-        matches: those that end in the last token, ordered by their beginning.
-        num_passed: the matches of this many further tokens are ignored.
-        refused: the index of the rule that was refused here last.
-        num_joined: how many symbols the character has that began in earlier tokens.
-        num_healed: how many of the next bytes respell the prompt, see `RowView.healed`.
-    """
-
-    before: ScanState | None = None
+    before: ScanState | None = None  # the state one token before; None at the beginning of the piece
+    # the length of the piece
     num_tokens: int = 0
     num_bytes: int = 0
-    digest: int = 0
-    node: int = 0
-    num_symbols: int = 0
+    digest: int = 0  # CRC-32 of its bytes
+    node: int = 0  # in the trie of phrases
+    num_symbols: int = 0  # how many symbols the piece has
+    # see `Symbols`
     held: bytes = b""
     in_word: bool = False
-    search: PatternSearch | None = None
-    matches: tuple[Match, ...] = ()
-    num_passed: int = 0
-    refused: int | None = None
-    num_healed: int = 0
-    num_joined: int = 0
+    search: PatternSearch | None = None  # the search for patterns
+    matches: tuple[Match, ...] = ()  # those that end in the last token, ordered by their beginning
+    num_passed: int = 0  # the matches of this many further tokens are ignored
+    refused: int | None = None  # the index of the rule that was refused here last
+    num_healed: int = 0  # how many of the next bytes respell the prompt, see `RowView.healed`
+    num_joined: int = 0  # how many symbols the character has that began in earlier tokens
 
 
 @dataclass(frozen=True, eq=False)
 class TextScan:
-    """A search for phrases and patterns in the tokens of one tokenizer.
+    """A search for phrases and patterns in the tokens of one tokenizer."""
 
-    Attributes:
-        reader: converts bytes to the symbols that are compared.
-        trie: the phrases as such symbols.
-        search: the patterns; None without any.
-        tokenizer: whose tokens are read.
-    """
-
-    reader: SymbolReader
-    trie: PhraseTrie[str]
-    search: PatternSearch | None
-    tokenizer: Tokenizer
+    reader: SymbolReader  # converts bytes to the symbols that are compared
+    trie: PhraseTrie[str]  # the phrases as such symbols
+    search: PatternSearch | None  # the patterns; None without any
+    tokenizer: Tokenizer  # whose tokens are read
     _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, repr=False)
 
     @property

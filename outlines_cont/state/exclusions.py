@@ -1,8 +1,8 @@
 """`Exclusions`: for rejection sampling without replacement, the token ids that are not drawn again at positions to which a row was
 rewound. Ids are excluded strictly, or avoided: drawn only where no other id is allowed.
 
-The engine keeps them, not the policies. An entry is valid for the tokens before its position only: a rewind to an earlier position
-removes it, so that nothing that was refused after one prefix is refused after another.
+The engine stores them, not the policies. An entry is valid for the tokens before its position only: a rewind to an earlier position
+removes it, so that an id that was refused after one prefix is not refused after another.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """Exclusions by position, ascending. Immutable: the methods that change it return a new one."""
+    """Exclusions by position, ascending. Immutable: methods return a changed copy."""
 
-    places: tuple[Exclusion, ...] = field(default=())
+    entries: tuple[Exclusion, ...] = field(default=())
 
     def __iter__(self) -> Iterator[Exclusion]:
-        return iter(self.places)
+        return iter(self.entries)
 
     def at(self, index: int) -> Exclusion | None:
         """Return what may not be drawn as token `index`; None where nothing is excluded. Cost: the number of entries after it."""
-        for place in reversed(self.places):
-            if place.index <= index:
-                return place if place.index == index else None
+        for entry in reversed(self.entries):
+            if entry.index <= index:
+                return entry if entry.index == index else None
         return None
 
     def adding(self, index: int, excluded: frozenset[int], avoided: frozenset[int], policy: int) -> Exclusions:
@@ -51,13 +51,13 @@ class Exclusions:
         before = self.at(index) or Exclusion(index)
         excluded, avoided = before.excluded | excluded, before.avoided | avoided
         together = Exclusion(index, excluded, avoided, policy, before.retries + 1)
-        return Exclusions((*self.until(index).places, together))
+        return Exclusions((*self.until(index).entries, together))
 
     def until(self, index: int) -> Exclusions:
         """Return those before token `index`."""
-        if not self.places or self.places[-1].index < index:
+        if not self.entries or self.entries[-1].index < index:
             return self
-        return Exclusions(tuple(place for place in self.places if place.index < index))
+        return Exclusions(tuple(entry for entry in self.entries if entry.index < index))
 
 
 NO_EXCLUSIONS = Exclusions()

@@ -34,7 +34,7 @@ from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.buffer import Layer, LayerLayout
+from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
@@ -42,6 +42,9 @@ from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, Ro
 from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.search_score import SearchScore
 from outlines_cont.state.tokens import num_start_tokens, start_ids
+
+File = str | os.PathLike[str] | IO[bytes]
+Seed = int | tuple[int, ...]
 
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
@@ -143,7 +146,7 @@ class _StateRecord(_StrictRecord):
 
 
 def save_state(
-    path: str | os.PathLike[str] | IO[bytes],
+    path: File,
     model: LanguageModel,
     rows: Rows,
     seed: Any,
@@ -181,17 +184,13 @@ def save_state(
         _opened(path, "write").write(safetensors_bytes(tensors, metadata))
 
 
-def load_state(
-    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
-) -> tuple[Rows, int | tuple[int, ...], int | None]:
+def load_state(path: File, model: LanguageModel) -> tuple[Rows, Seed, int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
     rows, seed, record = _loaded(path, model)
     return rows, seed, record.constrained_from
 
 
-def load_chat(
-    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
-) -> tuple[Rows, int | tuple[int, ...], str]:
+def load_chat(path: File, model: LanguageModel) -> tuple[Rows, Seed, str]:
     """Return rows and seed of the conversation at `path`, and its messages as JSON. See `Chat.load`."""
     rows, seed, record = _loaded(path, model)
     if record.chat is None or len(rows) != 1 or len(rows[0]) != 1:
@@ -199,9 +198,7 @@ def load_chat(
     return rows, seed, record.chat
 
 
-def _loaded(
-    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
-) -> tuple[Rows, int | tuple[int, ...], _StateRecord]:
+def _loaded(path: File, model: LanguageModel) -> tuple[Rows, Seed, _StateRecord]:
     tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
         record = _StateRecord.model_validate_json(text)
@@ -250,7 +247,7 @@ class _Writer:
             logits=self._put_logits(row.logits) if kv is not None and kv.parts else None,
             search=None if row.search is None else _ScoreRecord(**asdict(row.search)),
             piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
-            exclusions=[] if piece is None else [_ExclusionRecord(**asdict(place)) for place in piece.exclusions],
+            exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
             healed=0 if piece is None else piece.healed,
             stop=None if piece is None else piece.stop,
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
@@ -311,7 +308,7 @@ class _RowLoader:
         self._model = model
         self._start = start_ids(model)
         self._buffers: dict[int, RowKV] = {}
-        self._layout: list[LayerLayout | None] = []
+        self._layout: list[Layer | None] = []
         # For each store and column: the index of the token, and a hash of it and all tokens before.
         self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -328,7 +325,7 @@ class _RowLoader:
     def _check_shape(self) -> None:
         record = self._record
         if record.rows and record.batch_size is not None:
-            raise ValueError("it has rows, and says that it has none")
+            raise ValueError("it has both rows and `batch_size`, which is for states without rows")
         if bool(record.rows) != bool(record.num_samples) or (record.rows and len(record.rows) % record.num_samples):
             raise ValueError(f"{len(record.rows)} rows are not whole groups of {record.num_samples}")
         batch_size = record.batch_size or len(record.rows) // max(record.num_samples, 1)
@@ -370,12 +367,12 @@ class _RowLoader:
         start, owed, source, retries = row.piece
         if start > row.length or not self._are_ids(owed):
             raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
-        indices = [place.index for place in row.exclusions]
+        indices = [entry.index for entry in row.exclusions]
         if any(a >= b for a, b in pairwise(indices)) or not all(start <= index <= row.length for index in indices):
-            raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
-        if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
+            raise ValueError("the positions of exclusions do not ascend, or are not in the last piece")
+        if not all(self._are_ids([*entry.excluded, *entry.avoided]) for entry in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
-        exclusions = Exclusions(tuple(Exclusion(**dict(place)) for place in row.exclusions))
+        exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
         return Piece(start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
@@ -387,7 +384,7 @@ class _RowLoader:
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
-            raise ValueError("a token of text is said not to be part of the text")
+            raise ValueError("a token of text is counted among the start tokens")
         start = row.length if row.piece is None else row.piece[0]
         if row.healed > len(self._model.tokenizer.text_bytes(token_ids[start:])):
             raise ValueError("a piece has healed more text than it has")
@@ -450,17 +447,17 @@ class _RowLoader:
             self._buffers[number] = RowKV.of_layers(self._model.kv_store, layers)
         return self._buffers[number]
 
-    def _layer(self, number: int, index: int, layout: LayerLayout | None) -> Layer | None:
+    def _layer(self, number: int, index: int, layout: Layer | None) -> Layer | None:
         if layout is None:
             return None
         name = f"kv.{number}.{index}"
         keys, values = self._tensors[f"{name}.keys"], self._tensors[f"{name}.values"]
         length = keys.shape[1] if keys.dim() == 3 else 0
-        for tensor, (heads, size) in ((keys, layout.keys), (values, layout.values)):
-            if tensor.shape != (heads, length, size) or tensor.dtype != layout.dtype or not length:
+        for tensor, like in zip((keys, values), layout, strict=True):
+            heads, _, size = like.shape
+            if tensor.shape != (heads, length, size) or tensor.dtype != like.dtype or not length:
                 raise ValueError(
-                    f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected ({heads}, tokens, {size}) and "
-                    f"{layout.dtype}"
+                    f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected ({heads}, tokens, {size}) and {like.dtype}"
                 )
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"`{name}` is not finite")

@@ -1,6 +1,6 @@
-"""`parse_key`: reads the key of `state[batch, sample, ids]` as indices of the batch and sample axes and an int or slice for each row;
-`cut` applies the latter to a row. Axes of size 1 may be left out, `...` stands for all that are not named; ints keep their axis and
-must be in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
+"""`parse_key`: converts the key of `state[batch, sample, ids]` to indices of the batch and sample axes and an int or slice for each row;
+`cut` applies the latter to a row. Axes of size 1 may be left out, `...` replaces all that are not named; ints keep their axis and must be
+in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as indices of the batch and sample axes, and what is taken of every row: a slice, or an int that every row must have."""
+    """A key as indices of the batch and sample axes, and a slice of every row, or an int that must be in range for every row."""
 
     batch: range
     samples: range
@@ -27,7 +27,7 @@ class Key:
 
 
 def parse_key(key: Any, batch_size: int, num_samples: int) -> Key:
-    """Return what `key` takes of a state of B x S rows; `IndexError` for another number or type of parts, or an int out of range."""
+    """Return a key of a state of B x S rows; `IndexError` for another number or type of parts, or an int out of range."""
     parts = _filled(list(key) if isinstance(key, tuple) else [key])
     if len(parts) == 2:
         parts = [slice(None), *parts] if batch_size == 1 else [parts[0], slice(None), parts[1]]
@@ -41,25 +41,23 @@ def parse_key(key: Any, batch_size: int, num_samples: int) -> Key:
 
 
 def _filled(parts: list[Any]) -> list[Any]:
-    """Return the parts with whole axes in place of one `...`, as many as make three axes."""
-    places = [at for at, part in enumerate(parts) if part is Ellipsis]
-    if len(places) != 1 or len(parts) > 4:
+    """Return three parts, with whole axes in place of one `...`; other keys unchanged."""
+    dots = [at for at, part in enumerate(parts) if part is Ellipsis]
+    if len(dots) != 1 or len(parts) > 4:
         return parts
-    (at,) = places
+    (at,) = dots
     return parts[:at] + [slice(None)] * (4 - len(parts)) + parts[at + 1 :]
 
 
 def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
-    """Return what `ids` takes of a row of `length` items, as a slice with 0 <= start, and stop and step as for `range`.
+    """Return `ids` for a row of `length` items, as a slice with 0 <= start, and stop and step as for `range`.
 
-    An int that the row does not have is an `IndexError`, which names `row`, its (batch, sample) index.
+    An int out of range is an `IndexError`, which names `row`, its (batch, sample) index.
     """
     if isinstance(ids, slice):
         return slice(*ids.indices(length))
     if not length:
-        raise IndexError(
-            f"expected a slice for the row at {list(row)}, which has nothing to take an item from, got {ids}"
-        )
+        raise IndexError(f"expected a slice for the row at {list(row)}, which is empty, got {ids}")
     if not -length <= ids < length:
         raise IndexError(
             f"expected an index from {-length} to {length - 1} for the row at {list(row)}, which has {length} items, got "

@@ -1,6 +1,6 @@
-"""`prompt_row`: makes a `StateRow` of the token ids of a prompt, with an empty KV cache; start tokens (BOS) are left out of its text,
-and its `prompt_length` counts characters. `failed_prompt` makes the empty row that stands for a prompt that failed. Also the checks
-that a prompt is shorter than the context, and that not every prompt of a batch has failed.
+"""`prompt_row`: returns the `StateRow` of the token ids of a prompt, with an empty KV cache; start tokens (BOS) are left out of its text,
+and its `prompt_length` counts characters. `failed_prompt` returns the empty row of a prompt that failed. Also the checks that a prompt
+is shorter than the context, and that not every prompt of a batch has failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlines_cont.state.tokens import num_start_tokens, start_ids
 def prompt_row(
     token_ids: Sequence[int], model: LanguageModel, stream: RandomStream, num_start: int | None = None
 ) -> StateRow:
-    """Return a row whose tokens are all of the prompt, and none in the KV cache; its `prompt_length` is the length of their text.
+    """Return a row whose tokens are all of the prompt, and none in the KV cache.
 
     The first `num_start` ids (BOS) are not part of the text; None: the tokenizer's start tokens, if `token_ids` begins with them.
     """
@@ -47,6 +47,6 @@ def check_length(model: LanguageModel, token_ids: Sequence[int], name: str = "pr
 
 
 def check_some_run(errors: Sequence[Exception | None]) -> None:
-    """Raise the first error if every entry of a batch has failed; a batch of which some entries run goes ahead."""
+    """Raise the first error if every entry of a batch has failed."""
     if errors and all(errors) and errors[0] is not None:
         raise located(errors[0], 0) if len(errors) > 1 else errors[0]

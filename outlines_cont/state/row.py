@@ -20,9 +20,9 @@ from outlines_cont.state.row_bytes import shown_text, written
 from outlines_cont.state.search_score import SearchScore
 
 PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
-# What generators wrote.
+# The kinds that generators wrote.
 WRITTEN = GENERATED + FORCED
-# What has a log-probability.
+# The kinds that have a log-probability.
 SCORED = WRITTEN + HEALED
 
 
@@ -32,7 +32,7 @@ class Piece:
 
     Attributes:
         start: index of its first token.
-        owed: forced tokens that a limit cut off; they come first when the span is resumed.
+        owed: forced tokens that a limit cut off; they are first when the span is resumed.
         source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         exclusions: the token ids that may not be drawn again, by position.
@@ -64,8 +64,8 @@ class StateRow:
         weight_start: index of the first token that counts in `weight`.
         mirostat_start: index of the first token that counts in the bound of `Mirostat`; None where what was drawn last was not drawn
             with it.
-        ends: what else counts in `weight`: log-probabilities of the ends of sequence that were sampled since then, and the weight
-            of a state that this one was added to.
+        ends: the rest of `weight`: log-probabilities of the ends of sequence that were sampled since then, and the weight of a state
+            that this one was added to.
         kv: keys and values of the first tokens; None where none are cached.
         logits: (V,) logits after the last token, where it was fed and they are known.
         stream: the position in the row's random numbers.
@@ -126,7 +126,7 @@ class StateRow:
 
     @property
     def pending(self) -> int:
-        """How many tokens must be fed before the next can be sampled; 0 where the logits are known, even if keys are not."""
+        """How many tokens must be fed before the next is sampled; 0 where the logits are known, even if keys are not."""
         return 0 if self.logits is not None else len(self.token_ids) - self.cached
 
     @property
@@ -136,13 +136,13 @@ class StateRow:
 
     @property
     def score(self) -> float:
-        """What samples are ranked by: the `SearchScore` of a row that a beam search wrote, else the weight."""
+        """The number by which samples are ranked: the `SearchScore` of a row that a beam search wrote, else the weight."""
         if self.search is None:
             return self.weight
         return self.search.ranked(self.search.total(self.logprobs), num_written(self.kinds, self.search.start))
 
     def searched(self, length_penalty: float = 0.0) -> StateRow:
-        """Return the row as the start of a beam search; the first one begins its score with the weight."""
+        """Return the row as the start of a beam search; the score of the first search begins with the weight."""
         begun = self._scored()
         return replace(self, search=replace(begun, length_penalty=length_penalty))
 
@@ -161,16 +161,16 @@ class StateRow:
 
     @property
     def next_mirostat_start(self) -> int:
-        """From which token on `Mirostat` counts: where it began, else the next one."""
+        """The index of the first token that `Mirostat` counts: where it began, else the next one."""
         return len(self.token_ids) if self.mirostat_start is None else self.mirostat_start
 
     def counts_for(self, *, mirostat: bool) -> TokenCounts:
-        """Return what a sampler needs to know of the tokens; `mirostat`: the next one is drawn with `Mirostat`. Cost: O(T log T)."""
+        """Return the counts that samplers need; `mirostat`: the next token is drawn with `Mirostat`. Cost: O(T log T)."""
         start = self.next_mirostat_start if mirostat else None
         return counts_of(self.token_ids, self.kinds, self.sampling_logprobs, start)
 
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
-        """Return the row with more given tokens at its end; `reset` starts the weight anew."""
+        """Return the row with given tokens at its end; `reset` sets the weight to 0."""
         if not token_ids:
             return replace(self, weight_start=len(self.token_ids), ends=0.0) if reset else self
         zeros = (0.0,) * len(token_ids)

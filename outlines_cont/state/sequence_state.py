@@ -7,10 +7,9 @@ of the rows, such as `state.token_ids`, is in the base class `StateViews`.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import Any
 
 import torch
 from transformers import DynamicCache
@@ -19,10 +18,10 @@ from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.state.file import load_state, save_state
+from outlines_cont.state.file import File, load_state, save_state
 from outlines_cont.state.indexing import cut, parse_key
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.text import RowText, check_crop, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
 from outlines_cont.state.transformers_cache import cache_of_rows, rows_of_cache
 from outlines_cont.state.views import StateViews
@@ -107,13 +106,7 @@ class SequenceState(StateViews):
             SlicingError: cached keys and values of tokens inside the slice would be lost.
             IndexError: as for `state[key]`.
         """
-
-        def cropped(row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
-            kept = self._text_cut(row, ids, at)
-            check_crop(row, kept, ids, at, self.tokenizer)
-            return kept
-
-        return self._cut(key, cropped)
+        return self._cut(key, lambda row, ids, at: self._text_cut(row, ids, at, crop=True))
 
     def fork(self, n: int, *, same: bool = False) -> SequenceState:
         """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
@@ -211,7 +204,7 @@ class SequenceState(StateViews):
         rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
         return cls(model, tuple((row,) for row in rows), seed)
 
-    def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
+    def save(self, path: File, *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
 
         Tokens, log-probabilities, random streams and the last generated spans are kept, so that one that was cut can be resumed
@@ -230,7 +223,7 @@ class SequenceState(StateViews):
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:
+    def load(cls, path: File, model: LanguageModel) -> SequenceState:
         """Return the state that `save` wrote to a path, or to an open file or buffer, which is read to its end.
 
         Raises:
@@ -335,11 +328,12 @@ class SequenceState(StateViews):
         seed = self.seed if isinstance(self.seed, int) else _seed([self.seed[b] for b in chosen.batch])
         return SequenceState(self.model, rows, seed)
 
-    def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
+    def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int], *, crop: bool = False) -> StateRow:
         if ids == slice(None):
             return row
         text = RowText(row, self.tokenizer)
-        return text.cut(cut(ids, len(text.text), at))
+        part = cut(ids, len(text.text), at)
+        return text.cropped(part, at) if crop else text.cut(part)
 
     def _check_model(self, other: SequenceState) -> None:
         if other.model is not self.model:

@@ -1,5 +1,5 @@
-"""`spans_of`: divides the tokens of a row into runs (`Span`) of one provenance: prompt, appended, generated, forced or healed. A run
-also ends where the last generated span begins, and where its healed text ends.
+"""`spans_of`: divides the tokens of a row into spans of one provenance: prompt, appended, generated, forced or healed. A span also ends
+where the last generated one begins, and where its healed text ends.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ class Span:
         kind: `prompt`, `appended` (given, or encoded anew), `generated` (sampled), `forced` (without a choice) or `healed` (sampled
             or forced, of text that the row had before).
         tokens: their indices in the row, a range.
-        text: what they contribute to the text of the row, decoded with `errors="replace"`; a character that ends in the next span
-            is cut.
+        text: their part of the text of the row, decoded with `errors="replace"`; a character that ends in the next span is cut.
         is_piece: whether they belong to the last generated span.
         num_healed: how many bytes at the beginning of `text` the row had before token healing; such tokens are a span of their own.
     """

@@ -16,12 +16,11 @@ from itertools import accumulate
 from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
-from outlines_cont.state.indexing import cut
 from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
 from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, shown_text, written
 from outlines_cont.state.tokens import Given, Tokens
 
-# What was written is given text where the tokens that it was written after are gone.
+# Generated tokens become appended ones where the tokens before them are removed.
 _GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
 
 
@@ -42,7 +41,7 @@ class RowText:
         self._leading = first_written(parts)
 
     def cut(self, part: slice) -> StateRow:
-        """Return the row of the characters that `part` takes, a slice as `indexing.cut` makes it.
+        """Return the row of the characters in `part`, a slice that `indexing.cut` returned.
 
         A slice from the start keeps the keys and values of the tokens inside it; other slices have none. The characters of a token that is
         cut are encoded anew.
@@ -56,6 +55,25 @@ class RowText:
         else:
             row = self._middle(start, stop) if start else self._head(stop)
         return replace(row, prompt_length=_num_below(chosen, self._row.prompt_length))
+
+    def cropped(self, part: slice, at: tuple[int, int]) -> StateRow:
+        """Return `cut(part)`, or raise `SlicingError` where keys and values of tokens inside `part` are lost; `at` is the row's index."""
+        cached = self._row.cached
+        held = f"the row at [{at[0]}, {at[1]}], of which {cached} tokens are cached"
+        if cached and part.step != 1:
+            raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
+        if cached and part.start != 0:
+            raise SlicingError(
+                f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values depend on all "
+                "tokens before them. Use `state[...]`, whose result has an empty cache."
+            )
+        kept, inside = self.cut(part), self.num_tokens_inside(part.stop)
+        if kept.cached < min(cached, inside):
+            raise SlicingError(
+                f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
+                f"{kept.cached} could be kept"
+            )
+        return kept
 
     def num_tokens_inside(self, stop: int) -> int:
         """Return how many tokens are whole within the first `stop` characters, those without text at the beginning included."""
@@ -82,7 +100,7 @@ class RowText:
         last = self._tokens_before(stop) if stop < len(self.text) else size
         left = self._row.token_ids[first:last]
         if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
-            # It would be read as a prefix space, so the token is encoded anew with what is before it.
+            # Its space would be taken for a prefix space, so the token is encoded anew with the text before it.
             textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
             first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
         begin, end = self._char_ends[start], self._char_ends[stop]
@@ -144,7 +162,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
 
 
 def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
-    """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; a slice from the start keeps its cache."""
+    """Return the row of the tokens in `part`, a slice that `indexing.cut` returned; a slice from the start keeps its cache."""
     chosen = _chosen(part)
     if part.step == 1 and part.start == 0:
         return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
@@ -200,29 +218,6 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
     )
 
 
-def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, int], tokenizer: Tokenizer) -> None:
-    """Raise `SlicingError` where `kept`, what the slice `ids` has left of a row, has lost keys and values of tokens inside the slice.
-
-    `at` is the (batch, sample) index, for the message.
-    """
-    text = RowText(row, tokenizer)
-    part = cut(ids, len(text.text), at)
-    held = f"the row at [{at[0]}, {at[1]}], of which {row.cached} tokens are cached"
-    if row.cached and part.step != 1:
-        raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
-    if row.cached and part.start != 0:
-        raise SlicingError(
-            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values depend "
-            "on all that is before them. Use `state[...]`, which starts again without."
-        )
-    inside = text.num_tokens_inside(part.stop)
-    if kept.cached < min(row.cached, inside):
-        raise SlicingError(
-            f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
-            f"{kept.cached} could be kept"
-        )
-
-
 def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     """Return the row with text or ids after it; text is encoded so that the row's text is followed by exactly this text."""
     if isinstance(given, tuple):
@@ -231,14 +226,14 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     token_ids = tokenizer.encode_special(special) if special else []
     start = list(row.token_ids)
     if row.num_start_tokens == len(start) > 0 and not text and token_ids[: len(start)] == start:
-        # They are written once more by the text, as chat templates do.
+        # The text writes them once more, as chat templates do.
         row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
     letters = encode_letters(text, tokenizer, start) if row.has_text(tokenizer) else encoded_start(text, tokenizer)
     return row.append([*letters, *token_ids], reset=False)
 
 
 def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
-    """Return the text up to the first special token, and the rest; the second is empty where none is to be found."""
+    """Return the text up to the first special token, and the rest; the rest is empty where there is none, or text is a `str`."""
     text = given if isinstance(given, str) else given.text
     is_special = isinstance(given, Tokens) and given.special
     name = control_names_of(tokenizer).first_in(text) if is_special else None
@@ -281,8 +276,7 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
     """Return the row of `left` followed by that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
 
-    Unless `right` was cut out of the inside of a row, what only a beginning has is left out of it: the special tokens that the
-    tokenizer has put in front of it, and the prefix space.
+    Unless `right` was cut out of the inside of a row, its start tokens and its prefix space are left out.
     """
     is_inside = left.has_text(tokenizer)
     opening = 0 if right.starts_inside else right.num_start_tokens
@@ -335,7 +329,7 @@ def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
-    """Return a row as the continuation of another: its prefix space, which is not part of its text, is removed from its first token."""
+    """Return a row as the continuation of another: its first token is encoded anew without the prefix space."""
     parts = row.written(tokenizer)
     if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row

@@ -1,6 +1,6 @@
-"""`Tokens`: a text that says whether special tokens written in it are control tokens or ordinary characters; where text is given, `str`
-(ordinary characters, with a warning) and token ids are accepted, too. Also here: the ids of a prompt with the tokenizer's start tokens
-(BOS), and one text, or one per batch entry, repeated for all rows.
+"""`Tokens`: a text with the choice whether special tokens written in it are control tokens or ordinary characters. Where text is given,
+`str` (ordinary characters, with a warning) and token ids are accepted, too. Also here: the ids of a prompt with the tokenizer's start
+tokens (BOS), and one text, or one per batch entry, repeated for all rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _joined(left: str | Tokens, right: str | Tokens) -> Tokens:
     if first.special != second.special and first.text and second.text:
         raise OptionError(
             f"expected texts of one kind to join, got {first!r} and {second!r}. Where special tokens are control tokens in both, write "
-            "`Tokens.of(first + second, special=True)`; else add them to a state one by one: `state + first + second`.",
+            "`Tokens.of(first + second, special=True)`; else add them to a state separately: `state + first + second`.",
             "special",
         )
     return Tokens(first.text + second.text, first.special if first.text else second.special)
@@ -73,7 +73,7 @@ Given = str | Tokens | tuple[int, ...]
 
 
 def as_given(item: object) -> Given | None:
-    """Return an item that is one text: `str`, `Tokens`, or ids as a tuple (a tensor's, too); None for anything else, and an empty list."""
+    """Return an item that is one text: `str`, `Tokens`, or ids (of a tensor, too) as a tuple; None for others, and an empty list."""
     if isinstance(item, str | Tokens):
         return item
     if isinstance(item, bytes | bytearray):
@@ -85,7 +85,7 @@ def as_given(item: object) -> Given | None:
 
 
 def checked_given(item: Given, model: LanguageModel) -> Given:
-    """Return what was given; warn where it is a `str` in which a special token is written; `TokenizerError` for an id out of range."""
+    """Return `item`; warn where it is a `str` in which a special token is written. Raises `TokenizerError` for an id out of range."""
     if isinstance(item, tuple):
         odd = next((i for i in item if not 0 <= i < model.vocab_size), None)
         if odd is not None:
@@ -108,10 +108,10 @@ def start_ids(model: LanguageModel) -> list[int]:
 
 
 def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
-    """Return the ids of a prompt, and how many of the first ones the tokenizer has put there, which are not part of the text.
+    """Return the ids of a prompt, and how many of the first ones are start tokens of the tokenizer, which are not part of the text.
 
-    Ids are not changed. A `Tokens` that already writes the tokenizer's start tokens gets them once. Raises
-    `TokenizerError` where the text cannot be encoded.
+    Ids are not changed. Start tokens that are written in a `Tokens` are not added again. Raises `TokenizerError` where the text cannot
+    be encoded.
     """
     start = start_ids(model)
     if isinstance(item, tuple):
@@ -125,7 +125,7 @@ def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
 
 
 def num_start_tokens(token_ids: Sequence[int], start: Sequence[int]) -> int:
-    """Return how many ids at the beginning are those with which the tokenizer begins every text."""
+    """Return the number of start tokens of the tokenizer, `start`, if the ids begin with them, else 0."""
     return len(start) if list(token_ids[: len(start)]) == list(start) else 0
 
 
@@ -142,13 +142,11 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     if not is_given(text):
         raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
     num_rows = batch_size * num_samples
-    one = as_given(text)
-    if one is not None:
+    if (one := as_given(text)) is not None:
         return [checked_given(one, model)] * num_rows
     texts: list[Given] = []
     for item in text:
-        given = as_given(item)
-        if given is None:
+        if (given := as_given(item)) is None:
             raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
         texts.append(checked_given(given, model))
     if len(texts) == num_rows:

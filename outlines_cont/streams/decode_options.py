@@ -20,7 +20,7 @@ class DecodeOptions:
     """The options of a token stream, checked; see `TokenStream`.
 
     Attributes:
-        prompt: The ids before the first one; None where they are not known.
+        prompt: The ids before the first token; None if they are not known.
         matcher: Finds the stop texts; with `stop_in_prompt` it has read the prompt.
     """
 
@@ -36,7 +36,7 @@ class DecodeOptions:
     def __post_init__(self) -> None:
         if self.stop_in_prompt and self.prompt is None:
             raise OptionError(
-                "expected `prompt` beside `stop_in_prompt`, got none: say which text or ids come before the first token",
+                "expected `prompt` with `stop_in_prompt`, got none: pass the text or the ids before the first token",
                 "stop_in_prompt",
             )
         matcher = StopText.of(self.stop_at)
@@ -54,9 +54,9 @@ class DecodeOptions:
         prompt: str | Sequence[int] | None,
         **flags: bool,
     ) -> Self:
-        """Return the options from the arguments of `TokenStream`; `OptionError` where one is invalid."""
+        """Return the options from the arguments of `TokenStream`; `OptionError` if one is invalid."""
         if not hasattr(tokenizer, "token_bytes"):
-            # Only here, since the models load torch.
+            # Only here, as the models load torch.
             from outlines_cont.models.tokenizer.tokenizer import Tokenizer as OwnTokenizer
 
             tokenizer = OwnTokenizer(tokenizer)
@@ -72,7 +72,7 @@ class DecodeOptions:
         return self.prompt is not None and not self.tokenizer.text_bytes(self.prompt)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """Return what a token adds to the text; `TokenizerError` where the id is not a token."""
+        """Return the bytes that a token adds to the text; `TokenizerError` if the id is not a token."""
         token_bytes = self.tokenizer.token_bytes
         if not 0 <= token_id < len(token_bytes):
             raise _foreign_id(token_id, len(token_bytes))
@@ -82,13 +82,13 @@ class DecodeOptions:
         return data or b""
 
     def begins_with_prefix_space(self, token_id: int) -> bool:
-        """Return whether the bytes of a token begin with the prefix space, which is dropped where the token begins a text."""
+        """Return whether the bytes of a token begin with a prefix space, which is dropped at the beginning of a text."""
         data = self.tokenizer.token_bytes[token_id] or b""
         return data.startswith(b" ") and not self.tokenizer.decode([token_id]).startswith(" ")
 
 
 def int_token_id(token_id: object) -> int:
-    """Return a token id as an int, also where it is one of numpy or a tensor; `TokenizerError` where it is not an integer."""
+    """Return a token id, which may be of numpy or torch, as an int; `TokenizerError` if it is not an integer."""
     try:
         if isinstance(token_id, bool | str):
             raise TypeError
@@ -124,7 +124,7 @@ def _prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int] | None) -> tup
 
 
 def _checked_ids(tokenizer: Tokenizer, items: Iterable[object], option: str) -> list[int]:
-    """Return token ids as ints; every one is one of the tokenizer."""
+    """Return token ids as ints; `OptionError` if one is not a token of the tokenizer."""
     size = len(tokenizer.token_bytes)
     try:
         token_ids = [int_token_id(token_id) for token_id in items]

@@ -1,6 +1,5 @@
-"""`drawn_token`: draws one token from logits by the code of the engine: mask, logits warpers, then sampling with one uniform random
-number; `uniform_of` draws that number, from a seed, a torch generator or the operating system. `DeadEnd` where no allowed token has a
-probability, `InvalidLogits` for NaN or plus infinity.
+"""`drawn_token`: draws one token from logits with the code of the engine: mask, logits warpers, then sampling with one uniform random
+number, which `uniform_of` draws from a seed, a torch generator or the operating system.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def drawn_token(
         uniform: In [0, 1), for a sampler that needs one.
         counts: The token counts, for a sampler that needs them.
 
-    Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` where the logits are not those of a distribution,
-    `DeadEnd` where no token of the mask has a probability, `SamplerError` for an invalid draw of a sampler of the user.
+    Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` for NaN, plus infinity, or minus infinity
+    throughout, `DeadEnd` if no token of the mask has a probability, `SamplerError` for an invalid draw of a user's sampler.
     """
     row = _one_row(logits)
     if mask is not None:
@@ -63,8 +62,10 @@ def drawn_token(
 def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
     """Return a random number in [0, 1).
 
-    A seed gives number `num_drawn` of its stream: those that a generator draws for its first row. A generator of torch moves on. None
-    takes a number from the operating system. Anything else is an `OptionError`.
+    Args:
+        rng: A seed, for number `num_drawn` of its stream, which is that of the first row of a generator; a generator of torch, which
+            advances; None for a number from the operating system. Anything else is an `OptionError`.
+        num_drawn: How many numbers of the seed were drawn before.
     """
     if rng is None:
         return secrets.randbits(53) / 2**53

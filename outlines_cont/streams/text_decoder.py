@@ -1,5 +1,5 @@
-"""`TextDecoder`: an incremental UTF-8 decoder as an immutable value: it returns whole characters only, keeps at most 3 bytes of an
-incomplete one, and replaces invalid bytes by U+FFFD.
+"""`TextDecoder`: an incremental UTF-8 decoder as an immutable value. It returns whole characters, buffers up to 3 bytes of an incomplete
+one, and replaces invalid bytes by U+FFFD.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TextDecoder:
-    """Decodes UTF-8 that comes in chunks; `held` are the bytes, at most 3, of a character that is not complete.
+    """Decodes UTF-8 in chunks; `held` are the bytes, at most 3, of an incomplete character.
 
-    Invariant: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined,
-    however they were cut.
+    Invariant: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined.
     """
 
     held: bytes = b""
 
     def push(self, data: bytes) -> tuple[TextDecoder, str]:
-        """Return the decoder after `data`, and the characters that are complete now.
-
-        Bytes that can no longer become a character are U+FFFD at once. Cost: the length of `data`.
-        """
+        """Return the decoder after `data`, and the text that is complete, with U+FFFD for invalid bytes. Cost: the length of `data`."""
         data = self.held + data
         text, used = codecs.utf_8_decode(data, "replace", False)
         return TextDecoder(data[used:]), text

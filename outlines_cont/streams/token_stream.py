@@ -1,6 +1,6 @@
 """`TokenStream`: incremental detokenization as an immutable value: token ids from any source become text, up to the first stop text
-(Aho-Corasick) or stop token. Text is returned when it is final: not an incomplete character, nor a possible beginning of a stop text.
-`push_logits` draws the next token; forks and rewinds copy nothing.
+(Aho-Corasick) or stop token. Text is returned when it is final: without an incomplete character or a possible beginning of a stop text
+at its end. `push_logits` draws the next token; forks and rewinds copy nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from outlines_cont.errors import OptionError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
-from outlines_cont.streams.stream_place import Stop, StreamPlace
+from outlines_cont.streams.stream_state import Stop, StreamState
 
 if TYPE_CHECKING:
     import torch
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class TokenStream(Immutable):
-    """Incremental text of token ids that come one by one. Immutable: every push returns a new stream, and the old one stays valid.
+    """The incremental text of token ids. Immutable: every push returns a new stream, and the old one stays valid.
 
     Invariants. The texts that became final with each push and with `flush`, joined, are the bytes of all tokens before the stop,
-    decoded with `errors="replace"`. No text ends inside a character, and none is ever retracted. What cannot begin a stop
-    text, and is not an incomplete character, is final with the push that brings it. Which stop is found depends on the bytes
-    alone: the stop text that is complete first, of those that end together the longest; so neither on how the bytes are cut
-    into tokens, nor on the order of the stop texts.
+    decoded with `errors="replace"`. No text ends inside a character, and none is ever retracted. Text that cannot begin a stop
+    text, and is not an incomplete character, is final with its push. The stop text that is found is the one that is complete
+    first, of those that end together the longest, independent of the tokens and of the order of the stop texts.
 
     Cost: a push costs the bytes of its token, amortised: 5 to 6 us for 2 bytes and three stop texts (2.5 GHz Xeon), after
         50,000 tokens as after the first.
     """
 
     _options: DecodeOptions
-    _place: StreamPlace
+    _state: StreamState
     _tally: TokenTally | None
 
     def __init__(
@@ -56,16 +55,16 @@ class TokenStream(Immutable):
         """Create an empty stream.
 
         Args:
-            tokenizer: `model.tokenizer`, or a tokenizer of Hugging Face. Reading one of these takes a while (0.35 s for 131,072
+            tokenizer: `model.tokenizer`, or a tokenizer of Hugging Face, which takes a while to read (0.35 s for 131,072
                 tokens): make one empty stream, and begin every text with it.
             stop_at: The text ends before the first of these.
             stop_token_ids: Tokens that end the text, and add nothing to it. None is the tokenizer's end of text; models may
                 have more (`model.eos_token_ids`).
             skip_special_tokens: Special tokens have no text; otherwise their names are part of the text, such as `</s>`, and
                 stop texts may match in that.
-            keep_stop: The text keeps the stop text; what comes after it is left out all the same.
-            stop_in_prompt: A stop text also counts where it begins in the prompt, not where all of it is in the prompt.
-            prompt: What comes before the first token, text or ids: for `stop_in_prompt`, and for penalties, which count it.
+            keep_stop: The text includes the stop text, but nothing after it.
+            stop_in_prompt: A stop text may begin in the prompt, but not end there.
+            prompt: The text or ids before the first token: for `stop_in_prompt`, and for penalties, which count it.
                 If it has no text, the first token begins one, and the space that some tokenizers put there is left out.
                 None: unknown, and the first token continues a text.
 
@@ -82,16 +81,13 @@ class TokenStream(Immutable):
             keep_stop=keep_stop,
             stop_in_prompt=stop_in_prompt,
         )
-        self._set(options, StreamPlace(options.matcher, is_start=options.begins_text), None)
+        self._set(options, StreamState(options.matcher, is_start=options.begins_text), None)
 
     def push(self, token_id: int) -> TokenStream:
-        """Return the stream after one more token; `TokenizerError` where the tokenizer has no such id.
-
-        After the end a token adds nothing, so that a whole run can be pushed.
-        """
+        """Return the stream after one more token; `TokenizerError` if the tokenizer has no such id. After the end it adds nothing."""
         if self.finished:
             return self._past_end()
-        return self._pushed(int_token_id(token_id), None, self._place.num_drawn)
+        return self._pushed(int_token_id(token_id), None, self._state.num_drawn)
 
     def push_logits(
         self,
@@ -110,18 +106,18 @@ class TokenStream(Immutable):
             logits: (V,) or (1, V) floats; not changed.
             sampler: How the token is chosen, such as `samplers.multinomial(temperature=0.7)`. Its penalties count the prompt,
                 if that is known, and the tokens of the stream as generated. `Mirostat` counts all tokens of the stream that were drawn.
-            mask: The tokens that may be drawn; None for all. It comes before everything that the sampler does.
+            mask: The tokens that may be drawn; None for all. It is applied before the sampler.
             uniform: The random number to draw with, in [0, 1).
-            rng: Where to take it from instead: a seed, whose numbers follow each other from draw to draw, the same as those of
-                `generator(prompt, rng=seed)`; a `torch.Generator`, which is advanced; None takes one that cannot be repeated.
+            rng: The source of the number instead: a seed, whose stream is that of `generator(prompt, rng=seed)`; a
+                `torch.Generator`, which is advanced; None for a number that cannot be repeated.
 
         Raises:
             InvalidLogits, DeadEnd: No token can be drawn.
             OptionError: An option is out of its range, or the sampler is a search.
-            TypeError, ValueError: The logits or the mask are something else.
+            TypeError, ValueError: The logits or the mask have another type or shape.
             TokenizerError: The token that was drawn is not a token of the tokenizer.
 
-        Cost: what the sampler costs. With penalties, a stream that is continued in two ways in turn counts its tokens again
+        Cost: that of the sampler. With penalties, a stream that is continued in two ways alternately counts its tokens again
             each time; give each its own `fork`.
         """
         if self.finished:
@@ -134,7 +130,7 @@ class TokenStream(Immutable):
                 "`samplers.multinomial()`.",
                 "sampler",
             )
-        num_drawn = self._place.num_drawn
+        num_drawn = self._state.num_drawn
         if uniform is not None:
             _check_uniform(uniform, rng)
         elif sampler.needs_random:
@@ -144,9 +140,9 @@ class TokenStream(Immutable):
             token_id, logprob = drawn_token(logits, sampler, mask, uniform, None)
             return self._pushed(token_id, logprob, num_drawn)
         tally = self._own_tally()
-        counts = tally.take(self._place)
+        counts = tally.take(self._state)
         token_id, logprob = drawn_token(logits, sampler, mask, uniform, counts)
-        tally.give(self._place, counts)
+        tally.give(self._state, counts)
         return self._pushed(token_id, logprob, num_drawn)
 
     def flush(self, finish_reason: str = "length") -> TokenStream:
@@ -157,11 +153,11 @@ class TokenStream(Immutable):
         if not isinstance(finish_reason, str) or not finish_reason:
             expected = "a reason as `finish_reason`, such as 'length'"
             raise OptionError(f"expected {expected}, got {finish_reason!r}", "finish_reason")
-        return self._past_end() if self.finished else self._at(self._place.flush(finish_reason))
+        return self._past_end() if self.finished else self._at(self._state.flush(finish_reason))
 
     def fork(self) -> TokenStream:
         """Return an equal stream that can be continued in another way. Cost: none."""
-        return _stream(self._options, self._place, None)
+        return _stream(self._options, self._state, None)
 
     def rewind(self, n: int) -> TokenStream:
         """Return the stream exactly as it was `n` tokens earlier, also from after its end. Cost: n steps.
@@ -171,60 +167,60 @@ class TokenStream(Immutable):
         """
         check("n", n, is_int(n, 0, self.num_tokens), f"an int from 0 to {self.num_tokens}, the tokens of the stream,")
         wanted = self.num_tokens - n
-        return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
+        return self if n == 0 else self._at(next(at for at in self._state.back() if at.num_tokens == wanted))
 
     @property
     def text(self) -> str:
         """All text that is final. Cost: its length, so collect `new_text` in a long loop."""
-        parts = [place.new_text for place in self._place.back()]
+        parts = [state.new_text for state in self._state.back()]
         return "".join(reversed(parts))
 
     @property
     def new_text(self) -> str:
         """The text that became final with the last push or flush; it may be empty, and is after the end."""
-        return self._place.new_text
+        return self._state.new_text
 
     @property
     def held(self) -> bytes:
-        """The bytes that are not final yet: they may begin a stop text, or are an incomplete character."""
-        return self._place.held
+        """The bytes that are not final: they may begin a stop text, or are an incomplete character."""
+        return self._state.held
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All ids that were pushed, a stop token among them. Cost: their number."""
-        token_ids = [place.token_id for place in self._place.back() if place.token_id is not None]
+        token_ids = [state.token_id for state in self._state.back() if state.token_id is not None]
         return tuple(reversed(token_ids))
 
     @property
     def num_tokens(self) -> int:
         """How many ids were pushed."""
-        return self._place.num_tokens
+        return self._state.num_tokens
 
     @property
     def logprob(self) -> float | None:
-        """The log-probability of the last token as `push_logits` drew it; None where it was pushed by its id."""
-        return self._place.logprob
+        """The log-probability of the last token as `push_logits` drew it; None if it was pushed by its id."""
+        return self._state.logprob
 
     @property
     def stop(self) -> Stop | None:
-        """Which stop text or stop token ended the text, and where; None where neither did."""
-        return self._place.stop
+        """The stop text or stop token that ended the text, and its position; None if neither did."""
+        return self._state.stop
 
     @property
     def finished(self) -> bool:
         """Whether a stop was found, or nothing follows."""
-        return bool(self._place.finish_reason)
+        return bool(self._state.finish_reason)
 
     @property
     def finish_reason(self) -> str:
         """`stop`, or what `flush` was given; empty while more may come."""
-        return self._place.finish_reason
+        return self._state.finish_reason
 
     def __eq__(self, other: object) -> bool:
-        """Whether the options, the ids and the reason of the end are the same; then so is everything else."""
+        """Whether options, ids and finish reason are equal, on which all else depends."""
         if not isinstance(other, TokenStream):
             return NotImplemented
-        if self._place is other._place:
+        if self._state is other._state:
             return True
         is_same = self._summary == other._summary and self._options == other._options
         return is_same and self.token_ids == other.token_ids
@@ -234,37 +230,37 @@ class TokenStream(Immutable):
 
     @property
     def _summary(self) -> tuple[int, int, str]:
-        return self._place.num_tokens, self._place.num_chars, self._place.finish_reason
+        return self._state.num_tokens, self._state.num_chars, self._state.finish_reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the options and the tokens; states are linked, and would be pickled by a deep recursion."""
+        """Pickle the options and the tokens; the linked states would be pickled by a deep recursion."""
         settings = {field.name: getattr(self._options, field.name) for field in fields(DecodeOptions) if field.init}
-        places = reversed([place for place in self._place.back() if place.token_id is not None])
-        tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
+        states = reversed([state for state in self._state.back() if state.token_id is not None])
+        tokens = [(state.token_id, state.logprob, state.num_drawn) for state in states]
         flushed = "" if self.stop else self.finish_reason
         return _unpickle, (settings, tokens, flushed, self.finished and not self.new_text)
 
     def __repr__(self) -> str:
-        shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
+        shown = self.text if self._state.num_chars <= 60 else f"...{self.text[-50:]}"
         end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
         return f"<TokenStream of {self.num_tokens} tokens, text={shown!r}, held={self.held!r}{end}>"
 
-    def _set(self, options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> None:
+    def _set(self, options: DecodeOptions, state: StreamState, tally: TokenTally | None) -> None:
         object.__setattr__(self, "_options", options)
-        object.__setattr__(self, "_place", place)
+        object.__setattr__(self, "_state", state)
         object.__setattr__(self, "_tally", tally)
 
-    def _at(self, place: StreamPlace) -> TokenStream:
-        return _stream(self._options, place, self._tally)
+    def _at(self, state: StreamState) -> TokenStream:
+        return _stream(self._options, state, self._tally)
 
     def _pushed(self, token_id: int, logprob: float | None, num_drawn: int) -> TokenStream:
-        return self._at(self._place.push(token_id, self._options, logprob, num_drawn))
+        return self._at(self._state.push(token_id, self._options, logprob, num_drawn))
 
     def _past_end(self) -> TokenStream:
-        """Return this finished stream without new text, so that a loop which joins the new texts stays correct."""
+        """Return this finished stream without new text, for loops that join the new texts."""
         if not self.new_text:
             return self
-        return self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
+        return self._at(replace(self._state, before=self._state, token_id=None, new_text=""))
 
     def _own_tally(self) -> TokenTally:
         """Return the token counts that this stream shares with those made from it, except by `fork`; created at the first use."""
@@ -276,10 +272,10 @@ class TokenStream(Immutable):
         return self._tally
 
 
-def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> TokenStream:
+def _stream(options: DecodeOptions, state: StreamState, tally: TokenTally | None) -> TokenStream:
     """Return a stream with a state."""
     stream = TokenStream.__new__(TokenStream)
-    stream._set(options, place, tally)
+    stream._set(options, state, tally)
     return stream
 
 

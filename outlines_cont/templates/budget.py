@@ -18,10 +18,10 @@ class TemplateBudget:
     """The limits of one run of a template, each row by itself. None is no limit.
 
     Attributes:
-        tokens: of its text and of what is generated, together.
+        tokens: of its text and of generated text together.
         steps: iterations of loops, calls, filters and generators.
-        characters: that expressions read and make, and that are written, together; an item of a list counts as one.
-        seconds: from its first step on, with the time in which the model runs.
+        characters: that expressions read and return, and that are written, together; an item of a list counts as one.
+        seconds: from its first step on, including forwards of the model.
     """
 
     tokens: int | None = 16_384
@@ -48,17 +48,17 @@ class TemplateUsage:
         self._check("steps", self._num_steps, "Let loops end earlier")
         self.check_time()
 
-    def rounds(self, count: int) -> None:
+    def check_steps(self, count: int) -> None:
         """Check whether the budget allows this number of steps, without counting them."""
         self._check("steps", count, "Take a smaller range")
 
     def characters(self, count: int) -> None:
-        """Count characters that were made, or are about to be."""
+        """Count characters of a result, known or estimated."""
         self._num_characters += count
         self._check("characters", self._num_characters, "Write less, and make no long texts of short ones")
 
     def value(self, value: object) -> None:
-        """Count the characters and items of a value, what is inside of it included."""
+        """Count the characters and items of a value, including nested ones."""
         todo = [value]
         while todo:
             found = todo.pop()
@@ -74,11 +74,11 @@ class TemplateUsage:
                 self.characters(len(found))
 
     def tokens(self, used: int) -> None:
-        """Check how many tokens there are."""
+        """Check the number of tokens."""
         self._check("tokens", used, "Let loops end earlier, or give generators a smaller `max_tokens`")
 
     def check_time(self) -> None:
-        """Check the clock, which begins with the first call."""
+        """Check the time since the first call."""
         now = perf_counter()
         if self._started is None:
             self._started = now
@@ -99,5 +99,5 @@ running_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=No
 
 
 def usage() -> TemplateUsage:
-    """Return the usage of the template that runs; a new one where none runs, as at compile time."""
+    """Return the usage of the template that runs; a new one if none runs, as at compile time."""
     return running_usage.get() or TemplateUsage(TemplateBudget())

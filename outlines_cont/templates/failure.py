@@ -1,5 +1,5 @@
-"""Errors of templates: exceptions of Jinja and Python as `TemplateError` with the line (from the traceback), its source and, where known,
-the column. Errors of this package keep their class, and a misspelt name gets a suggestion.
+"""Errors of templates: exceptions of Jinja and Python as `TemplateError` with the line (from the traceback), its source and, if known, the
+column. Errors of this package keep their class, and a misspelt name gets a suggestion.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from traceback import walk_tb
-from types import TracebackType
 
 from jinja2 import TemplateSyntaxError, UndefinedError
 from jinja2.environment import Template as JinjaTemplate
@@ -44,14 +43,15 @@ def failure(
     """Return an error of a run with its line and column.
 
     Args:
-        template: what ran.
+        template: the compiled template.
         source: its text.
         names: the column of each name in a line.
-        error: as it came out of the template.
-        at: the position of the generator that was running, None where none was.
-        known: names that had a value.
+        error: the error that the template has raised.
+        at: the position of the generator that was running, or None.
+        known: names that had a value, for suggestions.
     """
-    line = _line(error.__traceback__, template)
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == _FILE]
+    line = template.get_corresponding_lineno(lines[-1]) if lines else None
     column: int | None = None
     if at is not None:
         line, column = int(at), at.column
@@ -60,12 +60,12 @@ def failure(
         column = names.get((line, quoted[1]), column)
         error = UndefinedError(f"{error.message}.{did_you_mean(quoted[1], known) or _advice(error.message, quoted[1])}")
     place = "the template" if line is None else where(line, column)
-    return _told(error, place, line, column, _shown(source, line))
+    return _located(error, place, line, column, _shown(source, line))
 
 
 def _advice(message: str | None, name: str) -> str:
     if message is None or not message.endswith("is undefined"):
-        return ""  # of a value that lacks an attribute
+        return ""  # an attribute of a value
     return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."
 
 
@@ -74,26 +74,24 @@ def where(line: int, column: int | None) -> str:
     return f"line {line}" if column is None else f"line {line}, column {column}"
 
 
-def _told(error: Exception, place: str, line: int | None, column: int | None, shown: str) -> Exception:
-    if isinstance(error, RecursionError):
-        return TemplateError(f"{place}: expected a template that is not nested so deeply{shown}", line, column)
-    if isinstance(error, UndefinedError):
-        return TemplateError(f"{place}: expected a value for each name, but {error.message}{shown}", line, column)
-    if isinstance(error, SecurityError):
-        return TemplateError(
-            f"{place}: expected a template that stays in its sandbox, but {error.message}{shown}", line, column
-        )
-    if isinstance(error, TemplateError):
-        return TemplateError(f"{place}: {error}{shown}", line, column)
-    if isinstance(error, OutlinesContError):
+def _located(error: Exception, place: str, line: int | None, column: int | None, shown: str) -> Exception:
+    if isinstance(error, OutlinesContError) and not isinstance(error, TemplateError):
         return located_at(error, place, line, column)
     if type(error).__module__.partition(".")[0] == "fsm":
         error.add_note(f"This was {place} of the template{shown}")
         return error
-    kind = "" if isinstance(error, TemplateRuntimeError) else f"{type(error).__name__}: "
-    return TemplateError(
-        f"{place}: expected a template that runs, but it fails with {kind}{error}{shown}", line, column
-    )
+    if isinstance(error, TemplateError):
+        message = str(error)
+    elif isinstance(error, RecursionError):
+        message = "expected a template that is not nested so deeply"
+    elif isinstance(error, UndefinedError):
+        message = f"expected a value for each name, but {error.message}"
+    elif isinstance(error, SecurityError):
+        message = f"expected a template that stays in its sandbox, but {error.message}"
+    else:
+        kind = "" if isinstance(error, TemplateRuntimeError) else f"{type(error).__name__}: "
+        message = f"expected a template that runs, but it fails with {kind}{error}"
+    return TemplateError(f"{place}: {message}{shown}", line, column)
 
 
 def _shown(source: str, line: int | None) -> str:
@@ -102,8 +100,3 @@ def _shown(source: str, line: int | None) -> str:
         return ""
     text = lines[line - 1].strip()
     return f"\n    {text[:160]}" if text else ""
-
-
-def _line(traceback: TracebackType | None, template: JinjaTemplate) -> int | None:
-    lines = [line for frame, line in walk_tb(traceback) if frame.f_code.co_filename == _FILE]
-    return template.get_corresponding_lineno(lines[-1]) if lines else None

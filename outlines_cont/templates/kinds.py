@@ -1,5 +1,5 @@
 """`KINDS`: the functions by which a template generates (`gen`, `choice`, `json`, `grammar`), and `piece_of`: the span that a call of one
-requests, with its arguments checked. Equal generators are made once; a sampler must give one text (`best_of` and beam search do).
+requests, with its arguments checked. Equal generators are made once; a sampler must return one text, as `best_of` and beam search do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOp
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.templates.piece import TemplatePiece
+from outlines_cont.templates.program import TemplatePiece
 from outlines_cont.unknown_option import names_of, unknown_option
 
 _Made = Generator | partial[Generator]
@@ -32,14 +32,7 @@ def piece_of(
     model: LanguageModel,
     sampler: Sampler | BeamSearch | None,
 ) -> TemplatePiece:
-    """Return the generated span that `{{ kind(*args, **options) }}` requests.
-
-    Args:
-        kind: the name of the function.
-        args: its arguments, as in the template.
-        options: those with a name.
-        model: what writes.
-        sampler: how tokens are drawn unless the call has a sampler.
+    """Return the generated span that `{{ kind(*args, **options) }}` requests; `sampler` is the default.
 
     Raises:
         UnknownOption, OptionError: an option is unknown, or out of its range.
@@ -91,15 +84,13 @@ def _gen(
             "name: `regex=`.",
             "generator",
         )
-    if regex is not None:
-        return name, partial(generate.regex, pattern=regex, force=force)
-    if choice is not None:
-        return name, partial(generate.choice, options=choice, force=force)
-    if json is not None:
-        return name, partial(generate.json, schema=json, force=force)
-    if grammar is not None:
-        return name, partial(generate.cfg, grammar=grammar, force=force)
-    return name, generator or partial(generate.text)
+    makers = [
+        (regex, partial(generate.regex, pattern=regex, force=force)),
+        (choice, partial(generate.choice, options=choice, force=force)),
+        (json, partial(generate.json, schema=json, force=force)),
+        (grammar, partial(generate.cfg, grammar=grammar, force=force)),
+    ]
+    return name, next((make for value, make in makers if value is not None), generator or partial(generate.text))
 
 
 def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Made]:
@@ -124,7 +115,7 @@ KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...]]] = {
     "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries")),
     "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:])),
 }
-"""The functions by which a template generates, and their options besides their own."""
+"""The functions by which a template generates, and the names of their `**options`."""
 
 _USAGE = {
     "gen": 'gen("name", regex=..., max_tokens=...)',
@@ -135,8 +126,7 @@ _USAGE = {
 
 
 def _with_sampler(generator: Generator, sampler: Any) -> Generator:
-    """Return the generator with another sampler, if one is given; a template continues with one text."""
-    # Checked as every generator does.
+    """Return the generator with another sampler, if one is given; raise for a sampler of several texts."""
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
     if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):
         raise OptionError(

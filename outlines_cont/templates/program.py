@@ -1,6 +1,6 @@
 """`TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
-span has ended; no event loop runs. Text between two generators is encoded as one and fed with the second; errors are thrown into the
-template, so that they have a line.
+span (a `TemplatePiece`) has ended; there is no event loop. Text between two generators is encoded as one and fed with the second; errors
+are thrown into the template, so that they have a line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2.environment import Template as JinjaTemplate
 
@@ -20,19 +20,19 @@ from outlines_cont.errors import EmptyPrompt, TemplateError
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
+from outlines_cont.generation.protocols import PieceMaker
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
-from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_ids
 from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, running_usage
-from outlines_cont.templates.marked_text import given_parts
-from outlines_cont.templates.piece import TemplatePiece
+from outlines_cont.templates.marked_text import tokens_of
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
 from outlines_cont.templates.source_place import SourcePlace
@@ -41,17 +41,32 @@ from outlines_cont.user_code import shielded
 _current: ContextVar[TemplateProgram] = ContextVar("template")
 
 
+class ValueMaker(PieceMaker, Protocol):
+    """The methods of a generator that a template uses."""
+
+    def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
+        """Return the value of a call that has made this state."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePiece:
+    """A span to be generated; its value is captured under `name`. Without `rng` the random numbers of the row continue."""
+
+    name: str | None
+    generator: ValueMaker
+    options: Options
+    rng: Rng = None
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings that all rows of a call share.
 
     Attributes:
-        model: what writes.
-        sampler: how tokens are drawn unless a generator has a sampler.
-        budget: of each row.
+        sampler: the sampler of generators without one.
         in_loops: names whose captures are lists.
-        piece_of: makes the span that a call requests; see `kinds.piece_of`.
-        failure: from an error, the position of the generator that ran, and names that had a value, to the error with its line.
+        piece_of: makes the span that a call of a generator requests; see `kinds.piece_of`.
+        failure: returns an error with its line, given the error, the position of the generator that ran, and names that had a value.
     """
 
     model: LanguageModel
@@ -69,7 +84,7 @@ class TemplateProgram:
         run: the call that is generating a span, or None.
         error: the error it failed with, or None.
         news: for a stream: names, texts and events that were not yielded yet.
-        is_over: whether it has come to its end.
+        is_over: whether it has ended.
     """
 
     def __init__(
@@ -99,28 +114,24 @@ class TemplateProgram:
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
         self._piece: TemplatePiece | None = None
-        self._at: SourcePlace | None = None  # the place of the generator that runs
-        self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
+        self._at: SourcePlace | None = None  # the position of the generator that runs
+        self._limit: int | None = None  # of the tokens of the piece, if the budget has set it
         self._main: Coroutine[TemplatePiece, Any, None] | None = None
 
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-        """Generate a span; return its value, or an empty text where that is not to be written again."""
+        """Generate a span; return its value, or an empty text if the template would write the value again."""
         settings, self._at = self._settings, site.place
         value = await _ask(settings.piece_of(site.kind, args, options, settings.model, settings.sampler))
         self._at = None
         return "" if site.is_written else value
 
     def captured(self, name: str) -> Any:
-        """Return the value that was generated last under a name.
-
-        Raises:
-            KeyError: nothing was generated under this name yet.
-        """
+        """Return the last value that was generated under a name; raise `KeyError` if there is none."""
         return self._captures[name][-1]
 
     @property
     def captures(self) -> dict[str, Any]:
-        """All values so far, as in the result."""
+        """All captures so far, as in the result."""
         return self._shaped(self._captures)
 
     def start(self) -> None:
@@ -139,7 +150,7 @@ class TemplateProgram:
         self._advance(send)
 
     def check(self) -> bool:
-        """Return whether there is time left; without it the program has failed."""
+        """Check the time limit; return whether the program can continue."""
         try:
             self._usage.check_time()
         except Exception as error:
@@ -149,13 +160,13 @@ class TemplateProgram:
         return True
 
     def cancel(self) -> None:
-        """Cancel the rows that run; what they have written is kept."""
+        """Cancel the rows that run; their text so far is kept."""
         if self.run is not None:
             left, self.run = self.run.leave(), None
             self._state = self._state if self._is_searching else left
 
     def close(self) -> None:
-        """Cancel what runs and release the state."""
+        """Cancel the rows that run, and release the state."""
         self.cancel()
         self.is_over = True
         if self._main is not None:
@@ -175,23 +186,26 @@ class TemplateProgram:
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
 
     async def _write(self) -> None:
-        """Run the template; what it writes between two pieces is put into the state when the second one begins."""
+        """Run the template; text between two generated spans is appended to the state before the second one."""
         parts = self._template.root_render_func(self._template.new_context({**self._values}))
         async for part in parts:  # type: ignore[attr-defined]
             try:
                 self._usage.characters(len(part))
                 self._written.append(part)
             except Exception as error:
-                await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
+                await parts.athrow(error)  # type: ignore[attr-defined]  # so that the error has a line
         self._flush()
 
     def _advance(self, send: Callable[[], TemplatePiece]) -> None:
-        """Run the template to its next piece, and begin that; or to its end."""
+        """Run the template to its next generated span, and start that; or to its end."""
         usage, program = running_usage.set(self._usage), _current.set(self)
         try:
             self._piece = self._checked(shielded(send))
-            while not self._has_begun(self._piece):
-                pass
+            while self.run is None:
+                try:
+                    self._begin(self._piece)
+                except Exception as error:  # raised in the template, so that it has a line
+                    self._piece = self._checked(shielded(self._throw, error))
         except StopIteration:
             self._end(None)
         except Exception as error:
@@ -209,7 +223,7 @@ class TemplateProgram:
                 "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
             )
         )
-        raise TemplateError("expected a template that ends after an error, but it goes on")
+        raise TemplateError("expected a template that ends after an error, but it continues")
 
     def _throw(self, error: Exception) -> TemplatePiece:
         assert self._main is not None
@@ -217,23 +231,14 @@ class TemplateProgram:
 
     @property
     def _is_searching(self) -> bool:
-        """Whether the piece is one of a search, whose text is known at its end."""
+        """Whether the span is generated by a search, so that its text is known at the end only."""
         return self._piece is not None and isinstance(self._piece.generator.sampler, BeamSearch | BestOf)
-
-    def _has_begun(self, piece: TemplatePiece) -> bool:
-        """Begin a piece; if that fails, raise in the template, so that the error has a line, and return False."""
-        try:
-            self._begin(piece)
-        except Exception as error:
-            self._piece = self._checked(shielded(self._throw, error))
-            return False
-        return True
 
     def _end(self, error: Exception | None) -> None:
         self.is_over = True
         if error is not None:
             self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
-            traceback.clear_frames(error.__traceback__)  # they hold keys and values
+            traceback.clear_frames(error.__traceback__)  # they refer to keys and values
 
     def _begin(self, piece: TemplatePiece) -> None:
         self._flush()
@@ -263,7 +268,7 @@ class TemplateProgram:
         return value
 
     def _limit_tokens(self, options: Options) -> Options:
-        """Return the options of a piece with no more tokens than the budget has left."""
+        """Return options with at most as many tokens as the budget has left."""
         limit, used = self._settings.budget.tokens, self._num_tokens
         self._limit = None
         if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
@@ -278,9 +283,9 @@ class TemplateProgram:
         return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
 
     def _flush(self) -> None:
-        """Put what was written at the end of the state; texts that follow each other are encoded as one."""
+        """Append the text that was written to the state; consecutive texts are encoded as one."""
         written, self._written = self._written, []
-        for text in given_parts(written, control_names_of(self._settings.model.tokenizer)):
+        for text in tokens_of(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
                 self.news.append((None, text.text, None))
             self._state = self._state_with(text) if self._state is None else self._state + text
@@ -295,7 +300,7 @@ class TemplateProgram:
         return SequenceState(model, ((row,),), self._stream.seed)
 
     def _current_state(self) -> SequenceState:
-        """Return the state; where nothing was written yet, that of an empty text."""
+        """Return the state, at the beginning that of an empty text."""
         if self._state is None:
             state = self._state_with(Tokens(""))
             if not state.rows[0][0].token_ids:
@@ -307,7 +312,7 @@ class TemplateProgram:
         return self._state
 
     def _shaped(self, found: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """Return values by name: lists for names in loops, and for those that came again."""
+        """Return values by name: lists for names in loops, and for those with several values."""
         lists = self._settings.in_loops
         shaped = {name: [*items] if name in lists or len(items) > 1 else items[0] for name, items in found.items()}
         return shaped | {name: [] for name in sorted(lists - shaped.keys())}

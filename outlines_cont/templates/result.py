@@ -1,4 +1,4 @@
-"""`TemplateResult`: text, captures, state, finish reasons and error of a run of a template; after an error, what there was until then."""
+"""`TemplateResult`: text, captures, state, finish reasons and error of a run of a template; after an error, those until then."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class TemplateResult:
     """The result of a run of a template.
 
     Attributes:
-        text: all that was written and generated, in order.
-        state: the same as a state, to go on with; what a given state held is in front. None where there is no token yet.
-        captures: the values by name, in the order in which they came about: a text, or what JSON and generators of types make of it.
-            A name that is generated in a loop, or was generated again, has the list of its values.
-        finish_reasons: how each of them ended, in the same shape: `stop`, `constraint` or `length`.
-        error: what the run has failed with; the rest is what there was then.
+        text: all text that was written and generated, in order.
+        state: the same as a state, to be continued; the tokens of a given state are in front. None if there is no token yet.
+        captures: the values by name, in the order of generation: a text, or the parsed value of JSON and of generators of types. A name
+            that is generated in a loop, or several times, has the list of its values.
+        finish_reasons: of each capture, in the same shape: `stop`, `constraint` or `length`.
+        error: the error of the run, or None; after an error the other attributes are those until then.
     """
 
     text: str

@@ -1,8 +1,6 @@
-"""`rewritten`: checks and transforms the syntax tree of a template before compilation: calls of generators become filters that know their
-position, generated names become look-ups, and loops, comparisons and `~` are charged to the budget. Includes are refused, as are generators
-in macros, in `call`, `filter` and `set` blocks, and inside of a larger expression that is written.
-
-The names of these filters begin with a space, so that no template can write them. A generated name has the value that was generated last.
+"""`rewritten`: checks and transforms the syntax tree of a template before compilation: calls of generators become filters with their
+position, generated names become look-ups of the last value, and loops, comparisons and `~` are charged to the budget. Includes are refused,
+as are generators in macros, in `call`, `filter` and `set` blocks, and inside of a larger expression that is written.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from outlines_cont.errors import TemplateError
 from outlines_cont.templates.failure import where
 from outlines_cont.templates.source_place import SourcePlace
 
-# Names of filters that no template can write.
+# Names of filters; with the space in front no template can name them.
 GENERATE, CAPTURED, STEP = " generate", " captured", " step"
 SIZED, CONCATENATE, SPECIAL = " sized", " concatenate", " special"
 CAPTURES = "captures"
@@ -33,8 +31,7 @@ _COLLECTED: dict[type[nodes.Node], str] = {
     nodes.AssignBlock: "a `set` block",
 }
 
-
-# What a node evaluates without writing it, by the name of its attribute.
+# Nodes that evaluate an expression without writing it, with the attribute of the expression.
 _SILENT: dict[type[nodes.Node], str] = {
     nodes.Assign: "node",
     nodes.If: "test",
@@ -45,13 +42,7 @@ _SILENT: dict[type[nodes.Node], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The position of a generator in a template.
-
-    Attributes:
-        line, column: its position.
-        kind: `gen`, `choice`, `json` or `grammar`.
-        is_written: whether it is the whole of a `{{ ... }}`, so that its value is not written once more.
-    """
+    """The position of a generator; `is_written`: it is the whole of a `{{ ... }}`, so that Jinja must not write its value again."""
 
     line: int
     column: int
@@ -66,15 +57,15 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A template that can be compiled.
+    """A template for compilation.
 
     Attributes:
-        tree: the changed tree.
+        tree: the transformed tree.
         names: the values that it reads.
-        generated: the names that it generates, as far as they are constants in the template.
-        in_loops: those of them that are generated in a loop: lists of values.
+        generated: the names that it generates, as far as they are constants.
+        in_loops: those of them that are generated in a loop, and so have lists of values.
         columns: of names, by line and name.
-        texts: that the author has written, between the tags and as constants.
+        texts: the texts in the template, outside of tags and as constants.
     """
 
     tree: nodes.Template
@@ -86,15 +77,12 @@ class Rewritten:
 
 
 def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = False) -> Rewritten:
-    """Return a template for compilation.
+    """Return a template for compilation; raise `TemplateError` for an unsupported construct.
 
     Args:
-        tree: as Jinja has parsed it.
+        tree: as Jinja has parsed it; it is changed.
         given: names that every template can read.
         special: special tokens in its text are control tokens.
-
-    Raises:
-        TemplateError: it does what cannot be done here.
     """
     for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
         kind = type(node).__name__.lower().replace("fromimport", "import")
@@ -106,17 +94,16 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
         raise _refused(taken.node, f"expected another name than `{calls[taken]}`, which every template can read")
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
-    own = GENERATING | given | {CAPTURES}
-    names = _undeclared(tree) - own - generated
+    names = _undeclared(tree) - GENERATING - given - {CAPTURES} - generated
     texts = _texts(tree)
-    # A generated name that is `set` is a variable of Jinja; others are read as what was generated last.
+    # A generated name that is `set` is a variable of Jinja; others are look-ups.
     rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
     return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
 
 
 def _undeclared(tree: nodes.Template) -> frozenset[str]:
-    """Return the names that are read and not set. Nothing is computed: `meta.find_undeclared_variables` computes what is constant."""
+    """Return the names that are read and not set; `meta.find_undeclared_variables` would evaluate constant expressions."""
     assert tree.environment is not None
     tracker = meta.TrackingCodeGenerator(tree.environment)
     tracker.optimizer = None
@@ -150,7 +137,7 @@ def _refused(node: nodes.Node, message: str) -> TemplateError:
 
 
 def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
-    """Return the names that are set to what is generated under them, as in `{% set n = gen("n") | int %}`, with what they are set to."""
+    """Return the names that are set to an expression of their own generator, as in `{% set n = gen("n") | int %}`, with the expression."""
     found: dict[nodes.Name, nodes.Node] = {}
     for node in tree.find_all(nodes.Assign):
         if isinstance(node.target, nodes.Name):
@@ -191,7 +178,7 @@ class _Rewriter(NodeTransformer):
         self._num_loops = 0
         self._collected: list[str] = []
         self._written_once: set[int] = set()  # calls whose value is not written again
-        self._allowed: set[int] = set()  # calls that stand where nothing is written
+        self._allowed: set[int] = set()  # calls whose value is not part of a larger written expression
         self._changes: dict[type[nodes.Node], Any] = {
             nodes.For: self._loop,
             nodes.Output: self._output,
@@ -208,7 +195,7 @@ class _Rewriter(NodeTransformer):
         return self._changes.get(type(node))
 
     def _loop(self, node: nodes.For) -> nodes.Node:
-        """Count every iteration of a loop, also those that its condition skips."""
+        """Charge for every iteration of a loop, also those that its condition skips."""
         self._allow(node.iter)
         node.iter = self.visit(node.iter)
         place = _place(node)
@@ -222,7 +209,7 @@ class _Rewriter(NodeTransformer):
         return node
 
     def _collector(self, node: nodes.Node) -> nodes.Node:
-        """Mark the inside of a node whose output is collected first, such as a macro."""
+        """Visit a node whose output is collected before it is written, such as a macro."""
         with self._inside([_COLLECTED[type(node)]]):
             return self.generic_visit(node)
 
@@ -247,7 +234,7 @@ class _Rewriter(NodeTransformer):
         return self.generic_visit(node)
 
     def _call(self, node: nodes.Call) -> nodes.Node:
-        """Make a generator of a call of one."""
+        """Turn a call of a generator into a filter."""
         kind = _kind(node)
         if kind is None:
             return self.generic_visit(node)
@@ -262,7 +249,7 @@ class _Rewriter(NodeTransformer):
         return nodes.Filter(nodes.Const(site), GENERATE, args, kwargs, *dynamic, lineno=place)
 
     def _read(self, node: nodes.Name) -> nodes.Node:
-        """Look a generated name up; refuse a generator that is not called."""
+        """Turn a generated name into a look-up; refuse a generator that is not called."""
         if node.name in GENERATING:
             raise _refused(node, f"expected a call, `{node.name}(...)`, got `{node.name}` alone")
         if node.ctx == "load" and (node.name in self._looked_up or node.name == CAPTURES):
@@ -274,7 +261,7 @@ class _Rewriter(NodeTransformer):
         return _filter(nodes.Const(node.data), SPECIAL, _place(node))
 
     def _comparison(self, node: nodes.Compare) -> nodes.Node:
-        """Charge for what is compared."""
+        """Charge for the operands."""
         self.generic_visit(node)
         node.expr = _filter(node.expr, SIZED, _place(node))
         for operand in node.ops:
@@ -282,7 +269,7 @@ class _Rewriter(NodeTransformer):
         return node
 
     def _concatenation(self, node: nodes.Concat) -> nodes.Node:
-        """Charge for what `~` makes."""
+        """Turn `~` into a filter that charges for its result."""
         self.generic_visit(node)
         return _filter(nodes.List(node.nodes, lineno=node.lineno), CONCATENATE, _place(node))
 

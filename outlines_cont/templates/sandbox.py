@@ -1,8 +1,8 @@
 """`TemplateSandbox`: Jinja's immutable sandbox in its asynchronous form, with allow-lists of filters and methods, each charged to a budget
-of steps and characters, since the sandbox itself bounds neither time nor memory. Not allowed is what makes a huge result from a small
-argument (`format`, `center`) or differs from run to run (`random`).
+of steps and characters, since the sandbox itself bounds neither time nor memory. Functions with a huge result for a small argument
+(`format`, `center`) or a random one (`random`) are not allowed.
 
-Names are strict. Every operation on the lists makes at most a product of two sizes that are known before, which is charged first; a loop is
+Undefined names raise. The size of a result is at most a product of two sizes that are known before, which is charged first; a loop is
 charged for each iteration.
 """
 
@@ -26,12 +26,8 @@ from outlines_cont.templates.budget import usage
 from outlines_cont.templates.marked_text import MarkedText, joined
 from outlines_cont.templates.source_place import PlacedLexer
 
-
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
-# Filters that make much of little by a number, or are not the same from run to run, are left out: center, format, random, slice, ...
+_words = str.split
+# Filters with a huge result for a small number, or a random one, are left out: center, format, random, slice, ...
 _FILTERS = _words(
     "abs capitalize count d default dictsort first float groupby int items join last length list lower map max min reject rejectattr "
     "replace reverse round select selectattr sort string sum title trim truncate unique upper wordcount"
@@ -80,17 +76,17 @@ class TemplateSandbox(BoundedSandbox):
 
     @property
     def lexer(self) -> PlacedLexer:
-        """A lexer whose tokens know their column."""
+        """A lexer with the column of each token."""
         return PlacedLexer(self)
 
     def _compile(self, source: str, filename: str) -> CodeType:
-        """Compile Python; what it warns of, such as `1[2]`, is an error when it runs."""
+        """Compile Python without warnings, as for `1[2]`, which raises when it runs."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             return super()._compile(source, filename)
 
     def call(self, context: Context, callee: Any, /, *args: Any, **options: Any) -> Any:
-        """Call what a template may call."""
+        """Call a function or method, if it is allowed."""
         used = usage()
         used.step()
         used.value([args, options])
@@ -98,7 +94,7 @@ class TemplateSandbox(BoundedSandbox):
         return _measured(super().call(context, callee, *args, **options))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute `left operator right` where the result cannot be huge."""
+        """Compute `left operator right`, after charging for the size of the result."""
         used = usage()
         if operator == "*":
             for sized, count in ((left, right), (right, left)):
@@ -114,7 +110,7 @@ class TemplateSandbox(BoundedSandbox):
         return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Return None, so that `str.format` is not wrapped; `call` refuses it, since a number in it makes any width."""
+        """Return None, so that `str.format` is not wrapped; `call` refuses it, since a format can have any width."""
         return None
 
     def getitem(self, obj: Any, argument: Any) -> Any:
@@ -127,7 +123,7 @@ class TemplateSandbox(BoundedSandbox):
 
 def _range(*bounds: int) -> range:
     found = range(*bounds)
-    usage().rounds(len(found))
+    usage().check_steps(len(found))
     return found
 
 
@@ -143,7 +139,7 @@ def _written(value: Any) -> Any:
 
 
 def _concat(parts: Any) -> str:
-    """Join what a macro or a block has written."""
+    """Join the output of a macro or a block."""
     found = [*parts]
     usage().characters(sum(map(len, found)))
     return joined(found)
@@ -157,7 +153,7 @@ def concatenated(values: list[Any]) -> str:
 def _counted(
     function: Any, decorate: Callable[[Callable[..., Any]], Callable[..., Any]], cost: Callable[..., int] | None = None
 ) -> Callable[..., Any]:
-    """Return a filter or test that is charged for what it reads and makes. It is never computed by Jinja's compiler."""
+    """Return a filter or test that is charged for its arguments and result, and is never evaluated at compile time."""
     passed = _PassArg.from_obj(function)
 
     def counted(first: Any, *args: Any, **options: Any) -> Any:
@@ -168,9 +164,7 @@ def _counted(
             used.characters(cost(*args, **options))
         if passed is None:
             return _measured(function(*args, **options))
-        if (
-            isinstance(first, Context) and passed is not _PassArg.context
-        ):  # the part of it that a function of Jinja takes
+        if isinstance(first, Context) and passed is not _PassArg.context:
             first = first.environment if passed is _PassArg.environment else first.eval_ctx
         return _measured(function(first, *args, **options))
 
@@ -178,7 +172,7 @@ def _counted(
 
 
 def _measured(result: Any) -> Any:
-    """Charge for a result, or for what it will be."""
+    """Charge for a result, also for that of an awaitable."""
     if inspect.isawaitable(result):
         return _measured_later(result)
     if isinstance(result, Sequence | Mapping | Set):
@@ -191,7 +185,7 @@ async def _measured_later(result: Awaitable[Any]) -> Any:
 
 
 def _check_method(callee: Any, args: tuple[Any, ...]) -> None:
-    """Refuse methods of Python's own types that are not on the list, and charge for those that multiply."""
+    """Refuse methods of built-in types that are not on the list, and charge for those with a large result."""
     owner = getattr(callee, "__self__", None)
     kind = next((kind for kind in type(owner).__mro__ if kind in _METHODS), None)
     if kind is None or inspect.ismodule(owner):

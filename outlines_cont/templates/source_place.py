@@ -1,5 +1,5 @@
-"""`SourcePlace`: a line number (`int`) that also has the column, and `PlacedLexer`, Jinja's lexer, which finds the columns by searching
-each token in the source.
+"""`SourcePlace`: a line number (`int`) with a column, and `PlacedLexer`: Jinja's lexer, which also finds the column of each token by
+searching it in the source.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from jinja2.lexer import Lexer, newline_re
 
 
 class SourcePlace(int):
-    """A line number, as Jinja stores it, that also has the column.
-
-    Attributes:
-        column: of the first character, from 1 on.
-    """
+    """A line number, which Jinja stores as an int, with the `column` of the first character, from 1 on."""
 
     column: int
 
@@ -28,7 +24,7 @@ class SourcePlace(int):
 
 
 class PlacedLexer(Lexer):
-    """Jinja's lexer, whose tokens know their column."""
+    """Jinja's lexer, with a `SourcePlace` as the line of each token."""
 
     def tokeniter(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
@@ -38,7 +34,7 @@ class PlacedLexer(Lexer):
         at = 0
         try:
             for line, kind, token in super().tokeniter(source, name, filename, state):
-                start = text.find(token, at)  # what lies between was stripped
+                start = text.find(token, at)  # whitespace between may have been stripped
                 yield SourcePlace(line, _column(text, start)), kind, token
                 at = start + len(token)
         except TemplateSyntaxError as error:

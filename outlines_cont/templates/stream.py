@@ -1,19 +1,101 @@
-"""`TemplateStream`: iterates once over the events of a run of a template, in a `for` or `async for` loop; at every moment `result` is the
-result so far. Text of the template and of a search arrives as a whole; leaving the loop ends the run.
+"""`drive`: runs many programs of templates on one engine (continuous batching), and `TemplateStream`: iterates once over the events of one,
+in a `for` or `async for` loop. Text of the template and of a search is one event; breaking out of the loop ends the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
+from outlines_cont.engine.engine import engine_of
+from outlines_cont.engine.job import Job
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.templates.driver import ProgramBatch
 from outlines_cont.templates.program import TemplateProgram
 from outlines_cont.templates.result import TemplateResult
+
+
+class ProgramBatch:
+    """Programs that run together, twice as many as the engine has rows; each is resumed as soon as its own generated span has ended.
+
+    Results are in order: up to four times as many programs are kept until those before them have ended.
+    """
+
+    def __init__(self, model: LanguageModel, programs: Iterable[TemplateProgram]) -> None:
+        self.engine = engine_of(model)
+        self._source = iter(programs)
+        self._window = 2 * self.engine.max_rows
+        self._in_order: deque[TemplateProgram] = deque()
+        self._running: list[TemplateProgram] = []
+        self._is_exhausted = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel the programs that run."""
+        for program in self._in_order:
+            program.close()
+
+    def turns(self) -> Generator[Job | None, None, None]:
+        """Start programs, yield the first unfinished job (the caller takes a step for it), and resume programs whose span has ended.
+
+        A turn without such a job yields None.
+        """
+        while self._running or not self._is_exhausted:
+            self._start_programs()
+            yield next((program.run.job for program in self._running if program.run is not None), None)
+            for program in self._running:
+                if program.check() and program.run is not None and program.run.job.is_over:
+                    program.resume()
+            self._running = [program for program in self._running if not program.is_over]
+
+    def _start_programs(self) -> None:
+        while len(self._running) < self._window and len(self._in_order) < 4 * self._window:
+            program = next(self._source, None)
+            if program is None:
+                self._is_exhausted = True
+                return
+            self._in_order.append(program)
+            program.start()
+            if not program.is_over:
+                self._running.append(program)
+
+    def results(self) -> Generator[TemplateResult, None, None]:
+        """Yield the results of the first programs, as far as they have ended."""
+        while self._in_order and self._in_order[0].is_over:
+            yield self._in_order.popleft().result()
+
+
+def drive(model: LanguageModel, programs: Iterable[TemplateProgram]) -> Generator[TemplateResult, None, None]:
+    """Run programs, and yield their results in order."""
+    with ProgramBatch(model, programs) as batch:
+        for job in batch.turns():
+            yield from batch.results()
+            if job is not None:
+                batch.engine.advance(job)
+        yield from batch.results()
+
+
+async def drive_async(
+    model: LanguageModel, programs: Iterable[TemplateProgram]
+) -> AsyncGenerator[TemplateResult, None]:
+    """Run programs without blocking the event loop, and yield their results in order."""
+    with ProgramBatch(model, programs) as batch:
+        for job in batch.turns():
+            for result in batch.results():
+                yield result
+            if job is not None:
+                await batch.engine.advance_async(job)
+        for result in batch.results():
+            yield result
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +105,7 @@ class TemplateEvent:
     Attributes:
         text: new text, whole characters.
         name: under which it is generated; None for text of the template, and for a generator without a name.
-        event: the event of a generator, with tokens and log-probabilities; None for text of the template, and for a search, whose
-            text comes as a whole.
+        event: the event of a generator, with tokens and log-probabilities; None for text of the template and of a search.
     """
 
     text: str
@@ -35,13 +116,13 @@ class TemplateEvent:
 class TemplateStream(Closing):
     """Events of one run, to be iterated once: `for event in stream`, or `async for event in stream`.
 
-    Nothing is computed before iteration begins. Leaving the loop ends the work; `result` is what there was then. After
-    `async for` close the stream to be sure (`async with`), as Python ends a loop of that kind later.
+    Nothing is computed before iteration begins. Breaking out of the loop ends the run, and `result` stays what it is then. After
+    `async for` close the stream explicitly (`async with`), as Python finalizes asynchronous generators later.
     """
 
     def __init__(self, model: LanguageModel, program: TemplateProgram) -> None:
         self._program = program
-        self._batch = ProgramBatch(model, [program], 1)
+        self._batch = ProgramBatch(model, [program])
         self._is_begun = False
 
     @property
@@ -50,11 +131,7 @@ class TemplateStream(Closing):
         return self._program.result()
 
     def __iter__(self) -> Iterator[TemplateEvent]:
-        """Run, and yield what is new after each step. A stream can be iterated once.
-
-        Raises:
-            As `Template.run` does, after the last event.
-        """
+        """Run, and yield the new text after each step; raise as `Template.run` does after the last event."""
         if not self._begin():
             return
         try:
@@ -69,7 +146,7 @@ class TemplateStream(Closing):
         self.result.check()
 
     async def __aiter__(self) -> AsyncIterator[TemplateEvent]:
-        """The asynchronous form, which does not block the event loop."""
+        """Iterate without blocking the event loop."""
         if not self._begin():
             return
         try:
@@ -78,7 +155,7 @@ class TemplateStream(Closing):
                     yield event
                 if job is not None:
                     await self._batch.engine.advance_async(job)
-                    # In a thread, since another task may have begun the next step, which holds the lock.
+                    # In a thread, since another task may hold the lock of the engine for the next step.
                     await asyncio.to_thread(self._program.pull)
             for event in self._news():
                 yield event
@@ -87,9 +164,9 @@ class TemplateStream(Closing):
         self.result.check()
 
     def close(self) -> None:
-        """End the work, wherever it is; `result` stays what it is now."""
+        """End the run; `result` stays what it is now."""
         self._batch.close()
-        self._program.close()  # also if iteration has not begun
+        self._program.close()  # which is not in the batch before iteration begins
 
     def _begin(self) -> bool:
         is_first = not self._is_begun

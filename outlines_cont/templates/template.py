@@ -20,7 +20,6 @@ from jinja2.runtime import Context
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
 from outlines_cont.checks import check_model, file_text
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
@@ -39,14 +38,13 @@ from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.budget import TemplateBudget, usage
-from outlines_cont.templates.driver import drive, drive_async
 from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.kinds import piece_of
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
-from outlines_cont.templates.stream import TemplateStream
+from outlines_cont.templates.stream import TemplateStream, drive, drive_async
 from outlines_cont.unknown_option import did_you_mean
 
 Values = Mapping[str, Any]
@@ -59,13 +57,13 @@ class Template:
         template.run(model, text="Two lamps, please.").captures["kind"]
 
     Generators are `gen(name, regex=, ...)`, `choice(name, options)`, `json(name, schema)` and `grammar(name, text)`; names are optional.
-    They take the options of a call (`PieceOptions`), `sampler` and `rng`. A name can be read from there on: `{% if kind == "order" %}`.
+    They take the options of a call (`PieceOptions`), `sampler` and `rng`. A name can be read afterwards: `{% if kind == "order" %}`.
 
     Attributes:
         source: its text.
         special: whether special tokens in its text are control tokens.
         names: the values that it reads.
-        generated: the names that it generates, as far as they are constants in it.
+        generated: the names that it generates, as far as they are constants.
     """
 
     def __init__(self, source: str, *, special: bool = False, origin: str = "the template") -> None:
@@ -74,11 +72,11 @@ class Template:
         Args:
             source: its text.
             special: special tokens in its text are control tokens, as in a chat template; those in values never are.
-                Without it they are letters, but in `{{ "<|im_end|>" | special }}`.
-            origin: what errors call it, such as the name of a file.
+                Without it they are letters, except in `{{ "<|im_end|>" | special }}`.
+            origin: its name in error messages, such as the name of a file.
 
         Raises:
-            TemplateError: it cannot be read, or does what cannot be done here.
+            TemplateError: it cannot be parsed, or uses an unsupported construct.
         """
         if not isinstance(source, str):
             raise OptionError(
@@ -99,11 +97,8 @@ class Template:
             raise TemplateError(
                 f"{origin}: expected a template that Python can compile, but it is nested too deeply or too large"
             ) from error
-        self.names = found.names
-        self.generated = found.generated
-        self._in_loops = found.in_loops
-        self._columns = found.columns
-        self._texts = () if special else found.texts
+        self.names, self.generated = found.names, found.generated
+        self._rewritten = found
         self._template = JinjaTemplate.from_code(self._environment, code, self._environment.globals)
 
     @classmethod
@@ -166,26 +161,26 @@ class Template:
         """Run the template, or one run for each of many rows, together.
 
         Args:
-            model: what writes.
+            model: the model.
             rows: dicts of values, a run for each; `values` are for all of them. Rows share the forwards of the model wherever they are
-                in the template, and what they begin with is fed once.
-            state: what is there already, of one row; the template continues it.
+                in the template, and a common beginning is fed once.
+            state: a state of one row that the template continues.
             rng: a seed for samplers that draw, or a list with a seed per row, as for a generator.
-            sampler: how tokens are drawn unless a generator has a sampler; greedy by default.
-            budget: what each run may use; `TemplateBudget()` by default.
-            **values: what the template reads.
+            sampler: the sampler of generators without one; greedy by default.
+            budget: the limits of each run; `TemplateBudget()` by default.
+            **values: the values that the template reads.
 
         Returns:
-            The result; with `rows` the list of their results, in their order, each with its own error.
+            The result; with `rows` the list of results, in order, each with its own error.
 
         Raises:
             TemplateError, TemplateBudgetError: without `rows`: the template fails, in the line that they name.
-            IncompleteOutput, and other errors of generators: without `rows`. The attribute `result` is what there was.
+            IncompleteOutput, and other errors of generators: without `rows`. The attribute `result` is the result until then.
             OptionError: a value that the template does not read, or an argument out of its range.
         """
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        results = list(drive(model, programs, _window(model)))
+        results = list(drive(model, programs))
         return results if several else results[0].check()
 
     async def arun(
@@ -203,7 +198,7 @@ class Template:
         """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        async with aclosing(drive_async(model, programs, _window(model))) as found:
+        async with aclosing(drive_async(model, programs)) as found:
             results = [result async for result in found]
         return results if several else results[0].check()
 
@@ -219,11 +214,11 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> Iterator[TemplateResult]:
-        """Run as `run` does with `rows`, but yield each result, in order, as soon as it is there. Rows are taken as there is
-        room for them, so their number is unlimited.
+        """Run as `run` does with `rows`, but yield each result, in order, as soon as possible. Rows are taken when there is room
+        for them, so their number is unlimited.
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        return drive(model, programs, _window(model))
+        return drive(model, programs)
 
     def stream(
         self,
@@ -237,7 +232,7 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> TemplateStream:
-        """Run the template once, and yield what is new after each step.
+        """Run the template once, and yield the new text after each step.
 
             stream = template.stream(model, text="Two lamps, please.")
             for event in stream:
@@ -245,23 +240,19 @@ class Template:
             stream.result.captures
 
         Args:
-            model: what writes.
+            model: the model.
             top: for each drawn token, report this number of the most probable ones, with their log-probabilities.
             state: as for `run`; so are the others.
 
         Returns:
-            A stream to iterate over, also with `async for`; its `result` is what there is at every moment.
+            A stream to iterate over, also with `async for`; its `result` is the result so far.
         """
-        shown = StreamOptions.of(True, top, False)
+        shown = StreamOptions(True, top, False)
         programs = self._programs(model, None, values, state, rng, sampler, budget, shown)
         return TemplateStream(model, next(programs))
 
     def check_values(self, values: Iterable[str]) -> None:
-        """Raise for values whose names the template does not read.
-
-        Raises:
-            OptionError: it does not read one of them.
-        """
+        """Raise `OptionError` for the name of a value that the template does not read."""
         for name in values:
             if name in self.generated:
                 raise OptionError(f"expected values that the template reads, got {name!r}, which it generates", name)
@@ -283,7 +274,7 @@ class Template:
         budget: TemplateBudget | None,
         shown: StreamOptions | None = None,
     ) -> Iterator[TemplateProgram]:
-        """Return the runs of some rows; everything that does not depend on a row is checked here."""
+        """Return the runs of some rows, lazily; arguments that do not depend on a row are checked here."""
         is_single, rows = rows is None, [{}] if rows is None else rows
         check_model(model)
         generate.text(model, sampler=sampler)
@@ -299,31 +290,25 @@ class Template:
                 f"expected a list of dicts as `rows`, got {type(rows).__name__}. For one row write `**row`.", "rows"
             )
         self._warn_of_special(model)
-        failed = partial(failure, self._template, self.source, self._columns)
-        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, piece_of, failed)
-        return self._started(rows, values, settings, state, _streams(rng, state, rows, is_single=is_single), shown)
+        failed = partial(failure, self._template, self.source, self._rewritten.columns)
+        settings = Settings(model, sampler, budget or TemplateBudget(), self._rewritten.in_loops, piece_of, failed)
+        stream_of = _streams(rng, state, rows, is_single=is_single)
 
-    def _started(
-        self,
-        rows: Iterable[Values],
-        values: Values,
-        settings: Settings,
-        state: SequenceState | None,
-        stream_of: Callable[[int], RandomStream],
-        shown: StreamOptions | None,
-    ) -> Iterator[TemplateProgram]:
-        for index, row in enumerate(rows):
+        def program(index: int, row: Values) -> TemplateProgram:
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
                 raise OptionError(f"expected a dict with names as row {index}, got {shortened(repr(row), 200)}", "rows")
             stream, given, begun = stream_of(index), {**values, **row}, state
             if state is not None:
                 begun = SequenceState(state.model, ((replace(state.rows[0][0], stream=stream),),), stream.seed)
-            yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
+            return TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
+
+        return (program(index, row) for index, row in enumerate(rows))
 
     def _warn_of_special(self, model: LanguageModel) -> None:
         """Warn about a special token in the text of the template, which is encoded as letters."""
         names = control_names_of(model.tokenizer)
-        name = next((found for text in self._texts if (found := names.first_in(text)) is not None), None)
+        texts = () if self.special else self._rewritten.texts
+        name = next((found for text in texts if (found := names.first_in(text)) is not None), None)
         if name is not None:
             warnings.warn(
                 f"expected a template without special tokens, got one in which {name!r} is written, whose letters are encoded. For the "
@@ -337,7 +322,7 @@ class Template:
 def _streams(
     rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool
 ) -> Callable[[int], RandomStream]:
-    """Return what gives the random stream of a row: that of the row of a batch of texts, or one that leaves the stream of the state."""
+    """Return a function that makes the random stream of a row: as in a batch of texts, or a fork of the stream of the state."""
     if state is not None and rng is None:
         base = state.rows[0][0].stream
         return lambda index: base if is_single else base.fork(index)
@@ -354,7 +339,6 @@ def _streams(
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
-    """Raise for a state that a template cannot continue."""
     if state is None:
         return
     if not isinstance(state, SequenceState):
@@ -372,23 +356,12 @@ def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
         raise ModelMismatch(f"expected a state of {model!r}, the model that runs, got one of {state.model!r}")
 
 
-def _window(model: LanguageModel) -> int:
-    """Return how many rows run at once: twice as many as the engine lets in, so that there is always one to follow."""
-    return 2 * engine_of(model).max_rows
-
-
 @cache
 def _environment() -> TemplateSandbox:
     made = TemplateSandbox()
-    made.globals |= {
-        "greedy": greedy,
-        "multinomial": multinomial,
-        "best_of": best_of,
-        "beam_search": beam_search,
-        "ban": ban,
-    }
+    made.globals |= {function.__name__: function for function in (greedy, multinomial, best_of, beam_search, ban)}
     made.filters |= {
-        # With a context, or Jinja would compute them where a template is compiled.
+        # Filters with a context are not evaluated at compile time.
         GENERATE: _generate,
         CAPTURED: _captured,
         SPECIAL: pass_context(lambda _, text: special_text(text)),

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 
 from fsm import Expression, FSMError, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.python_pattern import looks_outside, widths
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import Node, complement, intersection
+from fsm.terms.node import Node, complement, intersection, reached
 from outlines_cont.errors import OptionError
 
 _MAX_STATES = 5_000
@@ -28,9 +29,9 @@ class SearchPattern:
     """One regular expression to search for, as a lazy DFA, with the bounds of its matches.
 
     Attributes:
-        shown: how it was written, for errors.
-        most: how many characters a match may have; with `looks`, and what it looks at behind it.
-        behind: how many characters before a match count.
+        shown: its source, for errors.
+        most: the most characters of a match, those that its lookaheads read included.
+        behind: the characters before a match that its lookbehinds read.
     """
 
     def __init__(self, source: re.Pattern[str] | Expression, horizon: int | None) -> None:
@@ -38,7 +39,7 @@ class SearchPattern:
 
         Raises:
             OptionError: it matches the empty text, or its length has no bound and no horizon is stated.
-            fsm.FSMError: a pattern is none that `fsm` can read.
+            fsm.FSMError: `fsm` does not support the pattern.
         """
         self._looks = False
         self.behind = 0
@@ -68,13 +69,11 @@ class SearchPattern:
         self._certain: dict[int, bool] = {}
 
     def start(self, context: bytes) -> int:
-        """Return the state before a match that follows `context`, whole characters, `behind` or all that there are."""
+        """Return the state before a match that follows `context`, the last `behind` characters or all that there are."""
         state = self._begun.get(context)
         if state is None:
             size = sum(map(_begins_character, context))
-            state = self._starts[min(size, len(self._starts) - 1)]
-            for byte in context:
-                state = self.automaton.moves(state).get(byte, 0) if state else 0
+            state = self.automaton.next_state(self._starts[min(size, len(self._starts) - 1)], context)
             if len(self._begun) < _MAX_STATES:
                 self._begun[context] = state
         return state
@@ -83,15 +82,10 @@ class SearchPattern:
         """Return whether the text up to here is a match, whatever follows."""
         if not self._looks or not self.automaton.is_accepting(state):
             return self.automaton.is_accepting(state)
-        known = self._certain.get(state)
-        if known is None:
+        if state not in self._certain:
             others = intersection((_texts(), complement(self.automaton.nodes[state])))
-            known = self._certain[state] = not Derivatives().is_inhabited(others)
-        return known
-
-    def is_match_at_end(self, state: int) -> bool:
-        """Return whether the text up to here is a match where nothing follows."""
-        return self.automaton.is_accepting(state)
+            self._certain[state] = not Derivatives().is_inhabited(others)
+        return self._certain[state]
 
     def _read_pattern(self, source: re.Pattern[str]) -> tuple[list[Node], int, int | None]:
         flags = "".join(letter for letter, flag in _FLAGS.items() if source.flags & flag)
@@ -102,11 +96,8 @@ class SearchPattern:
             return [regex(body).node], width.least, width.most
         self._looks, self.behind = True, width.behind
         most = None if width.most is None or width.ahead is None else width.most + width.ahead
-        return (
-            [regex(f"(?s:.{{{before}}}){body}(?s:.*)").node for before in range(self.behind + 1)],
-            width.least,
-            most,
-        )
+        nodes = [regex(f"(?s:.{{{before}}}){body}(?s:.*)").node for before in range(self.behind + 1)]
+        return nodes, width.least, most
 
     def _read_expression(self, source: Expression) -> tuple[list[Node], int, int | None]:
         if source.has_checks:
@@ -145,51 +136,49 @@ class PatternSearch:
     """The state of a search after some bytes. Immutable: `push` returns a new one.
 
     Attributes:
-        patterns: what is looked for.
-        threads: what may become a match, in the order in which they began.
-        num_bytes, num_chars: how much was read.
-        context: the last characters, as many as some pattern looks back over.
+        patterns: the patterns to find.
+        threads: possible beginnings of matches, in their order.
+        num_bytes, num_chars: the length of the text so far.
+        context: the last characters, as many as some pattern has `behind`.
     """
 
     patterns: tuple[SearchPattern, ...]
     threads: tuple[Thread, ...] = ()
     num_bytes: int = 0
     num_chars: int = 0
-    context: bytes = field(default=b"")
+    context: bytes = b""
 
     def push(self, data: bytes) -> tuple[PatternSearch, list[Found]]:
         """Return the search after `data`, and the matches that end in it. Cost: 0.3 us per byte and thread."""
         threads, num_chars, context = self.threads, self.num_chars, self.context
+        behind = max((pattern.behind for pattern in self.patterns), default=0)
         found: list[Found] = []
         for offset, byte in enumerate(data, self.num_bytes):
             if _begins_character(byte):
-                threads = (*self._alive(threads, num_chars), *self._begun(context, offset, num_chars))
+                alive = (t for t in threads if num_chars - t.first < self.patterns[t.pattern].most)
+                threads = (*alive, *self._begun(context, offset, num_chars))
                 num_chars += 1
             threads = tuple(self._stepped(threads, byte, found))
-            context = self._longer(context, byte)
-        return replace(
-            self, threads=threads, num_bytes=self.num_bytes + len(data), num_chars=num_chars, context=context
-        ), found
+            context = _last(context + bytes([byte]), behind)
+        num_bytes = self.num_bytes + len(data)
+        return PatternSearch(self.patterns, threads, num_bytes, num_chars, context), found
 
     def at_end(self) -> list[Found]:
         """Return the further matches that there are if the text ends here."""
         return [
             Found(thread.pattern, thread.start)
             for thread in self.threads
-            if self.patterns[thread.pattern].is_match_at_end(thread.state)
+            if self.patterns[thread.pattern].automaton.is_accepting(thread.state)
         ]
 
     @property
     def open_since(self) -> int:
-        """The offset of the first byte that a match may yet begin with."""
+        """The offset of the first byte with which a match may begin that has not ended."""
         return min((thread.start for thread in self.threads), default=self.num_bytes)
-
-    def _alive(self, threads: Sequence[Thread], num_chars: int) -> Iterator[Thread]:
-        return (thread for thread in threads if num_chars - thread.first < self.patterns[thread.pattern].most)
 
     def _begun(self, context: bytes, offset: int, num_chars: int) -> Iterator[Thread]:
         for number, pattern in enumerate(self.patterns):
-            state = pattern.start(_last(context, pattern.behind) if pattern.behind else b"")
+            state = pattern.start(_last(context, pattern.behind))
             if state:
                 yield Thread(number, offset, num_chars, state)
 
@@ -200,13 +189,9 @@ class PatternSearch:
             if state is None:
                 continue
             if pattern.is_match(state):
-                found.append(Found(thread.pattern, thread.start))  # longer ones that begin there would tell nothing new
+                found.append(Found(thread.pattern, thread.start))  # the shortest match of this start is enough
             else:
                 yield replace(thread, state=state)
-
-    def _longer(self, context: bytes, byte: int) -> bytes:
-        most = max((pattern.behind for pattern in self.patterns), default=0)
-        return _last(context + bytes([byte]), most) if most else b""
 
 
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "a": re.ASCII}
@@ -233,37 +218,29 @@ def _last(data: bytes, count: int) -> bytes:
 
 
 def _longest(automaton: Automaton) -> int | None:
-    """Return the bytes of the longest string of a language, by depth-first search; None if unbounded, or with more than 5,000 states."""
-    order: list[int] = []
-    entered, left = set[int](), set[int]()
-    pending = [automaton.initial_state]
-    while pending:
-        state = pending[-1]
-        if state in entered:
-            pending.pop()
-            if state not in left:
-                left.add(state)
-                order.append(state)
-            continue
-        entered.add(state)
-        for _, target in automaton.arcs(state):
-            if target in entered and target not in left:
-                return None  # a cycle
-            if target not in entered:
-                pending.append(target)
-        if len(entered) > _MAX_STATES:
-            return None
+    """Return the bytes of the longest string of a language, by topological sorting; None if unbounded, or with more than 5,000 states."""
+    targets: dict[int, list[int]] = {}
+
+    def successors(state: int) -> list[int]:
+        targets[state] = [target for _, target in automaton.arcs(state)]
+        return targets[state]
+
+    if any(number >= _MAX_STATES for number, _ in enumerate(reached(automaton.initial_state, successors))):
+        return None
     longest: dict[int, int] = {}
-    for state in order:
-        longest[state] = max((1 + longest[target] for _, target in automaton.arcs(state)), default=0)
+    try:
+        for state in TopologicalSorter(targets).static_order():
+            longest[state] = max((1 + longest[target] for target in targets[state]), default=0)
+    except CycleError:
+        return None
     return longest[automaton.initial_state]
 
 
 def checked_pattern(source: re.Pattern[str] | Expression, horizon: int | None) -> SearchPattern:
-    """Return a pattern; what `fsm` cannot read is an `OptionError` with its reason.
+    """Return a pattern to search for.
 
     Raises:
-        OptionError: it cannot be looked for.
+        OptionError: it is over bytes, `fsm` does not support it, or see `SearchPattern`.
     """
     if isinstance(source, re.Pattern) and isinstance(source.pattern, bytes):
         raise OptionError(
@@ -272,4 +249,4 @@ def checked_pattern(source: re.Pattern[str] | Expression, horizon: int | None) -
     try:
         return SearchPattern(source, horizon)
     except FSMError as error:
-        raise OptionError(f"expected patterns that can be looked for, got {source!r}: {error}", "phrases") from error
+        raise OptionError(f"expected patterns that can be searched for, got {source!r}: {error}", "phrases") from error

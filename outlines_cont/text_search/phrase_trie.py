@@ -2,7 +2,7 @@
 length of the longest suffix read so far that begins a phrase. Failure links are made at construction, by breadth-first search;
 transitions along them when first taken, and cached.
 
-Aho and Corasick 1975, "Efficient String Matching". A step costs the same whatever the number of phrases, but the first time.
+Aho and Corasick 1975, "Efficient String Matching". The cost of a step, but the first, does not depend on the number of phrases.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ class PhraseTrie(Generic[T]):
     """The Aho-Corasick automaton of some phrases, each a sequence of one symbol or more; node 0 is the root.
 
     Attributes:
-        depth: of each node the number of symbols that lead to it: the longest end of what was read that some phrase begins with.
-        length: of each phrase its number of symbols.
+        depth: for each node the number of symbols that lead to it, the longest suffix read so far that begins a phrase.
+        length: for each phrase its number of symbols.
         phrases: the phrases by their numbers.
     """
 
     __slots__ = ("_children", "_ends", "_failure", "_owner", "_steps", "_symbols", "depth", "length", "phrases")
 
     def __init__(self, phrases: Iterable[Sequence[T]]) -> None:
-        """Cost: 1 us per symbol; some 300 bytes each."""
+        """Build the trie and its failure links. Cost: 1 us per symbol; some 300 bytes each."""
         self._children: list[dict[T, int]] = [{}]
         self._failure = [0]
         self._ends: list[tuple[int, ...]] = [()]
@@ -41,13 +41,17 @@ class PhraseTrie(Generic[T]):
             self._ends[node] += (number,)
         self._symbols = {symbol for children in self._children for symbol in children}
         self._link()
-        # The steps of a node: to its children, and those that follow failure links as they are met.
+        # The steps of a node: to its children, and along failure links when they are first taken.
         self._steps = [dict(children) for children in self._children]
 
     def step(self, node: int, symbol: T) -> int:
         """Return the node after one more symbol. Cost: 0.1 us; the failure links where the step is taken for the first time."""
         found = self._steps[node].get(symbol)
-        return found if found is not None else self._first_step(node, symbol)
+        if found is None:
+            if symbol not in self._symbols:  # most of Unicode is in no phrase, and is not cached
+                return 0
+            found = self._steps[node][symbol] = self._after_failure(node, symbol)
+        return found
 
     def ends(self, node: int) -> tuple[int, ...]:
         """Return the numbers of the phrases that end here, the longest first."""
@@ -56,12 +60,6 @@ class PhraseTrie(Generic[T]):
     def path(self, node: int, start: int, stop: int) -> Sequence[T]:
         """Return the symbols from number `start` up to `stop` of those that lead to a node."""
         return self.phrases[self._owner[node]][start:stop] if start < stop else ()
-
-    def _first_step(self, node: int, symbol: T) -> int:
-        if symbol not in self._symbols:  # most of Unicode is in no phrase, and is not kept
-            return 0
-        self._steps[node][symbol] = target = self._after_failure(node, symbol)
-        return target
 
     def _after_failure(self, node: int, symbol: T) -> int:
         while node and symbol not in self._children[node]:

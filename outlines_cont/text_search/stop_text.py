@@ -1,6 +1,6 @@
 """`StopText`: incremental search for stop strings in bytes that arrive in chunks, by an Aho-Corasick automaton. The first to be complete
-is found, of several that end at the same byte the longest; until then `safe` is the number of leading bytes that no stop string can cut
-off any more. Immutable.
+is found, of several that end at the same byte the longest; until then `safe` is the number of leading bytes that no stop string can
+remove. Immutable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class StopMatch:
     """A stop text that was found; offsets count bytes from the first that was pushed.
 
     Attributes:
-        start: Offset of its first byte; what comes before it remains after the cut. Negative where it begins in the prompt.
+        start: Offset of its first byte, where the text is cut. Negative where it begins in the prompt.
         end: Offset after its last byte, 1 or more.
         text: The stop text.
     """
@@ -32,14 +32,14 @@ class StopText:
     """The state of a search for stop texts in bytes that arrive in chunks. Make one with `StopText.of`.
 
     The stop text that is complete first is found; of those that the same byte completes the longest, which is the one that
-    begins first. So the result depends neither on how the bytes are cut into pieces, nor on the order of the stop texts, and
-    nothing has to be read beyond a stop text to find it. A stop text inside of which another one ends is never found: the
-    other one is complete before. Once one is found, further pushes change nothing.
+    begins first. So the result depends neither on the chunks of bytes nor on the order of the stop texts, and nothing has to be
+    read beyond a stop text to find it. A stop text inside of which another one ends is never found: the other one is complete
+    before. Once one is found, further pushes change nothing.
 
-    Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it replaces broken bytes.
+    The search compares bytes: U+FFFD is found where it was written, not where it replaces invalid bytes.
 
     Attributes:
-        position: Bytes pushed so far, those after a match left out.
+        position: Bytes pushed so far, without those after a match.
         match: The stop text that was found, None while there is none.
     """
 
@@ -50,10 +50,10 @@ class StopText:
 
     @classmethod
     def of(cls, stop_texts: str | Iterable[str] | None) -> StopText:
-        """Return a matcher for `stop_texts`, in any order and some of them twice; without any it never finds one.
+        """Return a matcher for `stop_texts`, in any order and with duplicates; without any it never finds one.
 
         Raises:
-            OptionError: A stop text is empty, no string, or has a lone surrogate, which no text has.
+            OptionError: A stop text is empty, not a string, or has a lone surrogate.
 
         Cost: the joined length of the stop texts.
         """
@@ -66,13 +66,13 @@ class StopText:
 
     @property
     def safe(self) -> int:
-        """The number of bytes, from the first, that no stop text can cut off any more, whatever follows."""
+        """The number of leading bytes that no stop text can remove, whatever follows."""
         start = self.match.start if self.match else self.position - self._trie.depth[self._node]
         return max(start, 0)
 
     @property
     def held(self) -> bytes:
-        """The bytes from `safe` on, which may turn out to belong to a stop text; empty once one is found."""
+        """The bytes from `safe` on, which may belong to a stop text; empty once one is found."""
         if self.match:
             return b""
         depth = self._trie.depth[self._node]
@@ -81,7 +81,7 @@ class StopText:
     def after(self, prompt: bytes) -> StopText:
         """Return a matcher that has pushed nothing yet, for bytes that follow `prompt`.
 
-        A stop text may begin in the prompt; one that lies in it as a whole does not count. Cost: the longest stop text.
+        A stop text may begin in the prompt; one that ends in it does not count. Cost: the longest stop text.
         """
         node = 0
         for byte in prompt[max(len(prompt) - self.longest + 1, 0) :]:
@@ -89,7 +89,7 @@ class StopText:
         return StopText(self._trie, node)
 
     def push(self, data: bytes) -> tuple[StopText, bytes]:
-        """Return the matcher after `data`, and the bytes that no stop text can cut off any more since now.
+        """Return the matcher after `data`, and the bytes that have become safe by it.
 
         Law: the bytes of all pushes, joined, are the first `safe` of all bytes that were pushed.
 
@@ -98,28 +98,25 @@ class StopText:
         if self.match:
             return self, b""
         trie, node = self._trie, self._node
+        end, match = self.position, None
         for end, byte in enumerate(data, self.position + 1):
             node = trie.step(node, byte)
             if ends := trie.ends(node):
                 text = bytes(trie.phrases[ends[0]])
-                after = StopText(trie, node, end, StopMatch(end - len(text), end, text.decode()))
-                return after, self._certain(after, data)
-        after = StopText(trie, node, self.position + len(data))
-        return after, self._certain(after, data)
-
-    def _certain(self, after: StopText, data: bytes) -> bytes:
-        """Return the bytes between the safe ones of here and those of `after`, which has read `data` more."""
-        depth = self._trie.depth[self._node]
-        begin = self.position - depth  # where the path to the node begins
+                match = StopMatch(end - len(text), end, text.decode())
+                break
+        after = StopText(trie, node, end, match)
+        depth = trie.depth[self._node]
+        begin = self.position - depth  # of the bytes that lead to the node of here
         start, stop = self.safe - begin, after.safe - begin
-        return bytes(self._trie.path(self._node, start, min(stop, depth))) + data[: max(stop - depth, 0)]
+        return after, bytes(trie.path(self._node, start, min(stop, depth))) + data[: max(stop - depth, 0)]
 
 
 def checked_texts(stop_texts: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return stop texts that were given as one text or several, each once; None is none.
+    """Return stop texts that were given as one text, several, or None, without duplicates.
 
     Raises:
-        OptionError: A stop text is empty, no string, or has a lone surrogate.
+        OptionError: A stop text is empty, not a string, or has a lone surrogate.
     """
     if stop_texts is None or isinstance(stop_texts, str):
         stop_texts = () if stop_texts is None else (stop_texts,)
@@ -137,11 +134,12 @@ def _checked(text: object) -> str:
             "Leave it out, or write the text at which to stop.",
             "stop_at",
         )
-    odd = next((at for at, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
-    if odd is not None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
         raise OptionError(
-            f"expected stop texts of Unicode characters, received {text!r} with a lone surrogate at position {odd}. "
+            f"expected stop texts of Unicode characters, received {text!r} with a lone surrogate at position {error.start}. "
             "No text has one; leave it out.",
             "stop_at",
-        )
+        ) from None
     return text

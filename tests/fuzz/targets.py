@@ -26,8 +26,7 @@ from fsm import (
     json_schema,
     regex,
 )
-from fsm.automaton.lazy_dfa import DEAD, Automaton
-from fsm.automaton.shortest import shortest_text
+from fsm.automaton.lazy_dfa import DEAD, Automaton, shortest_text
 from fsm.errors import BudgetExceeded
 from tests.fuzz.source import Source
 

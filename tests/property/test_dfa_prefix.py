@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fsm import Expression, TokenFSM, Vocabulary, json_schema
 from fsm.automaton.lazy_dfa import DEAD, Automaton, as_prefix
 from fsm.terms import node as nodes
-from fsm.tokens.sparse_product import SparseProduct, narrow_automaton
+from fsm.tokens.sparse_product import SparseProduct, SparseProducts
 from fsm.tokens.trie import Trie
 from tests.judged import at_least, judged
 from tests.property.test_token_fsm import check_everywhere
@@ -43,7 +43,8 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
     term: nodes.Node, texts: list[bytes], start: int
 ) -> None:
-    automaton, trie = narrow_automaton(term, Automaton), Trie(texts)
+    trie = Trie(texts)
+    automaton = SparseProducts(trie, 1 << 20, Automaton)._narrow_automaton(term)
     assert automaton is not None
     start %= len(trie)
     prefix = SparseProduct(automaton, trie, start)
@@ -52,7 +53,7 @@ def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
     }
     inside = {label: text[len(path(trie, start)) :] for label, text in below.items()}
     plain = Automaton(term)
-    assert prefix.is_known
+    assert prefix.is_complete
     assert sorted(prefix.inside()) == [label for label, text in inside.items() if plain_step(plain, 1, text) != DEAD]
     expected = {
         (text[:end], text[end])

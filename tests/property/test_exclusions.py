@@ -12,11 +12,11 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 
-from outlines_cont.engine import steered_row as row_module
+from outlines_cont.engine import row as row_module
 from outlines_cont.engine.drawing.drawing import Draw
-from outlines_cont.engine.parts import policy_tracks as tracks_module
+from outlines_cont.engine.parts import policy_states as tracks_module
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -47,7 +47,7 @@ def test_exclusions_are_a_dict_of_places_that_forgets_those_behind(steps: list[t
             found = before.adding(index, excluded, avoided, policy)
         else:
             found = before.until(step[1])
-        assert before.places == tuple(Exclusion(index, *known[index]) for index in sorted(known))
+        assert before.entries == tuple(Exclusion(index, *known[index]) for index in sorted(known))
         assert [*found] == [Exclusion(index, *plain[index]) for index in sorted(plain)]
         for index in range(-1, 8):
             assert found.at(index) == (Exclusion(index, *plain[index]) if index in plain else None)
@@ -177,7 +177,7 @@ def planned(row: Row) -> Row:
     while row.awaits_forward:
         count = row.num_pending
         wanted = row.wanted(count)
-        row.score([0.0 for _ in row.unscored(wanted)])
+        row.score([0.0 for _ in row.tokens.scored_by(row.cached, wanted)])
         row.fed(count, {index: torch.zeros(VOCAB_SIZE) for index in wanted})
         row.plan()
     return row
@@ -186,7 +186,7 @@ def planned(row: Row) -> Row:
 def steered(row: Row, seed: int, *, twice: bool = False) -> Row:
     """Do what the loop does, without a model; `twice` takes every step back once, as where a step has failed."""
     while not planned(row).has_ended:
-        assert row.want is Want.SAMPLE
+        assert row.status is RowStatus.SAMPLING
         left = frozenset(token_id for token_id in (*LETTERS, EOS) if token_id in row.mask)
         assert len(left) == row.mask.count(VOCAB_SIZE)
         draw = Draw(choice(seed, tuple(row.piece_ids), left), -1.0, -1.0)
@@ -456,17 +456,17 @@ LONG = Long(1)
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_policy_that_takes_back_for_ever_ends_with_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks_module, "_MAX_TAKEN_BACK", 30)
+    monkeypatch.setattr(tracks_module, "_MAX_REWINDS", 30)
     branch, length = ENDLESS[name]
     row = steered(new_row([Allows(LONG), Insists(branch, length)]), 1)
     assert isinstance(row.error, UnsupportedBranch)
-    assert "given tokens back 30 times" in str(row.error)
+    assert "rewound the row 30 times" in str(row.error)
     assert row.counts.rewound_tokens == 30 * branch.backtrack
     assert row.counts.sampled_tokens < 40 * 6
 
 
 def test_how_often_a_policy_says_that_it_goes_back_is_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks_module, "_MAX_TAKEN_BACK", 30)
+    monkeypatch.setattr(tracks_module, "_MAX_REWINDS", 30)
     row = steered(new_row([Allows(LONG), Insists(Branch(backtrack=1, exclude=TokenSet.none), 3, most=50)]), 1)
     assert isinstance(row.error, RetriesSpent)
     assert "50 retries are spent" in str(row.error)
@@ -474,7 +474,7 @@ def test_how_often_a_policy_says_that_it_goes_back_is_not_too_often(monkeypatch:
 
 
 def test_a_text_that_grows_may_be_taken_back_ever_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks_module, "_MAX_TAKEN_BACK", 5)
+    monkeypatch.setattr(tracks_module, "_MAX_REWINDS", 5)
 
     class Respells(Insists):
         """Spells the last token anew, once after every token."""
@@ -488,7 +488,7 @@ def test_a_text_that_grows_may_be_taken_back_ever_again(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("branch", [Branch(exclude=TokenSet.none), Branch(backtrack=1, ff_tokens=FORCED)])
 def test_a_policy_that_never_wants_a_sample_ends_with_an_error(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_module, "_MAX_ASKED", 40)
+    monkeypatch.setattr(row_module, "_MAX_BRANCHES", 40)
     row = steered(new_row([Allows(LONG), Insists(branch, 1)]), 1)
     assert isinstance(row.error, UnsupportedBranch)
     assert "after 40 branches" in str(row.error)

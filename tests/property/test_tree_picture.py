@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import CompletionTree
-from outlines_cont.conversation.tree import TreeNode
-from outlines_cont.conversation.tree_picture import to_html, to_svg, to_text
+from outlines_cont.conversation.tree import TreeNode, to_html, to_svg, to_text
 from tests.fakes import random_model
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -394,7 +394,7 @@ def test_who_stops_reading_leaves_the_model_as_it_was() -> None:
         (re.compile(b"a"), {}, "one over bytes"),
         (re.compile("a*"), {}, "matches the empty text"),
         (re.compile("a+"), {}, "a stated `horizon`"),
-        (re.compile(r"(a)\1"), {}, "can be looked for"),
+        (re.compile(r"(a)\1"), {}, "can be searched for"),
         (fsm.regex("a+"), {}, "a stated `horizon`"),
         (fsm.regex("a{0,3}"), {}, "matches the empty text"),
         (fsm.regex("a") & fsm.regex("b"), {}, "some text satisfies"),

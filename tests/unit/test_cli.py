@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 import outlines_cont
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "numpy", "pydantic_core", "jinja2", "fsm")
 LOADED = f"""
 import sys
-from outlines_cont.cli import main
+from outlines_cont.cli.__main__ import main
 sys.argv = ["outlines-cont", *sys.argv[1:]]
 try:
     main()

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from outlines_cont import Chat, samplers
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.chat import HELP, ChatSession
 from tests.chat_models import PLAIN, chat_model
 

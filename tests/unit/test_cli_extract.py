@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outlines_cont import continuous, generate, models
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.pipelines.extractor import Extractor
 from tests.page_server import PageServer
 from tests.saved_model import save_model
@@ -59,7 +59,7 @@ def program(folder: Path, *arguments: str) -> Path:
     """A program that is the command, for a process of its own."""
     path = folder / "program.py"
     path.write_text(
-        f"import sys\nfrom outlines_cont.cli import main\nsys.argv[1:] = {['extract', *arguments]}\nmain()\n"
+        f"import sys\nfrom outlines_cont.cli.__main__ import main\nsys.argv[1:] = {['extract', *arguments]}\nmain()\n"
     )
     return path
 
@@ -464,7 +464,7 @@ def test_an_interrupt_before_the_first_row_promises_no_output(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outlines_cont.cli.extractor.load_model", interrupt)
+    monkeypatch.setattr("outlines_cont.cli.model.load_model", interrupt)
 
     result = run(saved_model, "in.jsonl", "-s", "schema.json", *arguments)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from fsm.schema.syntax import Whitespace
 from outlines_cont import Chat, generate, models
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.options import Whitespace as WhitespaceOption
 from tests.saved_model import save_model
 

@@ -104,7 +104,7 @@ def test_the_first_line_of_a_stream_decides_what_it_is(data: bytes, expected: li
     [
         (b"{", "Expecting property name"),
         (b"[1]", "got list"),
-        (b'{"a": 1, "a": 2}', "'a' stands there twice"),
+        (b'{"a": 1, "a": 2}', "'a' is there twice"),
         (b'{"a": NaN}', "NaN is not JSON"),
         (b'{"a": 1e999}', "Out of range float"),
         (b'{"a": "\\ud800"}', "surrogates"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from tests.saved_model import save_model
 
 PROGRAM = "Text: {{ text }}\nKind: {{ choice('kind', ['order', 'other']) }}{{ json('record', schema) }}\n"

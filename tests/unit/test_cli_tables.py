@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.cli.app import _extract_summary
+from outlines_cont.cli.__main__ import _extract_summary
 from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally

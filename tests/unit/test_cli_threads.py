@@ -48,7 +48,7 @@ def test_a_command_waits_passively_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps({"type": "integer", "maximum": 9, "minimum": 0}))
     program = (
         "import os, sys; os.environ.pop('OMP_NUM_THREADS', None); os.environ.pop('OMP_WAIT_POLICY', None)\n"
-        "from outlines_cont.cli import main\n"
+        "from outlines_cont.cli.__main__ import main\n"
         "try:\n    main()\n"
         "finally:\n    print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules, file=sys.stderr)\n"
     )

@@ -498,4 +498,4 @@ def test_a_controller_that_cannot_be_copied_says_what_to_do() -> None:
 
     (fork,) = control.run(random_model(), Locked(), "the", check=False).forks
     assert isinstance(fork.error, ScriptError)
-    assert "override its method `fork`" in str(fork.error)
+    assert "Override its method `fork`" in str(fork.error)

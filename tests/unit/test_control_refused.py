@@ -40,7 +40,7 @@ class _Stops(Controller):
         ({"budget": {"tokens": 5}}, "expected a `Budget`"),
         ({"sampler": "greedy"}, "expected a sampler as `sampler`.*got 'greedy'"),
         ({"sampler": samplers.greedy}, "Call the function"),
-        ({"shared": {"a": 1}}, r"expected a `Shared` or None as `shared`, got dict\. Make one with `Shared\(\)`"),
+        ({"shared": {"a": 1}}, r"expected a `Shared` or None as `shared`, got \{'a': 1\}\. Make one with `Shared\(\)`"),
     ],
 )
 def test_an_argument_of_another_kind(options: dict[str, Any], message: str) -> None:
@@ -192,7 +192,7 @@ def test_a_replay_of_all_events() -> None:
     ("events", "message"),
     [
         (["x"], r"expected an event, such as `program.events\(\)` yields, got 'x'"),
-        ([Append(1, 40, b"a")], "about fork 1, of which no `Forked` has come"),
+        ([Append(1, 40, b"a")], "about fork 1, which no `Forked` has begun"),
         ([Finish(2, "stop")], "about fork 2"),
         ([Forked(1, 2)], "about fork 1"),
         ([Retract(0, 1, 1)], "about tokens that were never appended"),

@@ -23,7 +23,7 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.engine.guessing.guess_length import StepPrices
+from outlines_cont.engine.drafting.draft_length import StepCosts
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 from tests.unit.test_engine_loop import Planned
@@ -187,7 +187,7 @@ def test_a_script_that_does_something_else_when_run_again_is_refused() -> None:
     good, bad = result.forks
     assert (good.text, good.error) == ("done", None)
     assert isinstance(bad.error, ReplayError)
-    assert "expected the script to ask log('run 1') again" in str(bad.error)
+    assert "expected the script to request log('run 1') again" in str(bad.error)
 
 
 def test_two_forks_write_what_the_first_joins() -> None:
@@ -359,7 +359,7 @@ def test_options_that_mean_nothing_are_refused_where_they_are_written() -> None:
             await gen(temperature=-1.0)
         with pytest.raises(OptionError, match="`stop_at`"):
             await gen(stop_at=[3])  # type: ignore[list-item]
-        with pytest.raises(OptionError, match="number of forks"):
+        with pytest.raises(OptionError, match="1 or more, as `count`"):
             await fork(0)
         with pytest.raises(OptionError, match="expected a text"):
             await fixed(3)  # type: ignore[arg-type]
@@ -596,7 +596,7 @@ def test_a_draft_of_a_piece_changes_no_text(
     sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
-    monkeypatch.setattr(StepPrices, "length", lambda *_: 8)  # else it follows from what forwards take
+    monkeypatch.setattr(StepCosts, "length", lambda *_: 8)  # else it follows from what forwards take
     model = random_model()
     written: list[list[int]] = []
 

@@ -71,7 +71,7 @@ def test_a_refused_append_says_how_a_list_is_collected() -> None:
     with pytest.raises(OptionError, match=r"got int\. For a list of items write `append\('n', \[item\]\)`"):
         shared.append("n", 1)
     shared.append("n", "one")
-    with pytest.raises(OptionError, match="expected a text to append to `n`, which holds one, got a list"):
+    with pytest.raises(OptionError, match="expected a str to append to `n`, got list"):
         shared.append("n", ["two"])
 
 

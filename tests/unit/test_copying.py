@@ -6,7 +6,7 @@ import pytest
 
 from outlines_cont import generate
 from outlines_cont.drafts.copying import _FORGET, _MOST_KEYS, CopyHabits, CopyTrail
-from outlines_cont.engine.guessing.guess_length import StepPrices
+from outlines_cont.engine.drafting.draft_length import StepCosts
 from tests.fakes import saying, scripted_model
 
 QUOTE, COMMA, A, B = 1, 2, 3, 4
@@ -69,7 +69,7 @@ def test_a_trail_that_is_cut_is_left() -> None:
 
 
 def test_records_after_the_first_take_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepPrices, "length", lambda *_: 16)  # else it depends on what forwards take
+    monkeypatch.setattr(StepCosts, "length", lambda *_: 16)  # else it depends on what forwards take
     names = [("Ana", "Porto", "lamps"), ("Bea", "Lyon", "forks"), ("Cyd", "Oslo", "desks"), ("Dov", "Rome", "chairs")]
     texts = {n: f'{{"name":"{n}","city":"{c}","item":"{i}"}}' for n, c, i in names}
 

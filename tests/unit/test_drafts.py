@@ -27,11 +27,10 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.drafts.ngram_index import NgramIndex
+from outlines_cont.engine.drafting.draft_length import LONGEST, DraftLengths, Graded, StepCosts
+from outlines_cont.engine.drafting.forward_costs import ForwardCosts
+from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.guessing.accept_rate import Graded
-from outlines_cont.engine.guessing.forward_costs import ForwardCosts
-from outlines_cont.engine.guessing.guess_length import LONGEST, GuessLength
-from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.errors import DraftWarning
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -362,7 +361,7 @@ def test_a_model_whose_logits_are_wider_or_narrower_may_guess() -> None:
 def test_a_cache_that_cannot_be_cut_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     recurrent = a_model()
     monkeypatch.setattr(recurrent, "is_recurrent", True)
-    with pytest.raises(UnsupportedModel, match="cache can be cut, beside `draft`"):
+    with pytest.raises(UnsupportedModel, match="cache can be cut, to use `draft`"):
         generate.text(recurrent, draft="lookup")
     with pytest.raises(UnsupportedModel, match="cache can be cut as `draft`"):
         generate.text(random_model(), draft=recurrent)
@@ -517,30 +516,30 @@ def test_a_draft_counts_in_its_own_meter() -> None:
 
 
 def test_the_best_length_has_the_most_tokens_per_second() -> None:
-    lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
-    assert draft.length(lengths.prices(1, 1), 1.0) == 0  # nothing was measured
+    lengths, draft = DraftLengths("cpu"), RowDraft(_Silent())
+    assert draft.length(StepCosts(lengths, 1, 1), 1.0) == 0  # nothing was measured
     for _ in range(3):
         for width in (1, 2, 4, 8, 17):
             lengths.forwards.note(width, 1.0 + 0.05 * width)
-    assert draft.length(lengths.prices(1, 1), 1.0) == LONGEST
-    assert draft.length(lengths.prices(1, 1), 0.0) == 0
-    half = draft.length(lengths.prices(1, 1), 0.5)
+    assert draft.length(StepCosts(lengths, 1, 1), 1.0) == LONGEST
+    assert draft.length(StepCosts(lengths, 1, 1), 0.0) == 0
+    half = draft.length(StepCosts(lengths, 1, 1), 0.5)
     assert 1 <= half <= 5
-    lengths.note_guess(draft.drafter, 0.4)
-    assert draft.length(lengths.prices(1, 1), 0.5) < half
-    assert 0 < draft.length(lengths.prices(1, 1), 0.9) < LONGEST
+    lengths.note_drafting(draft.drafter, 0.4)
+    assert draft.length(StepCosts(lengths, 1, 1), 0.5) < half
+    assert 0 < draft.length(StepCosts(lengths, 1, 1), 0.9) < LONGEST
 
 
 def test_a_draft_that_is_unsure_stops_earlier() -> None:
-    lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
+    lengths, draft = DraftLengths("cpu"), RowDraft(_Silent())
     for _ in range(3):
         for width in (1, 2, 4, 8, 17):
             lengths.forwards.note(width, 1.0 + 0.05 * width)
-        lengths.note_guess(draft.drafter, 0.3)
-    prices = lengths.prices(1, 1)
-    assert draft.length(prices, 0.9) > 1
-    assert prices.pays(draft.drafter, 2, 0.9)
-    assert not prices.pays(draft.drafter, 2, 0.3)
+        lengths.note_drafting(draft.drafter, 0.3)
+    costs = StepCosts(lengths, 1, 1)
+    assert draft.length(costs, 0.9) > 1
+    assert costs.pays(draft.drafter, 2, 0.9)
+    assert not costs.pays(draft.drafter, 2, 0.3)
     for _ in range(50):  # what is right of one grade says something of its kind, and nothing of the other grades
         draft.note(Graded("model", 4), True)
         draft.note(Graded("model", 0), False)
@@ -551,11 +550,11 @@ def test_a_draft_that_is_unsure_stops_earlier() -> None:
 
 
 def test_where_nothing_is_right_a_guess_is_made_ever_more_rarely() -> None:
-    lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
+    lengths, draft = DraftLengths("cpu"), RowDraft(_Silent())
     for _ in range(3):
         lengths.forwards.note(1, 1.0)
         lengths.forwards.note(3, 1.2)
-    tries = [i for i in range(1, 1000) if draft.length(lengths.prices(1, 1), 0.0)]
+    tries = [i for i in range(1, 1000) if draft.length(StepCosts(lengths, 1, 1), 0.0)]
     assert tries[:5] == [8, 24, 56, 120, 248]
     assert len(tries) < 12
 
@@ -579,7 +578,7 @@ class _Silent:
     def memory(self) -> NgramIndex:
         return NgramIndex()
 
-    def guess(self, wishes: object) -> None: ...
+    def draft(self, requests: object) -> None: ...
 
     def keep(self, memories: object) -> None: ...
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -36,7 +36,7 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.engine.guessing.guess_length import StepPrices
+from outlines_cont.engine.drafting.draft_length import StepCosts
 from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
@@ -386,7 +386,7 @@ class Copied:
 def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
     constraint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StepPrices, "length", lambda *_: 8)  # else it follows from what forwards take
+    monkeypatch.setattr(StepCosts, "length", lambda *_: 8)  # else it follows from what forwards take
     model, draw = random_model(), samplers.multinomial(temperature=1.5)
     made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
     prompts, guidance = ["the name", "a"], [GREEN, None]

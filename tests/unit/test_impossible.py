@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import fsm
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 
 CROSSED = {"type": "string", "minLength": 5, "maxLength": 3}
 

@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from fsm.automaton.shortest import shortest_text
+from fsm.automaton.lazy_dfa import shortest_text
 from fsm.expression import Report
 from fsm.schema import json_schema, spelling
 from fsm.schema.formats.table import SPELLINGS

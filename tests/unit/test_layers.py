@@ -27,7 +27,7 @@ fsm.terms            <-
 fsm.automaton        <- fsm.terms
 fsm.drawing          <- fsm.automaton fsm.terms
 fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
-fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
+fsm.languages        <- fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
 fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.schema.formats   <- fsm.terms
@@ -38,7 +38,7 @@ fsm.schema.scalars   <- fsm.automaton fsm.schema.keywords fsm.schema.places fsm.
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
                         fsm.schema.keywords fsm.schema.places fsm.schema.scalars fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
-fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
+fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.formats fsm.terms
 kv                   <-
 models.tokenizer     <-
 pipelines.rows       <-
@@ -54,11 +54,11 @@ text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
 policies             <- fsm fsm.automaton models.tokenizer state text_search
 engine.drawing       <- policies samplers sampling sampling.kernels
 adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
-engine.guessing      <- engine.drawing policies sampling sampling.kernels
-drafts               <- engine.drawing engine.guessing kv policies
-engine.parts         <- engine.drawing engine.guessing policies sampling.kernels state
-engine.guided        <- engine.guessing engine.parts policies state
-engine               <- engine.drawing engine.guessing engine.guided engine.parts kv policies samplers sampling
+engine.drafting      <- engine.drawing policies sampling sampling.kernels
+drafts               <- engine.drawing engine.drafting kv policies sampling.kernels
+engine.parts         <- engine.drawing engine.drafting policies sampling.kernels state
+engine.guided        <- engine.drafting engine.parts policies state
+engine               <- engine.drawing engine.drafting engine.guided engine.parts kv policies samplers sampling
                         sampling.kernels state
 models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling sampling.kernels text_search
@@ -66,13 +66,13 @@ conversation         <- fsm fsm.expression engine.drawing engine.guided kv model
                         streams
 events               <- engine policies samplers sampling streams
 chats                <- fsm fsm.schema events models.tokenizer state
-generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
+generation           <- fsm chats drafts engine engine.drafting engine.guided events policies samplers sampling state
 generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
                         sampling state
 continuation         <- events generate generation sampling state
 chats.replies        <- chats continuation events generate generation models.tokenizer sampling state
 chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
-control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
+control              <- fsm drafts engine engine.drafting generate generation models.tokenizer policies samplers
                         sampling state
 pipelines            <- fsm chat events generate generation models.tokenizer pipelines.prompts pipelines.reports
                         pipelines.rows pipelines.tables samplers sampling state

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import fsm
 from fsm.terms.distance import is_unbounded
 from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.generation.lengths import named_lengths
 from tests.fakes import random_model
 

@@ -26,7 +26,7 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.cli.app import extract
+from outlines_cont.cli.__main__ import extract
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.engine.engine import Engine
 from outlines_cont.generation.options import checked_policies

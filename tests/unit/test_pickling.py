@@ -117,7 +117,7 @@ def test_no_access_token_is_pickled(tmp_path: Path) -> None:
 def test_weights_that_have_changed_since_are_refused(tmp_path: Path) -> None:
     data = pickle.dumps(models.transformers(save_model(tmp_path)))
     save_model(tmp_path, seed=1)
-    with pytest.raises(ModelMismatch, match=r"expected the model that was pickled.*holds another one"):
+    with pytest.raises(ModelMismatch, match=r"expected the model that was pickled.*opens another one"):
         _loaded(data)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from outlines_cont import OptionError, Progress, pipelines
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.pipelines import Answer, Calibration, Report, SetupError
 from outlines_cont.pipelines.reports.report import MOST_VALUES
 from outlines_cont.pipelines.reports.report_page import page

@@ -224,7 +224,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """The command in a process group of its own."""
     arguments = ["in.parquet", "-s", "schema.json", "-m", "model", "-o", "out.parquet", "--workers", "2", *more]
-    code = f"import sys; sys.argv[1:] = {['extract', *arguments]!r}; from outlines_cont.cli import main; main()"
+    code = (
+        f"import sys; sys.argv[1:] = {['extract', *arguments]!r}; from outlines_cont.cli.__main__ import main; main()"
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     with (folder / "told").open("w") as told:
         command = [sys.executable, "-c", code]

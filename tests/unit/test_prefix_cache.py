@@ -16,7 +16,7 @@ import torch
 from outlines_cont import BatchedExecutor, OptionError, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steered_row import Want
+from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter
@@ -198,7 +198,7 @@ def test_when_the_row_that_is_waited_for_is_gone_the_others_go_on(how: str) -> N
         forward = model.forward
 
         def failing(*arguments: Any) -> torch.Tensor:
-            if any(job_row.want is Want.SAMPLE for job_row in jobs[0].rows):
+            if any(job_row.status is RowStatus.SAMPLING for job_row in jobs[0].rows):
                 raise ValueError("no")
             return forward(*arguments)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from outlines_cont import OptionError, Tokens, UnsupportedModel, continuous, generate, models, policies, samplers
-from outlines_cont.engine.guessing.forward_costs import ForwardCosts
+from outlines_cont.engine.drafting.forward_costs import ForwardCosts
 from outlines_cont.errors import TokenizerError
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel

@@ -54,7 +54,7 @@ def test_a_syntax_error_says_where_and_what_to_do(pattern: str, position: int | 
         (r"(a)?(?(1)b|c)", "conditional group", "alternatives"),
         (r"(?<=(?=a)b)c", "lookahead inside a lookbehind", "Write it outside"),
         (r"(?:(?=aa)a)*" * 9, "more than 8 lookarounds", "patterns of their own"),
-        (r"(?:(?=a)|b){3,9}", "may be all of a turn", "Take it out of the repetition"),
+        (r"(?:(?=a)|b){3,9}", "may be a whole iteration", "Take it out of the repetition"),
         ("(?:" * 60 + "(?!b)a" + "x?){2}" * 60, "inside more than 50 groups", "Take it out"),
         (r"(?>a+)b", "atomic group", "(?:...)"),
         (r"a++b", "possessive", "Leave out the last '+'"),

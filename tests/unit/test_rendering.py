@@ -6,8 +6,9 @@ import pytest
 
 import fsm
 from fsm import Expression, choice, json_schema, regex, types
+from fsm.errors import clip
 from fsm.terms import node as nodes
-from fsm.terms.rendering import MAX_LENGTH, render, shorten
+from fsm.terms.rendering import MAX_LENGTH, render
 
 NESTED = nodes.literal(b"x")
 for _ in range(5000):
@@ -78,6 +79,6 @@ def test_a_recursive_term_and_a_rule_are_shown_by_name() -> None:
 
 
 def test_shortening_keeps_both_ends() -> None:
-    assert shorten("abc", 3) == "abc"
-    assert shorten("a" * 50 + "z" * 50, 30) == "a" * 20 + "..." + "z" * 7
-    assert len(shorten("a" * 1000)) == MAX_LENGTH
+    assert clip("abc", 3) == "abc"
+    assert clip("a" * 50 + "z" * 50, 30) == "a" * 20 + "..." + "z" * 7
+    assert len(clip("a" * 1000)) == MAX_LENGTH

@@ -13,7 +13,7 @@ from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import OptionError
-from outlines_cont.events.feed import CertainFeed
+from outlines_cont.events.detokenizer import FinalDetokenizer
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import FreeText, StopAt
@@ -41,12 +41,12 @@ def written(
     counts = Meter()
     policies = [policy.for_model(model) for policy in policies]
     row = Row(StateRow.of_prompt(ids, RandomStream(seed)), policies, model, counts=counts, max_tokens=max_tokens)
-    feed, shown = CertainFeed(row), ""
+    feed, shown = FinalDetokenizer(row), ""
     job, engine = Job([row], sampler or samplers.greedy(), counts), Engine(model)
     engine.submit(job)
     while not job.is_over:
         engine.advance(job)
-        shown += feed.pull(row).text
+        shown += feed.changes(row).text
     done = job.done[0]
     assert tuple(ids) == done.token_ids[: len(ids)]
     text = model.tokenizer.text_bytes(done.token_ids[len(ids) :]).decode("utf-8", "replace")

@@ -301,7 +301,7 @@ def test_ids_of_arrays_and_tensors_are_ids() -> None:
         ({"stop_token_ids": "ab"}, "in `stop_token_ids`: expected a token id, an int, received 'a'"),
         ({"prompt": 3.5}, "as `prompt`, got float"),
         ({"prompt": b"ab"}, "as `prompt`, got bytes"),
-        ({"stop_in_prompt": True}, "expected `prompt` beside `stop_in_prompt`"),
+        ({"stop_in_prompt": True}, "expected `prompt` with `stop_in_prompt`"),
         ({"keep_stop": 1}, "True or False as `keep_stop`, got 1"),
         ({"skip_special_tokens": None}, "as `skip_special_tokens`, got None"),
     ],

@@ -15,10 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from outlines_cont import CompletionTree, OptionError, models, samplers
-from outlines_cont.cli.app import app
+from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.tree import show_growing
-from outlines_cont.conversation.tree import TreeNode
-from outlines_cont.conversation.tree_picture import shown, to_html, to_svg, to_text
+from outlines_cont.conversation.tree import TreeNode, shown, to_html, to_svg, to_text
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import NotRegular, SchemaError
+from fsm.errors import NotRegular, SchemaError, shorten
 from fsm.limits import Limits
 from fsm.schema.documents.older_word import allows_any_type, in_latest_words
 from fsm.schema.keywords.keyword import KEYWORDS, Role
@@ -23,7 +23,7 @@ from fsm.schema.keywords.value import values_at
 from fsm.schema.places.dialect import DRAFT_3, LATEST, dialect_named, dialect_of, is_known
 from fsm.schema.places.place import Dialect, NegatedKeyword, Place
 from fsm.schema.places.resource import Resources
-from fsm.schema.places.shape import Schema, check_schema, check_text, expected, part_at, shorten
+from fsm.schema.places.shape import Schema, check_schema, check_text, expected, part_at
 from fsm.terms.characters import json_text
 from fsm.terms.node import Check
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.shape import JSON_TYPES, Schema, expected, shorten
+from fsm.schema.places.shape import JSON_TYPES, Schema, expected
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 

@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
 from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT, shorten
+from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 

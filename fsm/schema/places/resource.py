@@ -17,10 +17,10 @@ from referencing import Registry
 from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 from fsm.schema.places.dialect import dialect_named, dialect_of, metaschema_of
 from fsm.schema.places.place import Dialect, Scope
-from fsm.schema.places.shape import Schema, part_at, shorten
+from fsm.schema.places.shape import Schema, part_at
 
 ROOT_URI = "urn:schema:root"  # of a root that has no URI
 

@@ -1,6 +1,6 @@
 """`Shape`: the syntax of a keyword's value: a test of whether it is well-formed, and where it contains subschemas.
 
-Also here are the shapes of all keywords, JSON pointer tokens (`escape`, `part_at`), numbers as decimals, and `shorten` for messages.
+Also here are the shapes of all keywords, JSON pointer tokens (`escape`, `part_at`), and numbers as decimals.
 """
 
 from __future__ import annotations
@@ -11,27 +11,14 @@ from decimal import Decimal
 from difflib import get_close_matches
 from enum import Enum, auto
 from math import isfinite
-from reprlib import Repr
 from typing import Any
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, shorten
 
 Schema = dict[str, Any] | bool
 JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 Check = Callable[[Any, str], None]
 """Raises `SchemaError` for a value that is malformed, given the pointer to it."""
-
-_SHORT = Repr()
-_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 2, 3, 4
-_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
-
-
-def shorten(value: object) -> str:
-    """A value for an error message, however large or deeply nested."""
-    try:
-        return _SHORT.repr(value)
-    except ValueError:  # an int with more digits than Python prints
-        return f"a very long {type(value).__name__}"
 
 
 def escape(token: str) -> str:

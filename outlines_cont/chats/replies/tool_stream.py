@@ -143,7 +143,7 @@ class ToolStream(Closing):
             self._calls = OpenCalls(reply.form, reply.tools, self._first, reply.marker)
             self._running = self._stream = continuous(reply.caller).stream(state, top=self._top, **rest)
         else:
-            shown = StreamOptions.of(True, self._top, False, self._partial)
+            shown = StreamOptions(True, self._top, False, self._partial)
             self._running = self._stream = StateStream(
                 Run(reply.writer, cut(state), Options.of(rest), resume=True), shown
             )

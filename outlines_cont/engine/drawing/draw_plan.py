@@ -1,6 +1,6 @@
 """`DrawPlan`: groups the rows of a draw: all rows with standard samplers are one vectorised batch; samplers and warpers of users are
-called for their own rows. What these return is checked, and if a call fails, rows are drawn one by one, so that an error ends its own row
-only. `DrawPlans`: a small cache of plans.
+called for their own rows. Their results are checked, and if a call fails, rows are drawn one by one, so that an error ends its own row
+only. `DrawPlans`: a cache of 64 plans. `drawing_of`: checks a sampler, and determines what it needs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NUM_PLANS = 64
 
 
 def drawing_of(sampler: Sampler) -> Drawing:
-    """Return what a draw of `sampler` takes.
+    """Return the sampler with what it needs for a draw.
 
     Raises:
-        OptionError: it is no sampler that draws token by token.
+        OptionError: it does not draw token by token.
     """
     missing = [name for name in ("needs_random", "needs_counts", "sample") if not hasattr(sampler, name)]
     if missing:
@@ -38,7 +38,7 @@ def drawing_of(sampler: Sampler) -> Drawing:
 
 
 def tempered(drawing: Drawing, temperature: float) -> Drawing:
-    """Return the same at another temperature; where the sampler has none, what fails its rows."""
+    """Return the same at another temperature; if the sampler cannot change it, a sampler whose draws raise its error."""
     try:
         return drawing_of(shielded(at_temperature, drawing.sampler, temperature))
     except Exception as error:
@@ -47,7 +47,7 @@ def tempered(drawing: Drawing, temperature: float) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Refusing:
-    """A sampler that draws nothing: its rows fail with `error`."""
+    """A sampler whose draws raise `error`."""
 
     error: Exception
     num_samples: int | None = None
@@ -62,15 +62,15 @@ class _Refusing:
 
 @dataclass(frozen=True, slots=True)
 class BatchDraw:
-    """What was drawn for R rows."""
+    """The draws of R rows."""
 
-    token_ids: torch.Tensor  # (R,) int64; 0 for a row without a draw
-    logprobs: torch.Tensor  # (R,), as they were drawn; not finite for a row without a distribution
-    errors: dict[int, Exception] = field(default_factory=dict)  # what went wrong, by the index of the row
+    token_ids: torch.Tensor  # (R,) int64; 0 for a row that failed
+    logprobs: torch.Tensor  # (R,), masked and warped; not finite for a row without a distribution
+    errors: dict[int, Exception] = field(default_factory=dict)  # by the index of the row
 
 
 class DrawPlan:
-    """How the tokens of R rows are drawn, to be used as long as the drawings are the same."""
+    """Draws the tokens of R rows with given samplers; to be reused as long as these are the same."""
 
     def __init__(self, drawings: Sequence[Drawing]) -> None:
         self.drawings = drawings
@@ -81,32 +81,18 @@ class DrawPlan:
 
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
-        if len(self._parts) == 1:
-            return self._parts[0].draw(masked, uniforms, counts)
-        token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
-        logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
-        errors: dict[int, Exception] = {}
-        for part in self._parts:
-            rows = torch.tensor(part.rows)
-            drawn = part.draw(
-                masked[rows],
-                None if uniforms is None else uniforms[rows],
-                None if counts is None else [counts[row] for row in part.rows],
-            )
-            token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
-            errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
-        return BatchDraw(token_ids, logprobs, errors)
+        return _drawn(self._parts, masked, uniforms, counts)
 
 
 class DrawPlans:
-    """A cache of 64 plans by their drawings, as guesses change at how many positions is drawn in every step."""
+    """A cache of 64 plans by their drawings: with draws ahead of drafts, the number of draws changes in every step."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[int, ...], DrawPlan] = {}
 
     def of(self, drawings: Sequence[Drawing]) -> DrawPlan:
         """Return the plan for these drawings: an earlier one, if it was made of the same objects."""
-        key = tuple(map(id, drawings))  # of objects that the plan holds
+        key = tuple(map(id, drawings))  # unique, as the plan keeps the objects alive
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _NUM_PLANS:
@@ -116,85 +102,72 @@ class DrawPlans:
 
 
 class _Part:
-    """Rows that are drawn together: those at the indices `rows`."""
+    """The rows of one kind, at the indices `rows`, which are drawn together."""
 
     def __init__(self, rows: list[int], drawings: Sequence[Drawing]) -> None:
         self.rows = rows
         self._drawings = drawings
         self._is_standard = drawings[0].kind == "standard"
-        self._together = _together(drawings)
+        params = [drawing.params for drawing in drawings if drawing.params is not None]
+        self._sampler = SamplerBatch(params) if params else drawings[0].sampler
 
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
-        """Draw a token for each row of the part; the arguments are those of its rows alone."""
+        """Draw a token for each row of the part; the arguments are those of these rows."""
         if self._is_standard:
-            return BatchDraw(*self._together.sample(masked, uniforms, counts))
-        # A row that has no distribution is no business of a user's sampler.
-        has_any = masked.amax(dim=-1).isfinite().tolist()
-        if all(has_any):
+            return BatchDraw(*self._sampler.sample(masked, uniforms, counts))
+        # A user's sampler is not called for a row without a distribution.
+        if masked.amax(dim=-1).isfinite().all():
             try:
-                return BatchDraw(*self._checked(self._together, masked, uniforms, counts))
+                return BatchDraw(*self._checked(masked, uniforms, counts))
             except Exception as error:
-                _let_go(error)
+                _release(error)
                 if len(masked) == 1:
                     return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
-        return self._each_alone(has_any, masked, uniforms, counts)
-
-    def _each_alone(
-        self, has_any: Sequence[bool], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
-    ) -> BatchDraw:
-        """Draw for one row after the other, so that what goes wrong is the error of one row."""
-        token_ids, logprobs = (
-            masked.new_zeros(len(masked), dtype=torch.int64),
-            masked.new_full((len(masked),), torch.nan),
-        )
-        errors: dict[int, Exception] = {}
-        for row in [row for row, has in enumerate(has_any) if has]:
-            one = slice(row, row + 1)
-            try:
-                token_ids[one], logprobs[one] = self._checked(
-                    _together(self._drawings[one]),
-                    masked[one],
-                    None if uniforms is None else uniforms[one],
-                    None if counts is None else counts[one],
-                )
-            except Exception as error:
-                _let_go(error)
-                errors[row], logprobs[row] = error, 0.0
-        return BatchDraw(token_ids, logprobs, errors)
+        if len(masked) == 1:
+            return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_full((1,), torch.nan))
+        alone = [_Part([row], [drawing]) for row, drawing in enumerate(self._drawings)]
+        return _drawn(alone, masked, uniforms, counts)
 
     def _checked(
-        self,
-        sampler: Sampler | SamplerBatch,
-        masked: torch.Tensor,
-        uniforms: torch.Tensor | None,
-        counts: Counts | None,
+        self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         uniforms = uniforms if self._drawings[0].needs_random else None
         counts = counts if any(drawing.needs_counts for drawing in self._drawings) else None
-        # A copy, into which a user's code may write: the logits are kept.
-        drawn = shielded(sampler.sample, masked.clone(), uniforms, counts)
+        # A copy, as a user's code may write into it.
+        drawn = shielded(self._sampler.sample, masked.clone(), uniforms, counts)
         return _checked_draw(drawn, masked, self._drawings[0].sampler)
 
 
-def _let_go(error: Exception) -> None:
-    """Let go of the logits that the frames of an error hold: a state may hold the error for long."""
+def _drawn(
+    parts: Sequence[_Part], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
+) -> BatchDraw:
+    """Return the draws of several parts as one."""
+    if len(parts) == 1:
+        return parts[0].draw(masked, uniforms, counts)
+    token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
+    logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
+    errors: dict[int, Exception] = {}
+    for part in parts:
+        rows = torch.tensor(part.rows)
+        drawn = part.draw(
+            masked[rows],
+            None if uniforms is None else uniforms[rows],
+            None if counts is None else [counts[row] for row in part.rows],
+        )
+        token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
+        errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
+    return BatchDraw(token_ids, logprobs, errors)
+
+
+def _release(error: Exception) -> None:
+    """Release the logits that the frames of an error refer to, as a state may keep the error."""
     if error.__traceback__ is not None:
         clear_frames(error.__traceback__)
-        error.__traceback__ = error.__traceback__.tb_next  # the frame that caught it, which still runs
-
-
-def _together(drawings: Sequence[Drawing]) -> Sampler | SamplerBatch:
-    """Return what draws for rows of one kind."""
-    params = [drawing.params for drawing in drawings if drawing.params is not None]
-    return SamplerBatch(params) if params else drawings[0].sampler
+        error.__traceback__ = error.__traceback__.tb_next  # without the frame that caught it, which still runs
 
 
 def _checked_draw(drawn: object, masked: torch.Tensor, sampler: Sampler) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what a sampler has drawn from (r, V) logits, as (r,) int64 and (r,) of their type, on their device.
-
-    Raises:
-        SamplerError: it is no draw from these logits.
-    """
+    """Return the draw of a sampler from (r, V) logits as (r,) int64 and (r,) of their type, on their device; else `SamplerError`."""
     if not isinstance(drawn, tuple | list) or len(drawn) != 2 or not all(isinstance(x, torch.Tensor) for x in drawn):
         raise SamplerError(f"expected {_EXPECTED.format(len(masked), sampler)}, got {drawn!r}")
     token_ids, logprobs = drawn

@@ -1,9 +1,9 @@
-"""The values that decide one draw of a token: `Drawing` (sampler and what it needs), `DrawPlace` (position, logits, mask, random number),
-and `Draw`, the result. A draw may be made ahead, at a position behind guessed tokens, and is used only if all these are the same when the
-row gets there.
+"""The values that determine one draw of a token: `Drawing` (sampler and what it needs), `DrawInput` (position, logits, mask, random
+number), and `Draw`, the result. A draw may be made ahead, at a position behind draft tokens; it is used only if its input is the same
+when the row reaches that position.
 
-Behind one forward all draws are made at once that come if the guess is right: to draw eight tokens takes little longer than one, and on a
-GPU it saves seven synchronisations.
+After one forward all draws behind a draft are made together: to draw eight tokens takes little longer than one, and saves seven
+synchronisations on a GPU.
 """
 
 from __future__ import annotations
@@ -20,30 +20,28 @@ from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.sampler import Sampler
 
 _MOST_TOKENS = 16_384
-"""Up to this size of the vocabulary a draw on a CPU costs little but the calls; beyond it, unused draws cost more."""
+"""The largest vocabulary for which draws ahead pay on a CPU: a draw costs little more than the calls; beyond, unused draws cost more."""
 
 Counts = Sequence[TokenCounts | None]
 
 
 class _CountedRow(Protocol):
     def counts_for(self, *, mirostat: bool) -> TokenCounts:
-        """Return what the row holds; `mirostat`: its next token is drawn with `Mirostat`."""
+        """Return the token counts of the row; `mirostat`: its next token is drawn with `Mirostat`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How a token is drawn: the sampler, and what it needs; determined once, not for every token."""
+    """A sampler, and what it needs for a draw; determined once, not for every token."""
 
-    sampler: Sampler  # how tokens are drawn
+    sampler: Sampler
     needs_random: bool  # whether a draw takes a random number
     needs_counts: bool  # whether a draw depends on the tokens of the row
-    params: SamplingParams | None  # what the sampler chooses by; None for one with a `sample` of its own
+    params: SamplingParams | None  # None for a sampler with a `sample` of its own
 
     def counts_of(self, row: _CountedRow) -> TokenCounts | None:
-        """Return what a draw needs to know of the tokens of a row; None where it needs nothing."""
-        if not self.needs_counts:
-            return None
-        return row.counts_for(mirostat=self.has_mirostat)
+        """Return the token counts of a row, if a draw depends on them."""
+        return row.counts_for(mirostat=self.has_mirostat) if self.needs_counts else None
 
     @property
     def has_mirostat(self) -> bool:
@@ -52,7 +50,7 @@ class Drawing:
 
     @property
     def kind(self) -> object:
-        """Equal for rows that are drawn together."""
+        """A key that is equal for rows that can be drawn together."""
         if self.params is None:
             return id(self.sampler)
         return "standard" if self.params.is_standard else "own warpers"
@@ -60,31 +58,30 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """A sampled token, with its log-probability by the model and as it was sampled, and the most probable tokens if asked for."""
+    """A sampled token with its log-probabilities."""
 
-    token_id: int  # the token
-    logprob: float  # its log-probability by the model; not finite where the logits are invalid
-    sampling_logprob: float  # its log-probability as it was drawn; not finite where none can be drawn
-    # The most probable tokens with their log-probabilities, as many as the row wants.
-    top: tuple[tuple[int, float], ...] = ()
+    token_id: int
+    logprob: float  # by the model; not finite if the logits are invalid
+    sampling_logprob: float  # masked and warped; not finite if no token can be drawn
+    top: tuple[tuple[int, float], ...] = ()  # the `num_top` most probable tokens, with their log-probabilities
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DrawPlace:
-    """A position at which a token is drawn, with all that decides the draw."""
+class DrawInput:
+    """The input of one draw."""
 
-    length: int  # how many tokens stand before it
+    length: int  # the number of tokens before it
     logits: torch.Tensor  # (V,), before masks
     mask: TokenSet  # the tokens that may be drawn
-    drawing: Drawing  # how a token is drawn
-    uniform: float | None  # the random number that it is drawn with; None where it takes none
+    drawing: Drawing
+    uniform: float | None  # the random number, if it takes one
 
-    def asks_like(self, other: DrawPlace) -> bool:
-        """Return whether a draw at one of both is a draw at the other: all that decides it is the same, the random number too."""
+    def is_same_draw(self, other: DrawInput) -> bool:
+        """Return whether both draws have the same input, and so the same result."""
         is_same = self.logits is other.logits and self.drawing is other.drawing and self.uniform == other.uniform
         return is_same and self.mask == other.mask
 
 
-def foresees(logits: torch.Tensor) -> bool:
-    """Return whether to draw ahead pays for logits of (R, V)."""
+def draws_ahead_pay(logits: torch.Tensor) -> bool:
+    """Return whether draws ahead pay for logits of (R, V)."""
     return logits.device.type != "cpu" or logits.shape[-1] <= _MOST_TOKENS

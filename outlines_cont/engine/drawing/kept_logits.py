@@ -1,6 +1,6 @@
 """`KeptLogits`: a bounded store of the logits before the last tokens of a row, so that a rewind to one of these needs no forward. Beyond
-`max_bytes` (32 MiB) older ones are reduced to their 2048 largest, then dropped; reduced ones are used only under masks whose tokens are
-all among these.
+32 MiB older ones are reduced to their 2048 largest, then dropped; reduced ones are used only under masks whose tokens are all among
+these.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 from outlines_cont.policies.branch import TokenSet
 
 NUM_LARGEST = 2048
-"""How many logits are left of those that are reduced."""
+"""How many logits of a position remain when they are reduced."""
 
 MAX_KEPT_BYTES = 32 * 2**20
-"""How many bytes of logits a row keeps: those of 64 positions for a vocabulary of 131,072 tokens in float32."""
+"""The most bytes of logits that a row keeps: those of 64 positions for a vocabulary of 131,072 tokens in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,24 +25,24 @@ class LargestLogits:
 
     values: torch.Tensor  # (K,) the logits, on the device of the model
     token_ids: torch.Tensor  # (K,) int64, theirs
-    norm: torch.Tensor  # () the logarithm of the sum of the exponentials of all logits of the place
+    norm: torch.Tensor  # () logsumexp of all logits of the position
     vocab_size: int  # V
 
     @classmethod
     def of(cls, logits: torch.Tensor) -> LargestLogits:
-        """Reduce (V,) logits. Cost: a pass over them to find the largest."""
+        """Reduce (V,) logits. Cost: one pass over them."""
         found = logits.topk(min(NUM_LARGEST, len(logits)))
         return cls(found.values, found.indices, logits.logsumexp(0), len(logits))
 
     @property
     def nbytes(self) -> int:
-        """What it takes."""
+        """The memory that it takes."""
         return self.values.nbytes + self.token_ids.nbytes
 
     def for_mask(self, mask: TokenSet) -> torch.Tensor | None:
-        """Return (V,) logits that are exact for the tokens of `mask`, and in the sum of all; None where some are not known.
+        """Return (V,) logits that are exact for the tokens of `mask`; None if one of those is not known.
 
-        What is left of the sum is divided equally among the tokens that are not known.
+        The remaining probability is divided equally among the tokens that are not known, so that the logsumexp is exact, too.
         """
         allowed = mask.few_ids(self.vocab_size, NUM_LARGEST)
         if allowed is None or not np.isin(allowed, self.token_ids.cpu().numpy()).all():
@@ -56,7 +56,7 @@ class LargestLogits:
 
 
 class KeptLogits:
-    """The logits at the last `num_places` positions and the present one, by the index of the next token; `max_bytes` at most."""
+    """The logits at the present position and the `num_places` before it, by the index of the next token; `max_bytes` at most."""
 
     __slots__ = ("_at", "_nbytes", "max_bytes", "num_places")
 
@@ -67,7 +67,7 @@ class KeptLogits:
         self._nbytes = 0
 
     def fork(self) -> KeptLogits:
-        """Return the same for a fork of the row; tensors are shared, and never change."""
+        """Return the same for a fork of the row; it shares the tensors, which never change."""
         other = KeptLogits(self.num_places, self.max_bytes)
         other._at, other._nbytes = {**self._at}, self._nbytes
         return other
@@ -78,11 +78,11 @@ class KeptLogits:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """All that is kept."""
+        """All tensors in the store."""
         return [kept if isinstance(kept, torch.Tensor) else kept.values for kept in self._at.values()]
 
     def put(self, index: int, logits: torch.Tensor) -> None:
-        """Keep (V,) logits before token `index`. Cost: a copy, where they are a part of the logits of other rows."""
+        """Add (V,) logits before token `index`. Cost: a copy if they are a slice of a larger tensor."""
         if not self.num_places:
             return
         self._drop(index)
@@ -95,17 +95,17 @@ class KeptLogits:
         self._shrink()
 
     def whole(self, index: int) -> torch.Tensor | None:
-        """Return (V,) logits before token `index`; None where they are not kept as they were."""
+        """Return (V,) logits before token `index`; None if they were reduced or dropped."""
         kept = self._at.get(index)
         return kept if isinstance(kept, torch.Tensor) else None
 
     def for_mask(self, index: int, mask: TokenSet) -> torch.Tensor | None:
-        """Return (V,) logits before token `index` that are exact for the tokens of `mask`; None where that is not known."""
+        """Return (V,) logits before token `index` that are exact for the tokens of `mask`; None if they are not known."""
         kept = self._at.get(index)
         return kept.for_mask(mask) if isinstance(kept, LargestLogits) else kept
 
     def forget_after(self, index: int) -> None:
-        """Drop what was known behind token `index`: the text there has changed."""
+        """Drop the logits behind token `index`, as the tokens there have changed."""
         for later in [later for later in self._at if later > index]:
             self._drop(later)
 
@@ -114,7 +114,7 @@ class KeptLogits:
         self._nbytes -= kept.nbytes if kept is not None else 0
 
     def _shrink(self) -> None:
-        """Keep to the budget: whole logits take half of it, as soon as there are too many for all of it."""
+        """Reduce or drop the oldest until the budget suffices; once it is exceeded, whole logits take half of it at most."""
         while self._nbytes > self.max_bytes and self._at:
             whole = sorted(index for index, kept in self._at.items() if isinstance(kept, torch.Tensor))
             whole_bytes = sum(self._at[index].nbytes for index in whole)

@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 
 _FEW_WORDS = 512
-"""The most non-zero words of a mask whose ids are listed one by one; with more, a table is faster."""
+"""The most non-zero words of a mask for which a list of its ids is faster than the table."""
 
 
 class Masker:
-    """Applies masks to logits; the last mask that all rows had in common is cached."""
+    """Applies masks to logits; caches the last mask that all rows shared."""
 
     def __init__(self) -> None:
         self._last: TokenSet | None = None
         self._last_added = torch.empty(0)
 
     def masked(self, logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
-        """Return (R, V) logits with minus infinity where a row's mask has no bit.
+        """Return (R, V) logits with minus infinity for the tokens that a row's mask forbids.
 
-        Cost: one pass over the logits, or over the result alone where a mask has few bits: 40 us for one of 131,072 tokens on a CPU.
+        Cost: one pass over the logits, or over the result alone if the masks allow few tokens: 40 us for 131,072 tokens on a CPU.
         """
         if all(mask is TokenSet.all for mask in masks):
             return logits
@@ -44,7 +44,7 @@ class Masker:
 
 
 def _kept(logits: torch.Tensor, ids: Sequence[NDArray[np.int64] | None]) -> torch.Tensor:
-    """Return (R, V) on the CPU: the logits of a few ids of each row, and minus infinity for the others."""
+    """Return (R, V) on the CPU: the logits of a few ids of each row, else minus infinity."""
     out = torch.full_like(logits, -torch.inf)
     for source, target, few in zip(logits.numpy(), out.numpy(), ids, strict=True):
         target[few] = source[few]
@@ -53,15 +53,15 @@ def _kept(logits: torch.Tensor, ids: Sequence[NDArray[np.int64] | None]) -> torc
 
 @contextmanager
 def overlap_mask_computation(masks: Sequence[TokenSet], device: torch.device) -> Iterator[None]:
-    """Compute the lazy ones among `masks` in a thread while the body, a forward, runs. Cost: 0.1 ms for the thread, where there are any.
+    """Compute the lazy ones among `masks` in a thread while the body, a forward, runs. Cost: 0.1 ms for the thread, if there are any.
 
-    Other devices than the CPU compute while Python goes on, so there they may as well be computed when the body is over.
+    Not on other devices than the CPU: they compute asynchronously, so the masks may be computed after the body as well.
     """
     lazy = [mask for mask in masks if not mask.is_made]
     if not lazy or device.type != "cpu":
         yield
         return
-    thread = Thread(target=_make, args=(lazy,), daemon=True)
+    thread = Thread(target=_compute, args=(lazy,), daemon=True)
     thread.start()
     try:
         yield
@@ -69,24 +69,24 @@ def overlap_mask_computation(masks: Sequence[TokenSet], device: torch.device) ->
         thread.join()
 
 
-def _make(masks: Sequence[LazyTokenSet]) -> None:
+def _compute(masks: Sequence[LazyTokenSet]) -> None:
     for mask in masks:
-        with suppress(Exception):  # the row that looks at the mask has the error again, as its own
+        with suppress(Exception):  # raised again when the row uses the mask
             _ = mask.words
 
 
-# What is added to the logits of eight tokens, by the byte of the mask that they have: 0, or minus infinity.
+# By the value of a byte of a mask, the addends of the logits of its eight tokens: 0, or minus infinity.
 _BY_BYTE = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0.0, -np.inf)
 _TABLES = {torch.float32: _BY_BYTE.astype(np.float32), torch.float64: _BY_BYTE}
 
 
 def _added(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
-    """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask leaves out, else 0."""
+    """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask forbids, else 0."""
     vocab_size = logits.shape[-1]
-    words = np.stack([mask.bitmask(vocab_size) for mask in masks])
-    table, lines = _TABLES[logits.dtype], words.view(np.uint8)
+    data = np.stack([mask.bitmask(vocab_size) for mask in masks]).view(np.uint8)
+    table = _TABLES[logits.dtype]
     if logits.device.type == "cpu":
-        return torch.from_numpy(np.take(table, lines, axis=0).reshape(len(masks), -1)[:, :vocab_size])
-    # Bits travel to the device, not the 32 times as many bytes of what they stand for.
-    places = torch.from_numpy(lines).to(logits.device, torch.int32)
-    return torch.from_numpy(table).to(logits.device)[places].reshape(len(masks), -1)[:, :vocab_size]
+        return torch.from_numpy(np.take(table, data, axis=0).reshape(len(masks), -1)[:, :vocab_size])
+    # The bits are copied to the device, not 32 times as many bytes of floats.
+    index = torch.from_numpy(data).to(logits.device, torch.int32)
+    return torch.from_numpy(table).to(logits.device)[index].reshape(len(masks), -1)[:, :vocab_size]

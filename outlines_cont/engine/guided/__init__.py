@@ -1,4 +1,4 @@
-"""Classifier-free guidance: its formula, and the negative prompt that is fed beside a row.
+"""Classifier-free guidance: its formula, and the negative prompt that is fed together with a row.
 
-Imports `engine.guessing`, `engine.drawing` and what lies below.
+Imports `engine.parts` and what lies below.
 """

@@ -25,10 +25,10 @@ class Guidance:
     Attributes:
         negative_prompt: a text or `Tokens`, encoded as a prompt is, or token ids, at least one. The empty text is the token that the
             tokenizer puts at the beginning of every text; an error where it puts none.
-        scale: 1 is the model's own law; more moves away from what follows the negative prompt; 0 is the law of what follows it.
+        scale: 1 is the model's own distribution; 0 is that after the negative prompt; more than 1 moves away from the latter.
 
     Raises:
-        OptionError: the negative prompt is neither a text nor token ids, or the scale is no finite number.
+        OptionError: the negative prompt is neither a text nor token ids, or the scale is not a finite number.
     """
 
     negative_prompt: str | Tokens | Sequence[int]
@@ -41,21 +41,21 @@ class Guidance:
 
     @property
     def is_neutral(self) -> bool:
-        """Whether the law is the model's own, so that the negative prompt is not fed."""
+        """Whether the distribution is the model's own, so that the negative prompt is not fed."""
         return self.scale == 1
 
 
 def guided_logits(positive: torch.Tensor, negative: torch.Tensor, scale: torch.Tensor | float) -> torch.Tensor:
-    """Return (..., V) logits of the guided distribution; what their exponentials sum to is not fixed.
+    """Return (..., V) logits of the guided distribution, not normalised.
 
     Args:
         positive: (..., V) logits after the text.
-        negative: the same after the negative prompt and what was written.
+        negative: the same after the negative prompt and the generated tokens.
         scale: one for all, or (..., 1).
 
     Returns:
         Minus infinity where `positive` has it. Where only `negative` has it, the log-probability of `positive`. NaN throughout a
-        row of which one of the two is no distribution.
+        row for which one of the two is not a distribution.
     """
     norm = negative.logsumexp(-1, keepdim=True)
     positive, negative = positive.log_softmax(-1), negative - norm
@@ -65,11 +65,7 @@ def guided_logits(positive: torch.Tensor, negative: torch.Tensor, scale: torch.T
 
 
 def check_scale(scale: object) -> None:
-    """Refuse what is no scale.
-
-    Raises:
-        OptionError: it is no finite number.
-    """
+    """Raise `OptionError` unless `scale` is a finite number."""
     if not is_number(scale) or not abs(scale) < math.inf:
         raise OptionError(f"expected a finite number as `scale`, got {scale!r}", "scale")
 
@@ -85,7 +81,7 @@ def _checked_ids(prompt: object) -> tuple[int, ...]:
         ) from None
     if not token_ids:
         raise OptionError(
-            "expected at least one token id as `negative_prompt`, got none. The empty text stands for the token at the beginning.",
+            "expected at least one token id as `negative_prompt`, got none. For the token at the beginning of every text pass ''.",
             "negative_prompt",
         )
     return token_ids

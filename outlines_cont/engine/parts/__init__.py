@@ -1,5 +1,5 @@
-"""The parts of a running row: its tokens, what of them was fed, its policies, and its limits.
+"""The parts of a running row: its tokens, how many of them are fed, its policies with their states, and its limits.
 
-A `Row` is made of one of each, and the `Shadow` of a guided row has fed tokens of its own. This room imports what is drawn and what is
-guessed, `policies` and `state`; no part knows another one, nor the row.
+A `Row` has one of each; the negative prompt of a guided row has fed tokens of its own. Imports `engine.drafting`, `engine.drawing`,
+`policies`, `state` and what lies below; no part knows another, nor the row.
 """

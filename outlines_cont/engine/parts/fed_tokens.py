@@ -1,6 +1,6 @@
 """`FedTokens`: how many tokens of a sequence are in the KV cache, the logits at its end, tokens fed ahead (`Expected`) and kept logits of
-earlier positions; it decides what must be fed again after a rewind. `FedSequence`: the base of rows and of negative prompts, which are
-fed alike; the tokens themselves are in these.
+earlier positions; it determines what is fed again after a rewind. `FedSequence`: the base class of rows and negative prompts, whose
+tokens are fed alike; the tokens themselves are in these.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Self
 
 import torch
 
+from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
-from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.shallow import shallow_copy
@@ -23,10 +23,10 @@ class FedTokens:
 
     Attributes:
         cached: how many tokens were fed; the rest is pending.
-        logits: (V,) after the last token, where that was fed.
-        is_partial: whether they are exact for the tokens of a mask only; see `KeptLogits.for_mask`.
-        is_guessed: whether they are known because the tokens before them were guessed.
-        expected: tokens that may come next, fed or to be fed behind those of the sequence.
+        logits: (V,) after the last token, once that is fed.
+        is_partial: whether they are exact only for the tokens of a mask; see `KeptLogits.for_mask`.
+        is_drafted: whether they are known because the tokens before them were accepted draft tokens.
+        expected: tokens fed, or to be fed, behind those of the sequence.
         kept: the logits before earlier tokens.
         counts: where the work is counted.
     """
@@ -36,7 +36,7 @@ class FedTokens:
     ) -> None:
         self.cached = cached
         self.logits = logits
-        self.is_partial = self.is_guessed = False
+        self.is_partial = self.is_drafted = False
         self.expected = expected
         self.kept = KeptLogits(0)
         self.counts = counts
@@ -47,44 +47,36 @@ class FedTokens:
         other.kept = self.kept.fork()
         return other
 
-    def checkpoint(self, lasting: torch.Tensor | None) -> Self:
-        """Return what is known now, without logits, which are let go as soon as there are new ones; those of `lasting` stay."""
-        other = shallow_copy(self)
-        other.kept = self.kept.emptied()
-        if self.logits is not lasting:
-            other.logits = None
-        return other
-
-    def restored(self) -> Self:
-        """Return a copy of what a checkpoint holds; it may be asked for several times."""
+    def without_kept(self) -> Self:
+        """Return a copy for a checkpoint, without kept logits."""
         other = shallow_copy(self)
         other.kept = self.kept.emptied()
         return other
 
     @property
     def held(self) -> int:
-        """How many tokens have keys and values, those included that are expected next."""
+        """How many tokens are in the KV cache, expected ones included."""
         return self.cached + self.expected.num_fed
 
     def num_pending(self, length: int) -> int:
-        """Return how many tokens of a sequence of `length` are to be fed, and behind them those that are expected; 0 where none is."""
+        """Return how many tokens of a sequence of `length` are to be fed, expected ones included; 0 if only expected ones are."""
         pending = length - self.cached
         return pending and pending + self.expected.num_pending
 
     def is_ready(self, length: int) -> bool:
-        """Return whether the logits behind all tokens are known; those from before a forward that failed are of an earlier place."""
+        """Return whether the logits after all tokens are known; those of an earlier position remain if a forward fails."""
         return self.logits is not None and self.cached == length
 
     def lose(self, cached: int) -> None:
-        """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
+        """Note that only the first `cached` tokens are in the KV cache; the others will be fed again."""
         if cached >= self.held:
             return
         self.counts.recomputed_tokens += self.held - min(cached, self.cached)
         self.cached, self.expected = min(self.cached, cached), self.expected.unfed()
 
     def feed(self, count: int, length: int, logits: dict[int, torch.Tensor]) -> None:
-        """Note that `count` pending tokens were fed to a sequence of `length`; `logits` holds the wanted ones by index into the chunk."""
-        known = {self.cached + index + 1: line for index, line in logits.items()}
+        """Note that `count` pending tokens of a sequence of `length` were fed; `logits` has the wanted ones by index into the chunk."""
+        known = {self.cached + index + 1: after for index, after in logits.items()}
         for index in sorted(known):
             if index <= length:
                 self.kept.put(index, known[index])
@@ -95,32 +87,32 @@ class FedTokens:
             self.expected = self.expected.fed(count - own, known)
         if own:
             self.logits = known.get(self.cached) if self.cached == length else None
-            self.is_partial = self.is_guessed = False
+            self.is_partial = self.is_drafted = False
 
-    def meet(self, token_id: int, *, is_drawn: bool = True) -> bool:
-        """Follow the sequence by one token; return whether it was expected, and fed, so that the logits behind it may be known."""
+    def append(self, token_id: int, *, is_drawn: bool = True) -> bool:
+        """Note that a token was appended; return whether it was expected and is fed, so that the logits after it may be known."""
         before, known = self.expected, self.expected.logits.get(self.cached + 1)
-        # A forced token behind which nothing is known is fed again, so that those behind it can be scored.
+        # A forced token without known logits after it is fed again, so that the tokens after it can be scored.
         can_follow = is_drawn or known is not None
         self.expected = before.after(token_id) if can_follow else NOTHING_EXPECTED
         if not before.num_fed or before.token_ids[0] != token_id or not can_follow:
             return False
         self.cached += 1
-        self.logits, self.is_partial, self.is_guessed = known, False, before.is_guess
+        self.logits, self.is_partial, self.is_drafted = known, False, before.is_draft
         if known is not None:
             self.kept.put(self.cached, known)
         return True
 
     def rewind(self, length: int) -> None:
-        """Forget what was fed behind the first `length` tokens; the logits there come back where they are kept."""
+        """Note that only the first `length` tokens remain; the logits after them are restored if they are kept."""
         self.expected = NOTHING_EXPECTED
         self.cached = min(self.cached, length)
         self.kept.forget_after(length)
         self.logits = self.kept.whole(length) if self.cached == length else None
-        self.is_partial = self.is_guessed = False
+        self.is_partial = self.is_drafted = False
 
     def need_logits(self, length: int, mask: TokenSet) -> None:
-        """Make sure that something is pending, or that the logits at the end are known for a mask; else feed the last token again."""
+        """Ensure that tokens are pending, or the logits at the end are known for a mask; else the last token is fed again."""
         if self.cached < length or (self.logits is not None and not self.is_partial):
             return
         self.logits = self.kept.for_mask(self.cached, mask)
@@ -133,9 +125,9 @@ class FedSequence(ABC):
     """Base of the sequences that a batch feeds: rows and negative prompts.
 
     Attributes:
-        source: what it began as.
-        base_kv: the keys and values of its first tokens that it begins with: those of its source, or more of others.
-        feed: what of it was fed.
+        source: the state row that it continues.
+        base_kv: the keys and values that it begins with: those of its source, or more, taken from other rows.
+        feed: how much of it is fed.
     """
 
     def __init__(self, source: StateRow, feed: FedTokens) -> None:
@@ -144,27 +136,22 @@ class FedSequence(ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
 
     @property
     def cached(self) -> int:
-        """How many tokens have been fed; the rest is pending."""
+        """How many tokens were fed; the rest is pending."""
         return self.feed.cached
 
     @property
-    def held(self) -> int:
-        """How many tokens have keys and values, those included that are expected next."""
-        return self.feed.held
-
-    @property
     def logits(self) -> torch.Tensor | None:
-        """(V,) after the last token, where that was fed."""
+        """(V,) after the last token, once that is fed."""
         return self.feed.logits
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
-        """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
+        """Note that `count` pending tokens were fed; `logits` has the wanted ones by index into the chunk."""
         self.feed.feed(count, self.length, logits)
 
     def lose(self, cached: int) -> None:
-        """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
+        """Note that only the first `cached` tokens are in the KV cache; the others will be fed again."""
         self.feed.lose(cached)

@@ -17,13 +17,13 @@ class RowLimits:
     """The length limits and end tokens of one generated span (piece)."""
 
     eos: TokenSet  # the tokens that end the text: those of the model and the stop tokens
-    not_eos: TokenSet  # the other ones, as wide as the masks
+    not_eos: TokenSet  # the others, as wide as the masks
     model_eos: TokenSet  # the tokens with which the model ends a text
     stop_tokens: TokenSet  # those of the call
     context_length: int | None  # the most tokens of a row; None for any number
-    min_length: int = 0  # until the row is so long no end is drawn where something else may follow
+    min_length: int = 0  # below it no end is drawn, unless nothing else is allowed
     max_length: int | None = None  # the most tokens of the row; None for any number
-    max_written: int | None = None  # the same where text that was given back is spelled anew, whose tokens do not count
+    max_written: int | None = None  # the same without healed tokens, if the end of the prompt is healed
 
     @classmethod
     def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
@@ -34,16 +34,16 @@ class RowLimits:
         return cls(eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
 
     def up_to(self, length: int | None) -> Self:
-        """Return the same for rows of no more than `length` tokens and no more than the context has; None leaves it to that."""
+        """Return the same with a maximal length of `length` (None for any), or that of the context if smaller."""
         known = [limit for limit in (length, self.context_length) if limit is not None]
         return replace(self, max_length=min(known, default=None))
 
     def without_ends(self) -> Self:
-        """Return the same where ends of text are tokens like all others."""
+        """Return the same with the ends of text as ordinary tokens."""
         return replace(self, eos=TokenSet.none, not_eos=TokenSet.all)
 
     def with_ends(self, mask: TokenSet, num_written: int) -> TokenSet:
-        """Return a mask with the stop tokens where the text may end; without ends where too few tokens, `num_written`, are written."""
+        """Return a mask with the stop tokens where the model may end the text; without ends where `num_written` is below the minimum."""
         if self.stop_tokens and mask & self.model_eos:
             mask = mask | self.stop_tokens
         if num_written < self.min_length:
@@ -51,7 +51,7 @@ class RowLimits:
         return mask
 
     def room(self, length: int, num_healed: int) -> int | None:
-        """Return how many tokens may come behind `length`, of which `num_healed` only spell what was given back; None for any number."""
+        """Return how many tokens may follow `length`, of which `num_healed` are or will be healed; None for any number."""
         room = None if self.max_length is None else max(self.max_length - length, 0)
         if self.max_written is None:
             return room

@@ -6,14 +6,13 @@ that checkpoints need no copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Self
 
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
-from outlines_cont.state.search_score import SearchScore
 
 Top = tuple[tuple[int, float], ...]
 """The most probable tokens at a position, with their log-probabilities."""
@@ -26,14 +25,14 @@ class RowTokens:
         ids: all ids, prompt included.
         kinds: one byte for each: `p` prompt, `a` appended, `g` generated, `f` forced, `h` healed; see `StateRow`.
         logprobs: by the model; NaN for forced tokens that are not scored yet.
-        sampling_logprobs: as they were drawn.
-        unscored: the indices of forced tokens whose log-probabilities are yet to be known, ascending.
+        sampling_logprobs: those of the distribution that was sampled from.
+        unscored: the indices of forced tokens that are not scored yet, ascending.
         ends: (number of tokens before it, log-probability) of ends of text that were drawn.
-        first: index of the first token that this run has written.
-        num_common: how many tokens of the source are surely those of the row.
-        num_top: how many of the most probable tokens are noted where one is drawn.
-        tops: for each token these; empty where none are noted.
-        low_water: the fewest tokens that there have been since this was last set to their number.
+        first: index of the first token that this run has generated.
+        num_common: how many of the first tokens are still those of the source.
+        num_top: how many of the most probable tokens are recorded at each draw.
+        tops: these, for each token; empty tuples for tokens that were not drawn.
+        low_water: the smallest number of tokens since this was last set.
     """
 
     def __init__(self, source: StateRow, first: int) -> None:
@@ -42,8 +41,8 @@ class RowTokens:
         self.kinds = bytearray(source.kinds[:first])
         self.logprobs = list(source.logprobs[:first])
         self.sampling_logprobs = list(source.sampling_logprobs[:first])
-        owed = source.piece.unscored if source.piece is not None else ()
-        self.unscored = [i for i in owed if source.cached < i < first]
+        unscored = source.piece.unscored if source.piece is not None else ()
+        self.unscored = [i for i in unscored if source.cached < i < first]
         self.ends: tuple[tuple[int, float], ...] = ()
         self.num_top = 0
         self.tops: list[Top] = []
@@ -62,10 +61,6 @@ class RowTokens:
         other._counts = None if self._counts is None else self._counts.fork()
         return other
 
-    def checkpoint(self) -> Self:
-        """Return what the row has now. Its lists may grow: how long they were is for the caller to know."""
-        return shallow_copy(self)
-
     def at(self, length: int) -> Self:
         """Return a copy with the first `length` tokens in lists of its own, not counted yet."""
         other = shallow_copy(self)
@@ -74,7 +69,7 @@ class RowTokens:
         return other
 
     def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
-        """Append a token; NaN as `logprob` where that is to be scored."""
+        """Append a token; its `logprob` is NaN if it is to be scored."""
         self.ids.append(token_id)
         self.kinds += kind
         if self._counts is not None:
@@ -101,26 +96,37 @@ class RowTokens:
         self._mirostat_start = None if self._mirostat_start is None else min(self._mirostat_start, length)
 
     def note_tops(self, count: int) -> None:
-        """Note the `count` most probable tokens from now on, wherever one is drawn."""
+        """Record the `count` most probable tokens at each draw from now on."""
         self.num_top, self.tops = count, [()] * len(self.ids)
 
-    # -- how they came about -------------------------------------------------------------------------------------------
+    def written_to(self, source: StateRow) -> StateRow:
+        """Return the state row that the run began with, with these tokens and their log-probabilities."""
+        search = self._search
+        return replace(
+            source,
+            token_ids=tuple(self.ids),
+            kinds=bytes(self.kinds),
+            # The tokens of a row that failed before all were fed may have no log-probability.
+            logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self.logprobs),
+            sampling_logprobs=tuple(self.sampling_logprobs),
+            weight_start=min(source.weight_start, self.first),
+            mirostat_start=self._last_mirostat_start,
+            ends=source.ends + sum(logprob for _, logprob in self.ends),
+            search=None if search is None else replace(search, others=(*search.others, *self.ends)),
+        )
+
+    # -- kinds and counts ----------------------------------------------------------------------------------------------
 
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` was drawn."""
         return self.kinds[index : index + 1] == GENERATED
 
     def was_given(self, index: int) -> bool:
-        """Return whether the token at `index` was put there as given text, or spelled anew."""
+        """Return whether the token at `index` was appended as given text, or respells it."""
         return self.kinds[index : index + 1] == APPENDED
 
-    @property
-    def has_drawn(self) -> bool:
-        """Whether some token of this run was drawn."""
-        return GENERATED in self.kinds[self.first :]
-
     def counts(self, *, mirostat: bool) -> TokenCounts:
-        """Return how often each token stands in the row, counted at the first call, and updated incrementally from then on.
+        """Return the token counts of the row, made at the first call, and then updated incrementally.
 
         With `mirostat` the next token is drawn with `Mirostat`, which counts from here on if it did not before.
         """
@@ -134,34 +140,43 @@ class RowTokens:
         return self._counts
 
     @property
-    def mirostat_start(self) -> int | None:
-        """See `StateRow`."""
-        return self._mirostat_start if self._has_mirostat or not self.has_drawn else None
+    def _last_mirostat_start(self) -> int | None:
+        """The `mirostat_start` of a `StateRow`: None if this run has drawn without `Mirostat`."""
+        has_drawn = GENERATED in self.kinds[self.first :]
+        return self._mirostat_start if self._has_mirostat or not has_drawn else None
 
-    # -- their log-probabilities ---------------------------------------------------------------------------------------
+    # -- log-probabilities ---------------------------------------------------------------------------------------------
 
     @property
     def num_scored(self) -> int:
-        """The index of the first token whose log-probability is not known yet; their number, where all are."""
+        """The index of the first token that is not scored; the number of tokens, if all are."""
         return self.unscored[0] if self.unscored else len(self.ids)
 
+    def scored_by(self, start: int, fed: Container[int]) -> list[tuple[int, int]]:
+        """Return the unscored tokens that a chunk scores.
+
+        Args:
+            start: the index of the first token of the chunk.
+            fed: the indices into the chunk after which there are logits.
+
+        Returns:
+            (index into the chunk, id of the token after it) for each of them.
+        """
+        found = [(index - 1 - start, self.ids[index]) for index in self.unscored]
+        return [(index, token_id) for index, token_id in found if index in fed]
+
     def score(self, logprobs: Sequence[float]) -> bool:
-        """Take the log-probabilities of the first tokens in `unscored`; return whether all of them are finite."""
+        """Set the log-probabilities of the first unscored tokens; return whether all of them are finite."""
         for index, logprob in zip(self.unscored, logprobs, strict=False):
             self.logprobs[index] = logprob
         self.unscored = self.unscored[len(logprobs) :]
         return all(map(math.isfinite, logprobs))
 
-    @property
-    def search(self) -> SearchScore | None:
-        """What a search ranks the row by, ends that were drawn included; None where none has written in the row."""
-        return None if self._search is None else replace(self._search, others=(*self._search.others, *self.ends))
-
-    def search_score(self, logprob: float | None, num_new: int) -> float:
-        """Return the score of the row with `num_new` more tokens, or an end, of such a log-probability; unscored tokens count 0."""
+    def search_score(self, logprob: float, num_new: int) -> float:
+        """Return the score of the row with `num_new` more tokens, or an end, of log-probability `logprob`; unscored tokens count 0."""
         search = self._search
         assert search is not None
         unscored = set(self.unscored)
         known = [0.0 if i in unscored else x for i, x in enumerate(self.logprobs)] if unscored else self.logprobs
-        total = search.total(known) + sum(end for _, end in self.ends) + (logprob or 0.0)
+        total = search.total(known) + sum(end for _, end in self.ends) + logprob
         return search.ranked(total, num_written(self.kinds, search.start) + num_new)

@@ -31,7 +31,7 @@ class SentencePieceBackend:
 
     def __init__(self, processor: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
         pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
-        self.table = TokenTable.from_entries(
+        self.table = TokenTable(
             {token_id: _piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
             special_token_ids=_special_ids(processor),
             unknown_token_ids=[processor.unk_id()],
@@ -88,7 +88,7 @@ class SlowBackend:
             else:
                 self._piece_ids[piece] = token_id
                 entries[token_id] = _piece_bytes(processor, processor_id, piece)
-        self.table = TokenTable.from_entries(
+        self.table = TokenTable(
             entries | names,
             special_token_ids=special,
             unknown_token_ids=unknown,
@@ -97,9 +97,8 @@ class SlowBackend:
             has_prefix_space=_has_prefix_space(processor),
             added=added,
         )
-        text = -1  # stands for the ids of a text
-        built = tokenizer.build_inputs_with_special_tokens([text])
-        self.start_token_ids = tuple(built[: built.index(text)])
+        built = tokenizer.build_inputs_with_special_tokens([-1])  # -1 in place of the ids of a text
+        self.start_token_ids = tuple(built[: built.index(-1)])
         self._tokenizer = tokenizer
         names_by_id = self.table.special_tokens
         self._names = SpecialNames({**names_by_id, **self.table.markup_tokens})

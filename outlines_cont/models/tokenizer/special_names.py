@@ -50,10 +50,7 @@ class SpecialNames:
 
     def marked(self, text: str, mark: str) -> str:
         """Return a text with `mark` inside every name in it, so that none is left."""
-        while self._pattern is not None and (found := self._pattern.search(text)) is not None:
-            cut = found.start() + 1
-            text = text[:cut] + mark + text[cut:]
-        return text
+        return mark.join(self.parts(text))
 
     def encode_marked(self, text: str, mark: str, tokenizer: Tokenizer) -> list[int]:
         """Return the ids of the start of a text in which the names are special tokens; those with `mark` inside are letters."""
@@ -77,14 +74,14 @@ class SpecialNames:
 
 
 def _encoded_inside(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of a text after a special token; as at a beginning, where a letter of it has only a special token."""
+    """Return the ids of a text after a special token; as of a start of text, where a letter of it is only in a special token."""
     try:
         return encode_letters(text, tokenizer)
     except TokenizerError:
         return tokenizer.encode(text)
 
 
-# Characters that no text has (Unicode calls them noncharacters): they mark what is to be letters.
+# Unicode noncharacters, which texts do not contain: they mark names that are to be encoded as letters.
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
@@ -135,5 +132,5 @@ def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
 
 
 def control_names_of(tokenizer: Tokenizer) -> SpecialNames:
-    """Return how everything that steers a model is written: special tokens and markup."""
+    """Return how special tokens and markup are written."""
     return _names_of(tokenizer)[2]

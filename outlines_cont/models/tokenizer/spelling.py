@@ -11,7 +11,7 @@ from outlines_cont.interfaces import Tokenizer
 
 
 class Speller:
-    """Spells bytes with the fewest tokens, whatever the tokenizer's own rules; of ids with the same bytes the smallest is used."""
+    """Spells bytes with the fewest tokens, without the tokenizer's own rules; of ids with the same bytes the smallest is used."""
 
     def __init__(self, token_bytes: Sequence[bytes | None]) -> None:
         self._token_ids: dict[bytes, int] = {}
@@ -22,7 +22,7 @@ class Speller:
                 self._longest[token[:2]] = max(len(token), self._longest.get(token[:2], 0))
 
     def spell(self, data: bytes) -> list[int]:
-        """Return the fewest token ids whose joined bytes are `data`; of equals, longer tokens come first.
+        """Return the fewest token ids whose joined bytes are `data`; of equally many, longer tokens are first.
 
         Raises `TokenizerError` where the tokens cannot spell `data`. Cost: the length of `data`, times that of the longest token with the
         same first two bytes.

@@ -17,7 +17,7 @@ class TekkenBackend:
         special = frozenset(tekkenizer.special_ids)
         ordinary = (token_id for token_id in range(tekkenizer.n_words) if token_id not in special)
         entries = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
-        self.table = TokenTable.from_entries(
+        self.table = TokenTable(
             entries | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
             special_token_ids=special,
             eos_token_id=tekkenizer.eos_id,

@@ -2,25 +2,25 @@
 (GPT-2), byte fallback (`<0xE2>`), and SentencePiece's mark for the space (U+2581). Special ids have no bytes; added tokens that look
 like markup (`<think>`) are listed.
 
-A *piece* is the text by which a tokenizer names a token, not the text that the token stands for. The functions here go from the one to
-the other by the rules with which the tokenizer encodes, so that the joined bytes of an encoded text are the bytes of the text. Decoding
-single ids cannot give this: a token may hold part of a character.
+A *piece* is the name of a token in the vocabulary, not its text. The functions here compute the one from the other by the rules with
+which the tokenizer encodes, so that the joined bytes of an encoded text are the bytes of the text. Decoding single ids cannot do this:
+a token may be part of a character.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _FALLBACK_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _NOT_IN_ALPHABET = "\uffff"  # cannot be encoded in Latin-1
 
 
 def byte_alphabet() -> tuple[str, ...]:
-    """Return the 256 characters that stand for the bytes in a byte-level vocabulary, by byte.
+    """Return the 256 characters by which a byte-level vocabulary writes the bytes, by byte.
 
-    Printable Latin-1 characters stand for their own code; the other bytes take the characters from U+0100 on, in order.
+    Printable Latin-1 characters are written for their own code; the other bytes as the characters from U+0100 on, in order.
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2).
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -38,7 +38,7 @@ _LATIN1_OF_ALPHABET = _latin1_table()
 
 
 def byte_level_bytes(piece: str) -> bytes:
-    """Return the bytes of a byte-level piece; one with a character outside the alphabet stands for itself."""
+    """Return the bytes of a byte-level piece; for one with a character outside the alphabet, those of its name."""
     try:
         return piece.translate(_LATIN1_OF_ALPHABET).encode("latin-1")
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ class PieceCode:
     replacements: tuple[tuple[str, str], ...] = ()
 
     def piece_bytes(self, piece: str) -> bytes:
-        """Return the bytes that `piece` stands for."""
+        """Return the bytes of the token that is named `piece`."""
         if self.byte_level:
             return byte_level_bytes(piece)
         if self.byte_fallback and piece.startswith("<0x") and (match := _FALLBACK_PIECE.fullmatch(piece)):
@@ -79,54 +79,43 @@ class PieceCode:
         return [self.piece_bytes(piece) for piece in pieces]
 
 
-@dataclass(frozen=True, slots=True)
 class TokenTable:
     """The tokens of a vocabulary: the bytes of every id, and the special ids.
 
+    Args:
+        entries: The bytes of each id; of a special one its name.
+        special_token_ids: Ids without text: control tokens, padding, unknown.
+        eos_token_id, bos_token_id: The ids that end and begin a text, or None.
+        has_prefix_space: Encoding puts a space in front that is not in the text.
+        unknown_token_ids: Those of the special ids by which text is encoded that no token spells.
+        added: The texts of added tokens, by id.
+
     Attributes:
         token_bytes: The bytes of each id; None for special and unused ids, and for gaps.
-        special_token_ids: Ids that stand for no text: control tokens, padding, unknown.
-        has_prefix_space: Encoding puts a space in front that is not in the text.
         special_tokens: How special ids are written, such as `</s>`; without those that have no name.
-        unknown_token_ids: Those of the special ids that stand for text that no token spells.
         markup_tokens: Added tokens with bytes that steer a model all the same, such as `<tool_response>`, by id; see `markup_in`.
     """
 
-    token_bytes: tuple[bytes | None, ...]
-    special_token_ids: frozenset[int]
-    eos_token_id: int | None
-    bos_token_id: int | None
-    has_prefix_space: bool
-    special_tokens: Mapping[int, str]
-    unknown_token_ids: frozenset[int] = frozenset()
-    markup_tokens: Mapping[int, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_entries(
-        cls,
+    def __init__(
+        self,
         entries: Mapping[int, bytes],
         *,
-        special_token_ids: Iterable[int] = (),
-        eos_token_id: int | None = None,
-        bos_token_id: int | None = None,
+        special_token_ids: Iterable[int],
+        eos_token_id: int | None,
+        bos_token_id: int | None,
         has_prefix_space: bool = False,
         unknown_token_ids: Iterable[int] = (),
         added: Mapping[int, str] | None = None,
-    ) -> TokenTable:
-        """Make a table of the bytes by id; its length is the greatest id, special ones included, plus 1.
-
-        An id that is special, or whose bytes are empty, gets None; the bytes of a special one are its name. `added` has the texts of added
-        tokens.
-        """
-        special = frozenset(special_token_ids)
+    ) -> None:
+        special = self.special_token_ids = frozenset(special_token_ids)
+        self.eos_token_id = eos_token_id
+        self.bos_token_id = bos_token_id
+        self.has_prefix_space = has_prefix_space
+        self.unknown_token_ids = frozenset(unknown_token_ids)
         size = 1 + max(max(entries, default=-1), max(special, default=-1))
-        table: list[bytes | None] = [entries.get(token_id) or None for token_id in range(size)]
-        for token_id in special:
-            table[token_id] = None
-        names = {token_id: entries[token_id].decode(errors="replace") for token_id in sorted(special & entries.keys())}
-        unknown = frozenset(unknown_token_ids)
-        markup = markup_in({token_id: text for token_id, text in (added or {}).items() if token_id not in special})
-        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space, names, unknown, markup)
+        self.token_bytes = tuple([None if i in special else entries.get(i) or None for i in range(size)])
+        self.special_tokens = {i: entries[i].decode(errors="replace") for i in sorted(special & entries.keys())}
+        self.markup_tokens = markup_in({i: text for i, text in (added or {}).items() if i not in special})
 
 
 # Punctuation at both ends, and a letter or a digit between.

@@ -27,7 +27,7 @@ class TokenStarts:
                 self._reach[first] = max(self._reach.get(first, 0), len(data))
 
     def num_open(self, token_ids: Sequence[int]) -> int:
-        """Return how many tokens to remove from the end of a text, because a longer token might have covered them and what follows.
+        """Return how many tokens to remove from the end of a text, because a longer token might have covered them and the continuation.
 
         They cover the longest suffix of the text that is a proper prefix of some token. Special tokens and the first token are kept.
         Cost: 30 us for 131,072 tokens.
@@ -42,9 +42,9 @@ class TokenStarts:
         return count
 
     def spelling(self, text: bytes) -> NDArray[np.int64]:
-        """Return the ids, ascending, that may come where `text` is to be spelled: they are a prefix of it, or it is one of them.
+        """Return the ids, ascending, that may be the first token of a text that begins with `text`.
 
-        A token that begins it is among them where tokens can spell what is left. Cost: two look-ups per pair of positions in `text`.
+        They begin with `text`, or are a prefix of it whose rest other tokens can spell. Cost: two look-ups per pair of positions in `text`.
         """
         ends = self._spelled_from(text)
         found = [self._ids[self._beginning_with(text)]]
@@ -82,7 +82,7 @@ class TokenStarts:
 
     def _beginning_with(self, text: bytes) -> slice:
         """Return the range of the sorted tokens that begin with `text`, one byte or more."""
-        # The least text after all that begin so; bytes of 255 cannot grow.
+        # The smallest text after all that begin with `text`; bytes of 255 cannot be incremented.
         head = text.rstrip(b"\xff")
         stop = bisect_left(self._texts, head[:-1] + bytes([head[-1] + 1])) if head else len(self._texts)
         return slice(bisect_left(self._texts, text), stop)

@@ -125,8 +125,8 @@ class Tokenizer(Immutable):
         if self.drops_prefix_space and data.startswith(b" ") and self._spells(token_ids, data):
             token_ids = encode_letters(" " + text, self)
         if not self._control_ids.isdisjoint(token_ids):
-            # The letters are those of a piece that is not text, as Unigram vocabularies have them; where only that
-            # piece has them, such as a letter that pads texts, it stays.
+            # The text was encoded as a piece that is not text, as in Unigram vocabularies; where no other piece has these letters,
+            # such as a letter that pads texts, it is kept.
             with suppress(TokenizerError):
                 token_ids = encode_letters(" " + text if self.drops_prefix_space else text, self)
         if add_special_tokens:
@@ -226,7 +226,7 @@ class Tokenizer(Immutable):
             data = token + data
         try:
             return data.lstrip(_CONTINUATION_BYTES).decode()
-        except UnicodeDecodeError:  # it ends inside a character, whose rest is not text
+        except UnicodeDecodeError:  # it ends inside a character
             return ""
 
     def _ids_after(self, token_ids: list[int], data: bytes) -> list[int] | None:

@@ -13,8 +13,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError, meta
 
 from outlines_cont.checks import file_text
-from outlines_cont.pipelines.prompts.sandbox import Sandbox
-from outlines_cont.pipelines.prompts.template_process import SHARED, TemplateLimits
+from outlines_cont.pipelines.prompts.template_process import SHARED, Sandbox, TemplateLimits
 from outlines_cont.pipelines.rows.errors import RowError, SetupError, listed
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "

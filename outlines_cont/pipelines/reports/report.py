@@ -52,16 +52,8 @@ class Value:
 
 @dataclass(slots=True)
 class FieldCounts:
-    """Statistics of the values of one field.
-
-    Attributes:
-        values: their number.
-        scored: the number of those with a log-probability.
-        logprob: the sum of the log-probabilities.
-        compared: the number of expected values.
-        right: the number of expected values that the records have.
-        voted: the number of values that were compared with samples.
-        agreement: the sum of the shares of samples that agree.
+    """Statistics of the values of one field: their number, and the number of those with a log-probability (`scored`), of expected
+    and right ones, and of those compared with samples (`voted`); `logprob` and `agreement` are sums.
     """
 
     values: int = 0

@@ -40,6 +40,7 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
     empty: int | None = None  # where an object or a list began that has no member yet
     for match in _TOKEN.finditer(text):
         (start, end), token = match.span(), match.group()
+        begun, empty = empty, None
         if token in b"{[":
             stack.append((_here(stack), None if token == b"{" else 0))
             empty = start
@@ -47,19 +48,14 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
             if not stack:
                 break
             path, _ = stack.pop()
-            if empty is not None:
-                found[path] = (empty, end)
-            empty = None
+            if begun is not None:
+                found[path] = (begun, end)
             _advance(stack)
         elif stack and stack[-1][1] is None:
-            stack[-1] = (
-                stack[-1][0],
-                str(json.loads(token)) if token.startswith(b'"') else token.decode("utf-8", "replace"),
-            )
-            empty = None
+            name = str(json.loads(token)) if token.startswith(b'"') else token.decode("utf-8", "replace")
+            stack[-1] = (stack[-1][0], name)
         else:
             found[_here(stack)] = (start, end)
-            empty = None
             _advance(stack)
     return found
 

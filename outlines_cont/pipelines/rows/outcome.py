@@ -17,12 +17,7 @@ The value is None before there is one; a None that is whole means that the row i
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a row has no record.
-
-    Attributes:
-        type: the name of the error's class.
-        message: the message of the error.
-    """
+    """Why a row has no record: the name of the error's class, and its message."""
 
     type: str
     message: str
@@ -60,13 +55,13 @@ class Outcome:
     """The result of one row.
 
     Attributes:
-        record: the record as JSON; None where the row failed (or the record is `null`).
-        failure: why there is no record; None where there is one.
+        record: the record as JSON; None if the row failed (or the record is `null`).
+        failure: why there is no record, or None.
         value: the record as an instance of the Python type of the schema; None if it is from another process.
-        weight: the log-probability of the record, under the unmodified model; None where it was not requested.
+        weight: the log-probability of the record, under the unmodified model; None if it was not requested.
         usage: the cost of the row.
         logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
-        agreement: for each value of the record, by its path, the share of the samples that have the same there.
+        agreement: for each value of the record, by its path, the share of the samples with an equal one there.
         reused_tokens: tokens of any rows that were not fed, because others had fed the same, since the outcome before this one.
     """
 

@@ -7,6 +7,7 @@ A line ends with a line feed; blank lines are skipped.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,11 +46,25 @@ class RowSource:
         self._text_field = text_field
         self._format = input_format
         if self._path is not None:
-            _check_readable(self._path)
-            if input_format is InputFormat.AUTO:
-                self._format = _format_of(self._path)
+            self._check_path(self._path)
         elif input_format is InputFormat.PARQUET:
             raise SetupError("expected a file with --input-format parquet, got the standard input. Name the file.")
+
+    def _check_path(self, path: Path) -> None:
+        try:
+            if path.is_file() or path.is_dir() or not path.exists():  # a pipe can be opened only once
+                path.open("rb").close()
+        except OSError as error:
+            raise SetupError(
+                f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
+                "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
+            ) from error
+        if self._format is InputFormat.AUTO:
+            self._format = _SUFFIXES.get(path.suffix.lower(), InputFormat.AUTO)
+        if self._format is InputFormat.AUTO:
+            raise SetupError(
+                f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {str(path)!r}. Say what it holds with --input-format."
+            )
 
     def count(self) -> int | None:
         """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
@@ -77,12 +92,11 @@ class RowSource:
         if self._path is None:
             assert self._stdin is not None
             yield from self._rows(self._stdin)
-            return
-        if self._format is InputFormat.PARQUET:
+        elif self._format is InputFormat.PARQUET:
             yield from parquet_rows(self._path)
-            return
-        with self._path.open("rb") as file:
-            yield from self._rows(file)
+        else:
+            with self._path.open("rb") as file:
+                yield from self._rows(file)
 
     def _rows(self, file: BinaryIO) -> Iterator[InputRow]:
         if self._format is InputFormat.CSV:
@@ -107,27 +121,6 @@ class RowSource:
         except RowError as error:
             return InputRow(number, digest_of(data), error=error)
         return InputRow(number, digest_of(data), fields)
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        if path.is_file() or path.is_dir() or not path.exists():
-            # Anything else, such as a pipe, can be opened only once.
-            path.open("rb").close()
-    except OSError as error:
-        raise SetupError(
-            f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
-            "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
-        ) from error
-
-
-def _format_of(path: Path) -> InputFormat:
-    known = _SUFFIXES.get(path.suffix.lower())
-    if known is None:
-        raise SetupError(
-            f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {str(path)!r}. Say what it holds with --input-format."
-        )
-    return known
 
 
 def _is_object(data: bytes) -> bool:
@@ -156,9 +149,8 @@ def _object(text: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands there twice")
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice!r} is there twice")
     return fields
 
 

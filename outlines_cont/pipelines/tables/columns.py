@@ -34,7 +34,7 @@ class RecordColumns:
     has_agreement: bool = False
     taken: frozenset[str] = frozenset()
 
-    def beside(self, names: Collection[str]) -> RecordColumns:
+    def with_taken(self, names: Collection[str]) -> RecordColumns:
         """Return the columns for an input that has columns of such names."""
         return replace(self, taken=frozenset(names))
 

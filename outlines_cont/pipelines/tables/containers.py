@@ -24,7 +24,7 @@ def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutc
 
     Args:
         data: rows.
-        text_field: the field that holds the message.
+        text_field: the field with the message.
         columns: those of the records.
         make: turns rows into outcomes.
 
@@ -34,14 +34,14 @@ def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutc
     if isinstance(data, str):
         return next(columns.rows(make([data])))
     if isinstance(data, Mapping):
-        return _of_mapping(data, columns.beside(list(data)), make)
+        return _of_mapping(data, columns.with_taken(list(data)), make)
     if isinstance(data, list | tuple):
         return list(columns.rows(make(data)))
     library = type(data).__module__.partition(".")[0]
     if library == "pandas" and hasattr(data, "to_dict"):
         return _of_pandas(data.to_frame(text_field) if hasattr(data, "to_frame") else data, columns, make)
     if library == "datasets":
-        return _of_dataset(data, columns.beside(data.column_names), make)
+        return _of_dataset(data, columns.with_taken(data.column_names), make)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         is_series = library == "polars" and not hasattr(data, "columns")
         table = _of_arrow(data.to_frame(text_field) if is_series else data, columns, make)
@@ -81,7 +81,7 @@ def _of_pandas(frame: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
 
     names = [*map(str, frame.columns)]
     rows = (dict(zip(names, map(_plain, row), strict=True)) for row in frame.itertuples(index=False, name=None))
-    found = columns.beside(names).table(make(rows)).to_pandas(types_mapper=pandas.ArrowDtype)
+    found = columns.with_taken(names).table(make(rows)).to_pandas(types_mapper=pandas.ArrowDtype)
     found.index = frame.index
     return found
 
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
 def _of_arrow(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
     table = pyarrow().table(data)
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
-    return columns.beside(table.column_names).table(make(rows))
+    return columns.with_taken(table.column_names).table(make(rows))
 
 
 def _of_dataset(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:

@@ -147,7 +147,7 @@ def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
     """Return the shape of records.
 
     Args:
-        schema: what a record must be.
+        schema: the schema of records.
         has_formats: whether `format` is asserted; otherwise a `date` may be any text.
     """
     if isinstance(schema.schema, dict | bool):

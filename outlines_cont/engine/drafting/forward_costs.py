@@ -1,6 +1,6 @@
 """`ForwardCosts`: a measured cost model of forwards: seconds by number of tokens, as the median of the last 9 measurements of about that
-size, linearly interpolated, and extrapolated by constants per device type. Forwards of more than 2048 tokens are not recorded. `Lately`:
-the running median.
+size, linearly interpolated, and extrapolated by constants per device type. Forwards of more than 2048 tokens are not recorded.
+`RunningMedian`: the median of the last few measurements.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from statistics import median
 
-from outlines_cont.engine.guessing.feed_width import FREE_TOKENS, OTHER_FREE_TOKENS
+from outlines_cont.engine.drafting.feed_width import FREE_TOKENS, OTHER_FREE_TOKENS
 
 _NUM_KEPT = 9
 _EXACT = 16
@@ -18,55 +18,50 @@ _GROWTH = 1.15
 _MAX_TOKENS = 2048
 
 
-class Lately:
-    """The `median` of the last few numbers, which a single odd one does not move; 0 where there are none."""
+class RunningMedian:
+    """The `median` of the last 9 numbers; 0 if there are none."""
 
-    __slots__ = ("_last", "median")
+    __slots__ = ("last", "median")
 
     def __init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=_NUM_KEPT)
+        self.last: deque[float] = deque(maxlen=_NUM_KEPT)
         self.median = 0.0
 
-    @property
-    def count(self) -> int:
-        """How many numbers there are."""
-        return len(self._last)
-
     def note(self, number: float) -> None:
-        """Take in one more."""
-        self._last.append(number)
-        self.median = median(self._last)
+        """Add a number."""
+        self.last.append(number)
+        self.median = median(self.last)
 
 
 class ForwardCosts:
-    """Seconds by number of tokens, padding included: the median of the last few measurements of about that size.
+    """Seconds of a forward by its number of tokens, padding included.
 
     Args:
-        device_type: as `torch.device.type`; it determines what is expected where nothing was measured.
+        device_type: as `torch.device.type`; it determines the estimates for sizes that were not measured.
     """
 
     def __init__(self, device_type: str) -> None:
         self._free = FREE_TOKENS.get(device_type, OTHER_FREE_TOKENS)
-        self._measured: dict[int, Lately] = {}
+        self._measured: dict[int, RunningMedian] = {}
         self._sizes: list[int] = []
 
     def note(self, num_tokens: int, seconds: float) -> None:
-        """Take note of one forward; long ones, such as those of prompts, are of no interest."""
+        """Record one forward, unless it is a long one, such as that of a prompt."""
         if not 0 < num_tokens <= _MAX_TOKENS:
             return
         size = _size(num_tokens)
         if size not in self._measured:
-            self._measured[size] = Lately()
+            self._measured[size] = RunningMedian()
             self._sizes = sorted(self._measured)
         self._measured[size].note(seconds)
 
     def num_below(self, num_tokens: int) -> int:
-        """Return how many measurements there are of forwards of at most `num_tokens` tokens."""
+        """Return the number of recorded forwards of at most `num_tokens` tokens."""
         size = _size(num_tokens)
-        return sum(self._measured[other].count for other in self._sizes if other <= size)
+        return sum(len(self._measured[other].last) for other in self._sizes if other <= size)
 
     def seconds(self, num_tokens: int) -> float:
-        """Return what a forward is expected to take; between sizes that were measured on a straight line, 1.0 where none was."""
+        """Return the estimated seconds of a forward, in arbitrary units as long as none was recorded."""
         size = _size(num_tokens)
         if size in self._measured:
             return self._measured[size].median
@@ -82,7 +77,7 @@ class ForwardCosts:
 
 
 def _size(num_tokens: int) -> int:
-    """Return the size under which a number of tokens is measured: itself up to 16, beyond that steps of 15 percent."""
+    """Return the size under which a number of tokens is recorded: itself up to 16, then in steps of 15 percent."""
     if num_tokens <= _EXACT:
         return num_tokens
     return round(_EXACT * _GROWTH ** round(math.log(num_tokens / _EXACT, _GROWTH)))

@@ -1,6 +1,6 @@
-"""`StreamPlace`: the state of a token stream after one token: stop-text matcher (Aho-Corasick), UTF-8 decoder, and the text that has
-become final; `Stop` is what ended the text. States are immutable and linked to the one before (a persistent list), so that rewinding n
-tokens follows n links, and forks share what they have in common.
+"""`StreamState`: the state of a token stream after one token: stop-text matcher (Aho-Corasick), UTF-8 decoder, and the text that has
+become final. States are immutable and linked to the one before (a persistent list): a rewind by n tokens follows n links, and forks
+share their common states. `Stop`: the stop text or stop token that ended the text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _START = TextDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What ended a text: a stop text or a stop token.
+    """The stop text or stop token that ended a text.
 
     Attributes:
         text: The stop text, None for a stop token.
         token_id: The stop token, None for a stop text.
-        position: Characters of the text before it. Negative where a stop text begins in the prompt, counted from its end.
+        position: Characters of the text before it; negative for a stop text that begins in the prompt, counted from its end.
     """
 
     text: str | None
@@ -31,27 +31,28 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StreamPlace:
-    """The state of a stream after one token. It refers to the one before, so that a push costs the bytes of its token only.
+class StreamState:
+    """The state of a stream after one token; it refers to the one before.
 
     Attributes:
         matcher: The stop-text matcher, after the bytes of all tokens.
         decoder: The UTF-8 decoder, after the bytes that are final.
-        is_start: Whether a prefix space, which is not part of the text, may still come.
+        is_start: Whether the next token begins the text, so that its prefix space is not part of the text.
         before: The state before the last token or flush; None at the beginning.
-        token_id: The last token; None at the beginning, after a flush, and after what was pushed after the end.
+        token_id: The last token; None at the beginning, after a flush, and after a push beyond the end.
+        num_tokens: How many tokens were pushed.
         num_chars: How many characters are final.
         new_text: Those that the last push or flush made final.
-        stop: What ended the text; None before the end, and after a flush.
-        finish_reason: Why no more is taken; empty while more may come.
-        logprob: The log-probability with which the last token was drawn, None where it was not drawn here.
+        stop: The stop that ended the text; None before the end, and after a flush.
+        finish_reason: Why the text has ended; empty before.
+        logprob: The log-probability with which the last token was drawn, None if it was pushed by its id.
         num_drawn: How many random numbers were drawn from a seed.
     """
 
     matcher: StopText
     decoder: TextDecoder = _START
     is_start: bool = False
-    before: StreamPlace | None = None
+    before: StreamState | None = None
     token_id: int | None = None
     num_tokens: int = 0
     num_chars: int = 0
@@ -61,8 +62,8 @@ class StreamPlace:
     logprob: float | None = None
     num_drawn: int = 0
 
-    def push(self, token_id: int, options: DecodeOptions, logprob: float | None, num_drawn: int) -> StreamPlace:
-        """Return the state after one more token. This one is not at an end."""
+    def push(self, token_id: int, options: DecodeOptions, logprob: float | None, num_drawn: int) -> StreamState:
+        """Return the state after one more token. The text has not ended."""
         data, is_start = options.bytes_of(token_id), self.is_start
         if token_id in options.stop_token_ids:
             text = self._rest()
@@ -74,31 +75,30 @@ class StreamPlace:
             matcher, certain = self.matcher.push(data)
             decoder, text = self.decoder.push(certain)
             if matcher.match or matcher.held:
-                # A stop text begins with a character, so what comes before it is complete, or broken.
+                # A stop text begins with a whole character, so the bytes before it are complete, or invalid.
                 text, decoder = text + decoder.flush(), _START
             stop = None
             if matcher.match:
                 stop, kept = _found(matcher.match, self.num_chars + len(text))
                 text += kept if options.keep_stop else ""
-        num_tokens, num_chars, reason = self.num_tokens + 1, self.num_chars + len(text), "stop" if stop else ""
-        place = (
+        num_chars, end = self.num_chars + len(text), "stop" if stop else ""
+        return StreamState(
             matcher,
             decoder,
             is_start,
             self,
             token_id,
-            num_tokens,
+            self.num_tokens + 1,
             num_chars,
             text,
             stop,
-            reason,
+            end,
             logprob,
             num_drawn,
         )
-        return StreamPlace(*place)
 
-    def flush(self, finish_reason: str) -> StreamPlace:
-        """Return the state at the end of the text, in which all of it is final. This one is not at an end."""
+    def flush(self, finish_reason: str) -> StreamState:
+        """Return the state at the end of the text, in which all of it is final. The text has not ended."""
         text = self._rest()
         return replace(
             self,
@@ -110,12 +110,12 @@ class StreamPlace:
             finish_reason=finish_reason,
         )
 
-    def back(self) -> Iterator[StreamPlace]:
-        """Yield this state and all before it, the last first."""
-        place: StreamPlace | None = self
-        while place is not None:
-            yield place
-            place = place.before
+    def back(self) -> Iterator[StreamState]:
+        """Yield this state and all before it, from the last to the first."""
+        state: StreamState | None = self
+        while state is not None:
+            yield state
+            state = state.before
 
     @property
     def held(self) -> bytes:
@@ -129,7 +129,7 @@ class StreamPlace:
 
 
 def _found(match: StopMatch, num_chars: int) -> tuple[Stop, str]:
-    """Return the stop of a match before which there are `num_chars` characters, and the part of it after the prompt."""
+    """Return the stop of a match after `num_chars` characters of text, and the part of it that is not in the prompt."""
     data, border = match.text.encode(), max(-match.start, 0)
     in_prompt, after = data[:border].decode(errors="replace"), data[border:].decode(errors="replace")
     return Stop(match.text, None, num_chars - len(in_prompt)), after

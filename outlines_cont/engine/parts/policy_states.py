@@ -1,5 +1,5 @@
-"""`PolicyTracks`: the policies of one row with their states (one `Track` each), and backtracking: the tokens excluded at each position,
-retry limits, and the return to an earlier drawn token where a position has none left. Rewinds that exclude nothing and make no progress
+"""`PolicyStates`: the policies of one row with their states (one `Track` each), and backtracking: the tokens excluded at each position,
+retry limits, and the rewind to an earlier drawn token if a position has no token left. Rewinds that exclude nothing and make no progress
 are an error after 10,000.
 """
 
@@ -16,8 +16,8 @@ from outlines_cont.policies.row_view import RowView
 from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
 
-# How often policies may take back what a row has written, and exclude nothing, while it grows no longer than it ever was.
-_MAX_TAKEN_BACK = 10_000
+# The most rewinds that exclude nothing, while the row does not become longer than it ever was.
+_MAX_REWINDS = 10_000
 
 
 class RewindableRow(RowView, Protocol):
@@ -25,31 +25,31 @@ class RewindableRow(RowView, Protocol):
 
     @property
     def place(self) -> str:
-        """Where the row stands, for errors."""
+        """The end of the row, for errors."""
 
     def rewind(self, count: int) -> None:
         """Remove the last `count` tokens."""
 
 
-class PolicyTracks:
+class PolicyStates:
     """The policies of one row, their states, and what they have excluded.
 
     Attributes:
-        tracks: each of them, with its state after every token of the piece.
-        decider: the one that has decided last what the row does; None where none has.
-        exclusions: what may not be drawn again, by its place.
+        tracks: the policies, each with its state after every token of the piece.
+        decider: the one whose branch was taken last.
+        exclusions: the tokens that may not be drawn again, by position.
     """
 
     def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS) -> None:
-        """Begin without policies; the piece went back `retries` times before this run, which has refused `exclusions`."""
+        """Begin without policies; earlier runs of the piece had `retries` rewinds, and excluded `exclusions`."""
         self.tracks: list[Track] = []
         self.decider: Track | None = None
         self.exclusions = exclusions
         self._retries = retries
-        self._taken_back = (0, 0)  # how often since the row was longer than ever before, and how long it was
+        self._num_rewinds, self._longest = 0, 0  # since the row was longer than ever before, and that length
 
     def start(self, policies: Sequence[Policy[Any]], row: RowView) -> None:
-        """Let policies steer a row. A piece that is resumed is walked again from its start, so that each has its whole history."""
+        """Set the policies of a row, and advance their states over the tokens that its piece has already."""
         written = row.token_ids[row.piece_start :]
         begun = row_ahead([*row.token_ids[: row.piece_start]], row) if written else row
         self.tracks = [Track(policy, begun) for policy in policies]
@@ -62,14 +62,12 @@ class PolicyTracks:
         other.tracks = [track.fork() for track in self.tracks]
         return other
 
-    def checkpoint(self) -> Callable[[], PolicyTracks]:
-        """Return what gives the policies as they are now, any number of times; lists of states may grow meanwhile."""
-        now, tracks = (
-            shallow_copy(self),
-            [(track, track.states, len(track.states), track.retries) for track in self.tracks],
-        )
+    def checkpoint(self) -> Callable[[], PolicyStates]:
+        """Return a function that returns the policies as they are now, however often; lists of states may grow meanwhile."""
+        now = shallow_copy(self)
+        tracks = [(track, track.states, len(track.states), track.retries) for track in self.tracks]
 
-        def restored() -> PolicyTracks:
+        def restored() -> PolicyStates:
             policies = shallow_copy(now)
             policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in tracks]
             return policies
@@ -78,7 +76,7 @@ class PolicyTracks:
 
     @property
     def retries(self) -> int:
-        """How often the piece has gone back because a policy refused what it had written."""
+        """How often the piece was rewound because a policy refused its tokens."""
         return self._retries + sum(track.retries for track in self.tracks)
 
     @property
@@ -87,100 +85,104 @@ class PolicyTracks:
         return max((track.policy.held_bytes(track.states[-1]) for track in self.tracks), default=0)
 
     def wishes(self, row: RowView) -> list[str]:
-        """Return what must follow, for errors, of each policy that requires something in particular."""
+        """Return the text that each policy requires next, for errors; none for policies without a requirement."""
         return [wish for track in self.tracks if (wish := track.policy.wish(track.states[-1], row))]
 
     def has_hint(self, row: RowView) -> bool:
-        """Return whether a policy hints at the token that comes next."""
+        """Return whether a policy hints at the next token."""
         return any(track.policy.hint(track.states[-1], row) is not None for track in self.tracks)
 
-    # -- what they want ------------------------------------------------------------------------------------------------
+    # -- branches ------------------------------------------------------------------------------------------------------
 
     def branches(self, row: RowView) -> list[Branch]:
-        """Return the branches to take: several to fork, none where a policy, the `decider`, stops the row."""
+        """Return the branches to take: several to fork, none if a policy, the `decider`, stops the row."""
         branches, self.decider = compose(self.tracks, row)
         return branches
 
     def at_end(self, row: RewindableRow) -> Branch | None:
-        """Return the branch by which a policy goes back as the text must not end here; None where it may end."""
+        """Return the branch of a policy that rewinds because the text must not end here; None if it may end."""
         for track in self.tracks:
             branch = track.policy.at_end(track.states[-1], row)
             if branch is not None:
                 if not branch.is_rewind:
                     raise UnsupportedBranch(
-                        f"expected None or a branch that goes back from `at_end` at {row.place}, got {branch!r} of {track.policy!r}. "
-                        "Have it give tokens back, or exclude some."
+                        f"expected None or a branch that rewinds from `at_end` at {row.place}, got {branch!r} of {track.policy!r}. "
+                        "Let it backtrack, or exclude tokens."
                     )
                 self.decider = track
                 return branch
         return None
 
     def append(self, token_id: int) -> None:
-        """Append the state after one more token to each track."""
+        """Advance every policy by a token."""
         for track in self.tracks:
             track.append(token_id)
 
     def rewind(self, count: int, row: RowView) -> None:
-        """Go back by `count` tokens; `row` is the row as it was before."""
+        """Drop the states of the last `count` tokens; `row` is the row as it was before."""
         for track in self.tracks:
             track.rewind(count, row if track is self.decider else None)
         self.exclusions = self.exclusions.until(len(row.token_ids) - count + 1)
 
-    def check_progress(self, branch: Branch, row: RewindableRow) -> None:
-        """Raise where policies rewind for ever. One that excludes tokens ends by itself."""
+    # -- backtracking --------------------------------------------------------------------------------------------------
+
+    def backtrack(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:
+        """Rewind the row and exclude tokens as a branch says; return False if the rest of the branch is not to be executed.
+
+        That is where the decider has no retries left, and gives up or raises, or where its position has none left.
+        """
+        if branch.is_retry and self.decider is not None:
+            if self.decider.is_spent:
+                self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
+                return False
+            self.decider.retries += 1
+        if branch.is_rewind and self.tracks:
+            self._check_progress(branch, row)
+        if branch.backtrack:
+            row.rewind(branch.backtrack)
+        return not branch.is_retry or self._exclude(branch, row, vocab_size)
+
+    def _check_progress(self, branch: Branch, row: RewindableRow) -> None:
+        """Raise if policies rewind forever. One that excludes tokens always ends."""
         length = len(row.token_ids)
-        count, longest = self._taken_back
-        if length > longest:
-            count, longest = 0, length
+        if length > self._longest:
+            self._num_rewinds, self._longest = 0, length
         if not branch.exclude and not branch.avoid:
-            count += 1
-        self._taken_back = count, longest
+            self._num_rewinds += 1
         decider = self.decider.policy if self.decider is not None else None
         has_budget = branch.is_retry and decider is not None and decider.max_retries is not None
-        if count > _MAX_TAKEN_BACK and not has_budget:
+        if self._num_rewinds > _MAX_REWINDS and not has_budget:
             raise UnsupportedBranch(
-                f"expected policies that come to an end, but they have given tokens back {_MAX_TAKEN_BACK:,} times, and the text "
-                f"was never longer than {longest:,} tokens, now at {row.place}; {decider!r} has decided last. Have it exclude "
-                "what it refuses (`Branch.exclude`), or say how often it may go back (`max_retries`)."
+                f"expected policies that come to an end, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
+                f"was never longer than {self._longest:,} tokens, now at {row.place}; {decider!r} has decided last. Let it exclude "
+                "the tokens that it refuses (`Branch.exclude`), or limit its retries (`max_retries`)."
             )
 
-    # -- what they refuse is drawn otherwise ---------------------------------------------------------------------------
-
-    def begin_retry(self, row: RewindableRow) -> bool:
-        """Count a retry of the decider; where it has none left, have it give up and return False."""
-        if self.decider is None:
-            return True
-        if self.decider.is_spent:
-            self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
-            return False
-        self.decider.retries += 1
-        return True
-
-    def exclude(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:
-        """Remember what a branch refuses at the present end; return False where the row has gone back further instead."""
+    def _exclude(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:
+        """Exclude the tokens that a branch refuses at the end of the row; return False if the row was rewound further instead."""
         excluded, avoided = (_ids(tokens, vocab_size) for tokens in (branch.exclude, branch.avoid))
         policy = next((i for i, track in enumerate(self.tracks) if track is self.decider), 0)
         self.exclusions = self.exclusions.adding(len(row.token_ids), excluded, avoided, policy)
-        place = self.exclusions.places[-1]
         most = self.tracks[policy].policy.max_retries_per_place if self.tracks else None
-        if most is not None and place.retries > most:
-            self.leave_place(row, f"{most} retries are spent at one place")
+        if most is not None and self.exclusions.entries[-1].retries > most:
+            self.retry_earlier(row, f"{most} retries are spent at one place")
             return False
         return True
 
     def left(self, mask: TokenSet, index: int) -> TokenSet:
-        """Return what is left of a mask for token `index`; the mask itself where nothing is excluded there."""
+        """Return the tokens of a mask that are not excluded as token `index`; the mask itself if none are."""
         place = self.exclusions.at(index)
         if place is None:
             return mask
         allowed = mask & ~TokenSet.of(place.excluded)
         return (allowed & ~TokenSet.of(place.avoided)) or allowed
 
-    def leave_place(self, row: RewindableRow, reason: str) -> None:
-        """Go back from the last place of the exclusions to the last token before it that was drawn, and have that drawn otherwise;
-        further where that place has no retries left either. Where there is none, the policy that refuses is asked.
+    def retry_earlier(self, row: RewindableRow, reason: str) -> None:
+        """Rewind to the last drawn token before the last exclusion, and exclude it; further if that position has no retries left.
+
+        If there is no such token, the policy that has refused gives up, or raises.
         """
-        place: Exclusion = self.exclusions.places[-1]
+        place: Exclusion = self.exclusions.entries[-1]
         if not self.tracks:
             raise DeadEnd(f"no token is allowed after {row.place}: all of them were excluded. Exclude fewer.")
         track = self.tracks[place.policy % len(self.tracks)]  # a piece may be resumed with fewer policies
@@ -196,13 +198,13 @@ class PolicyTracks:
             row.rewind(len(row.token_ids) - index)
             track.retries += 1
             self.exclusions = self.exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
-            place = self.exclusions.places[-1]
+            place = self.exclusions.entries[-1]
             if most is None or place.retries <= most:
                 return
             reason = f"{most} retries are spent at one place"
 
     def _give_up(self, track: Track, row: RewindableRow, reason: str) -> None:
-        """Have a policy end the row, or let pass what it has refused here."""
+        """Let a policy end the row with an error, or accept what it has refused."""
         track.give_up(row, reason)
         self.exclusions = self.exclusions.until(len(row.token_ids))
 
@@ -211,5 +213,5 @@ def _ids(tokens: TokenSet | None, vocab_size: int) -> frozenset[int]:
     if tokens is None:
         return frozenset()
     token_ids = tokens.few_ids(vocab_size, vocab_size)
-    assert token_ids is not None  # no set lies in more words than there are tokens
+    assert token_ids is not None  # a set has no more words than there are tokens
     return frozenset(token_ids.tolist())

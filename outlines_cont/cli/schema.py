@@ -1,0 +1,54 @@
+"""`describe`: prints how each keyword of a schema is enforced, a shortest example (breadth-first search in the automaton, at most 50,000
+states), and how many states and transitions are on its path; the lazy DFA is not built as a whole.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from rich.console import Console
+from rich.table import Table
+
+import fsm
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
+from outlines_cont.cli.command import check_picture, write_picture
+from outlines_cont.cli.options import SchemaOptions
+from outlines_cont.generation.lengths import named_lengths
+from outlines_cont.pipelines.rows.schema import load_schema
+
+
+def describe(options: SchemaOptions) -> None:
+    """Print the description of a schema, and write a picture of its automaton if there is a file for it."""
+    check_picture(options.draw, "draw", ".svg")
+    schema = load_schema(options.source).schema
+    with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):  # the report has the same notes
+        expression = fsm.json_schema(schema, strict=options.strict, key_order="any" if options.any_order else "schema")
+    console, table = Console(highlight=False, markup=False), Table("keyword", "where", "enforced", box=None)
+    for keyword in expression.report:
+        table.add_row(keyword.keyword, keyword.pointer, keyword.level)
+    console.print(table)
+    for keyword in expression.report:
+        if keyword.note and keyword.level != "checked":
+            console.print(f"{keyword.level}: {keyword.pointer}: {keyword.note}")
+    for check in expression.checks:
+        console.print(f"checked: {check}")
+    if expression.report.unbounded:
+        console.print(f"any length: {named_lengths(expression.report.unbounded)}", soft_wrap=True)
+    text = shortest_text(expression.node)
+    _print_size(console, expression, text or b"")
+    if text is None:
+        console.print("no short example was found")
+    else:
+        console.print(f"example: {text.decode()}{'' if expression.accepts(text) else '  (fails a check)'}")
+    if options.draw is not None:
+        write_picture(fsm.draw(expression), options.draw)
+
+
+def _print_size(console: Console, expression: fsm.Expression, example: bytes) -> None:
+    automaton = Automaton(expression.node)
+    state = automaton.initial_state
+    num_transitions = len(automaton.moves(state))
+    for byte in example:
+        state = automaton.next_state(state, bytes((byte,)))
+        num_transitions += len(automaton.moves(state))
+    console.print(f"size: {len(automaton) - 1} states, {num_transitions} transitions along the example")

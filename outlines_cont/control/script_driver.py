@@ -1,0 +1,330 @@
+"""`ScriptDriver`: runs a script, a coroutine, from one `await` that needs the model to the next, without an event loop. Python cannot copy
+a coroutine, so a fork runs the script again from its beginning and answers its requests from a `Journal`; a script must be deterministic,
+and one that is not fails with `ReplayError`. Generators of equal requests are made once.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from fsm import substring
+from outlines_cont import generate
+from outlines_cont.control.fork_driver import (
+    End,
+    ForkDriver,
+    ForkPiece,
+    ForkPlan,
+    ForkView,
+    PieceOutcome,
+    Read,
+    Then,
+    Wait,
+)
+from outlines_cont.control.journal import Journal, JournalEntry
+from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request
+from outlines_cont.control.result import MAX_LOG
+from outlines_cont.control.variables import Shared
+from outlines_cont.drafts.opening import open_draft
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError, shortened
+from outlines_cont.generate import Generator
+from outlines_cont.generation.options import Options
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.stop import StopAt
+from outlines_cont.state.text import encoded_start
+
+Script = Callable[[], Coroutine[Any, Any, Any]]
+
+STOP_REASON = "stop_at"
+"""The finish reason of a span that has ended at its stop text."""
+
+_NO_TASK = "A script is not a task of an event loop: only functions of `control` can be awaited in it."
+
+running_driver: ContextVar[ScriptDriver] = ContextVar("script")
+"""The driver of the script that is running in this thread."""
+
+
+class ScriptStopped(BaseException):
+    """Raised by `script.stop`; a `BaseException`, so that scripts do not catch it by accident."""
+
+
+class ScriptDriver(ForkDriver):
+    """Runs a script for one fork.
+
+    Attributes:
+        shared: the variables of the program.
+        journal: the requests of the script so far, with their answers.
+        token_ids: the tokens of the fork as the script sees them: also those that it has appended since the model ran last.
+    """
+
+    speculates = False
+
+    def __init__(
+        self,
+        script: Script,
+        model: LanguageModel,
+        shared: Shared,
+        policies: tuple[Policy[Any], ...] = (),
+        journal: Journal | None = None,
+    ) -> None:
+        self.shared = shared
+        self.journal = journal or Journal()
+        self.token_ids: list[int] = []
+        self._script = script
+        self._model = model
+        self._policies = policies
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._has_ended = False
+        self._awaited: Request | None = None
+        self._generator: Generator | None = None
+        self._kept = 0  # how many of the row's own tokens the script has kept so far
+        self._cuts: list[int] = []
+        self._captures: list[tuple[str, str]] = []
+        self._log = ""
+
+    def call(self, view: ForkView) -> list[ForkPlan]:
+        """Send the script the answer that it awaits, and run it to its next request that needs the model."""
+        self.token_ids, self._kept = [*view.token_ids], len(view.token_ids)
+        has_answer = self._coroutine is not None and not isinstance(self._awaited, ForkInto)
+        return self._run(view, self._answer(view) if has_answer else None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the script has begun and not ended."""
+        return self._coroutine is not None and not self._has_ended
+
+    def close(self) -> None:
+        """End the script at its present `await`; its `finally` blocks run, and may not await anything."""
+        token = running_driver.set(self)
+        try:
+            if self._coroutine is not None:
+                self._coroutine.close()
+        finally:
+            running_driver.reset(token)
+
+    def label(self) -> Label:
+        """Return the present end of the text."""
+        return Label(len(self.token_ids), len(self._cuts))
+
+    def text_since(self, label: Label) -> str:
+        """Return the text after a label."""
+        self._check(label)
+        return self._text_from(label.position)
+
+    def write_log(self, line: str) -> None:
+        """Write to the log."""
+        self._log = (self._log + line + "\n")[-MAX_LOG:]
+
+    def _run(self, view: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
+        """Send the script an answer, and answer its requests until one needs the model; return its plan and those of its forks.
+
+        Args:
+            view: the present state of the row.
+            answer: to the request that the script awaits; None if it has not begun, or its request is to be executed now.
+            index: of its plan among all of the row.
+            parent: see `ForkPlan`.
+        """
+        forks: list[ScriptDriver] = []
+        found: JournalEntry | Then
+        while True:
+            awaited, self._awaited = self._awaited, None
+            request = self._send(answer) if awaited is None or answer is not None else awaited
+            if isinstance(request, End):
+                found = request
+            elif self.journal.is_replaying:
+                found = self.journal.next(repr(request))
+            else:
+                found = self._execute(request, view, forks, is_new=request is not awaited)
+                self._awaited = request
+            if not isinstance(found, JournalEntry):
+                break
+            answer = found
+        appended, captures = tuple(self.token_ids[self._kept :]), tuple(self._captures)
+        plans = [ForkPlan(self, found, self._kept, appended, captures, self._log, parent)]
+        self._captures, self._log = [], ""
+        for fork in forks:
+            plans += fork._run(view, None, index + len(plans), index)
+        return plans
+
+    def _send(self, answer: JournalEntry | None) -> Request | End:
+        """Run the script to its next request, or to its end."""
+        token = running_driver.set(self)
+        try:
+            if self._coroutine is None:
+                self._coroutine = self._script()
+            if answer is not None and answer.error is not None:
+                return self._checked(self._coroutine.throw(answer.error))
+            return self._checked(self._coroutine.send(None if answer is None else answer.answer()))
+        except (StopIteration, ScriptStopped):
+            self._has_ended = True
+            return End()
+        except Exception as error:
+            self._has_ended = True
+            if isinstance(error, RuntimeError) and str(error) == "no running event loop":
+                told = f"expected a script without an event loop, but it requested one. {_NO_TASK}"
+                error = ScriptError(told).with_traceback(error.__traceback__)
+            return End(error, "".join(traceback.format_exception(error)))
+        finally:
+            running_driver.reset(token)
+
+    def _checked(self, request: object) -> Request:
+        if isinstance(request, Request):
+            return request
+        assert self._coroutine is not None
+        told = f"expected an `await` of `control.fixed`, `gen`, `fork` or `shared.wait`, got {request!r}. {_NO_TASK}"
+        self._coroutine.throw(ScriptError(told))
+        raise ScriptError("a script continued after awaiting something that is not a request")
+
+    def _execute(
+        self, request: Request, view: ForkView, forks: list[ScriptDriver], *, is_new: bool
+    ) -> JournalEntry | Then:
+        """Return the answer to a request, or what the row must do before it is known; end a script without steps left."""
+        try:
+            if is_new:
+                view.spend_step()
+            found = self._answer_or_plan(request, view, forks)
+        except StepBudgetError as error:
+            end = self._send(JournalEntry("", error=error))
+            # A script that catches it is ended by `close`: the frames of an error are cleared when the row ends.
+            return end if isinstance(end, End) else End(error.with_traceback(None))
+        except Exception as error:
+            found = JournalEntry(repr(request), error=error)
+        return self.journal.add(found) if isinstance(found, JournalEntry) else found
+
+    def _answer_or_plan(self, request: Request, view: ForkView, forks: list[ScriptDriver]) -> JournalEntry | Then:
+        recorded = repr(request)
+        match request:
+            case Fixed(text, following):
+                self._append(text, following)
+                return JournalEntry(recorded)
+            case ForkInto(count):
+                if count > 1 and len(self.token_ids) - min(view.cached, self._kept) > 1:
+                    return Read()
+                view.reserve(count - 1)
+                forks += [self._fork(JournalEntry(recorded, index)) for index in range(1, count)]
+                return JournalEntry(recorded, 0)
+            case Wait(names):
+                return JournalEntry(recorded, self._values(names)) if self.shared.has(names) else request
+            case Gen():
+                self._generator = _generator(request, self._model)
+                return _piece(request, self._generator, self._policies)
+
+    def _answer(self, view: ForkView) -> JournalEntry:
+        """Return the answer to the request for which the model ran."""
+        request, self._awaited = self._awaited, None
+        value: Any = None
+        error = view.error
+        if error is None:
+            try:
+                if isinstance(request, Wait):
+                    value = self._values(request.names)
+                else:
+                    assert isinstance(request, Gen)
+                    assert view.outcome is not None
+                    value = self._generated_text(request, view.outcome)
+            except Exception as failure:
+                error = failure
+        return self.journal.add(JournalEntry(repr(request), value, error))
+
+    def _values(self, names: Sequence[str]) -> list[Any]:
+        return [self.shared.get(name) for name in names]
+
+    def _text_from(self, start: int) -> str:
+        return self._model.tokenizer.text_bytes(self.token_ids[start:]).decode(errors="replace")
+
+    def _generated_text(self, request: Gen, outcome: PieceOutcome) -> str:
+        """Return the text of a generated span that has ended, and capture it if it has a name."""
+        if outcome.error is not None:
+            raise outcome.error
+        text = self._text_from(outcome.start)
+        constraint = self._generator.constraint if self._generator is not None else None
+        told = ""
+        if (
+            outcome.reason == "length"
+            and constraint is not None
+            and not constraint.accepts(self.token_ids[outcome.start :])
+        ):
+            told = (
+                f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {shortened(repr(text))}. "
+                "Raise `max_tokens`."
+            )
+        elif request.require_stop and outcome.reason != STOP_REASON:
+            told = (
+                f"expected a text that ends at {' or '.join(map(repr, request.stop_at))}, but it ended before ({outcome.reason}): "
+                f"{shortened(repr(text))}. Raise `max_tokens`, or omit `require_stop`."
+            )
+        if told:
+            raise IncompleteOutput(told, text, outcome.reason)
+        if request.substring_of is not None:
+            text = text.removesuffix(request.substring_end)
+        if request.name is not None:
+            self._captures.append((request.name, text))
+        return text
+
+    def _append(self, text: str, following: Label | None) -> None:
+        if following is not None:
+            self._check(following)
+            del self.token_ids[following.position :]
+            self._cuts.append(following.position)
+            self._kept = min(self._kept, following.position)
+        tokenizer = self._model.tokenizer
+        if not tokenizer.text_bytes(self.token_ids):
+            self.token_ids += encoded_start(text, tokenizer)
+        else:
+            self.token_ids += encode_letters(text, tokenizer, self.token_ids)
+
+    def _check(self, label: Label) -> None:
+        if not isinstance(label, Label):
+            raise OptionError(f"expected a label that `label()` has returned, got {label!r}", "place")
+        if any(cut < label.position for cut in self._cuts[label.num_cuts :]):
+            raise ScriptError(
+                f"expected a label of text that was not cut since, got {label!r}: the text before it was cut. Make a new one."
+            )
+
+    def _fork(self, entry: JournalEntry) -> ScriptDriver:
+        fork = ScriptDriver(self._script, self._model, self.shared, self._policies, self.journal.fork(entry))
+        fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
+        return fork
+
+
+class _Stop(StopAt):
+    """A stop text with a finish reason of its own, to distinguish it from an end of text of the model."""
+
+    finish_reason = STOP_REASON
+
+
+def _substring(model: LanguageModel, *, text: str, end: str, force: bool) -> Generator:
+    return generate.fsm(model, substring(text, end=end), force=force)
+
+
+_GENERATORS: dict[str, tuple[Callable[..., Generator], str]] = {
+    "regex": (generate.regex, "pattern"),
+    "choice": (generate.choice, "options"),
+    "json": (generate.json, "schema"),
+    "grammar": (generate.cfg, "grammar"),
+    "substring_of": (_substring, "text"),
+}
+"""For each constraint of a request, the function that makes its generator, and the parameter that takes the constraint."""
+
+
+def _generator(request: Gen, model: LanguageModel) -> Generator:
+    """Return the generator of a requested span; equal ones are made once, as in a loop."""
+    make = partial[Generator](generate.text)
+    for option, (function, parameter) in _GENERATORS.items():
+        if (constraint := getattr(request, option)) is not None:
+            end = {"end": request.substring_end} if option == "substring_of" else {}
+            make = partial(function, **{parameter: constraint}, **end, force=request.force)
+    return generate.made_once(model, make)
+
+
+def _piece(request: Gen, generator: Generator, others: tuple[Policy[Any], ...]) -> ForkPiece:
+    """Return a requested span for the engine, under the policies of the request and `others`."""
+    policies = generator.policies(Options(policies=(*request.policies, *others)))
+    if request.stop_at:
+        policies.append(_Stop(request.stop_at, generator.model.tokenizer, keep=request.keep_stop))
+    return ForkPiece(policies, request.max_tokens, request.temperature, open_draft(request.draft, generator.model))

@@ -1,0 +1,259 @@
+"""`RowDraft`: the speculative decoding of one row: its drafter and that drafter's memory of the row, acceptance rates, the last draft, and
+draws that were made ahead for it. Where drafts do not pay, they are tried again with exponential back-off. `Drafter`: the protocol of
+drafters, which serve many rows; `DraftRequest`: the request for the draft of one row.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fsm.caller import stacklevel_of_user
+from outlines_cont.engine.drafting.draft_length import AcceptRate, Graded, StepCosts
+from outlines_cont.engine.drafting.expected import Expected
+from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Lookahead
+from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput
+from outlines_cont.errors import DraftWarning
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.random_stream import OpenStream
+from outlines_cont.shallow import shallow_copy
+from outlines_cont.user_code import place_of
+
+# The acceptance rate before anything is known.
+_EXPECTED = 0.7
+# Hints are taken where so many of them are accepted, and else every so often, to measure the rate again.
+_WORTH, _EVERY = 0.3, 16
+# Where no draft pays, a short one is made after so many forwards, to measure the rate again.
+_FIRST_PATIENCE, _LONGEST_PATIENCE, _NUM_PROBED = 8, 128, 2
+# The most new tokens that a drafter reads between two drafts whose time counts.
+_FEW_NEW = 24
+
+
+class DraftedRow(Protocol):
+    """What a drafter may read of a row; implemented by `engine.row.Row`."""
+
+    stream: OpenStream
+    job: Any
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All ids, prompt included. Not to be changed."""
+
+    @property
+    def has_hint(self) -> bool:
+        """Whether a policy hints at the next token."""
+
+    def lookahead(self, *, takes_hints: bool) -> Lookahead:
+        """Return a draft that has only the hints of policies."""
+
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return the token counts of the row."""
+
+
+class Drafter(Protocol):
+    """Protocol of drafters: they draft tokens for any number of rows of one model."""
+
+    has_warned: bool  # whether a warning was issued that the drafter failed
+
+    def memory(self) -> Any:
+        """Return the empty memory of a row, such as an index of its tokens.
+
+        Its method `cut(length)` is told that only the first `length` tokens are unchanged, and takes constant time; `fork()` returns
+        the memory of a fork of the row.
+        """
+
+    def draft(self, requests: Sequence[DraftRequest]) -> None:
+        """Push draft tokens to the lookaheads of some rows: as many as each requests, or fewer."""
+
+    def keep(self, memories: Sequence[Any]) -> None:
+        """Release what belongs to rows with other memories than these: they have ended."""
+
+
+class RowDraft:
+    """The speculative decoding of one row.
+
+    Attributes:
+        drafter: drafts the tokens.
+        memory: the drafter's memory of the row.
+        counts: how many tokens were drafted for the row, and how many of them accepted.
+        is_off: whether the drafter has failed on the row, and is not called again.
+        masks: the lazy masks behind draft tokens that will probably be needed.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.counts = Meter()
+        self.is_off = False
+        self._skipped, self._patience = 0, _FIRST_PATIENCE
+        self._rates: dict[Hashable, AcceptRate] = {}
+        self._all_rates: dict[Hashable, AcceptRate] = {}  # those of all rows
+        self._num_hints = 0
+        self._length = -_FEW_NEW - 1  # of the row at its last draft
+        self.masks: list[TokenSet] = []
+        self._positions: Sequence[DraftPosition] = ()
+        self._draws: dict[int, tuple[DrawInput, Draw]] = {}  # made ahead, by the number of tokens before them
+        self.forget()
+
+    def join(self, rates: dict[Hashable, AcceptRate]) -> None:
+        """Share acceptance rates with other rows: `rates` are those of all of them."""
+        self._all_rates = rates
+
+    def share(self, kind: Hashable, expected: float) -> float:
+        """Return the acceptance rate of a kind of draft tokens; `expected` before anything is known."""
+        rate = self._rates.get(kind)
+        if rate is None:
+            known = self._all_rates.get(kind)
+            rate = self._rates[kind] = AcceptRate(expected if known is None else known.share)
+        return rate.share
+
+    def note(self, kind: Hashable, is_accepted: bool) -> None:
+        """Record whether a draft token was accepted."""
+        for one in (kind, kind.kind) if isinstance(kind, Graded) else (kind,):
+            share = self.share(one, _EXPECTED)
+            for rates in (self._rates, self._all_rates):
+                rates.setdefault(one, AcceptRate(share)).note(is_accepted)
+
+    def chance(self, kinds: Sequence[Hashable]) -> float:
+        """Return the probability that draft tokens of these kinds are all accepted; None is a forced one, which always is."""
+        return math.prod(self.share(kind, _EXPECTED) for kind in kinds if kind is not None)
+
+    def length(self, costs: StepCosts, share: float) -> int:
+        """Return how many tokens to draft in a step, at an acceptance rate of `share`."""
+        best = costs.length(self.drafter, share)
+        if best:
+            self._skipped, self._patience = 0, _FIRST_PATIENCE
+            return best
+        self._skipped += 1
+        if self._skipped < self._patience:
+            return 0
+        self._skipped, self._patience = 0, min(self._patience * 2, _LONGEST_PATIENCE)
+        return _NUM_PROBED
+
+    @property
+    def takes_hints(self) -> bool:
+        """Whether hints of policies are drafted now: where most of them are accepted, and else every 16th time."""
+        self._num_hints += 1
+        return self.share(HINT, _EXPECTED) > _WORTH or not self._num_hints % _EVERY
+
+    def is_continued(self, length: int) -> bool:
+        """Record a draft for a row of `length` tokens; return whether the last one was a few tokens before."""
+        before, self._length = self._length, length
+        return 0 <= length - before <= _FEW_NEW
+
+    def fail(self, error: Exception) -> None:
+        """Draft no more for the row, which continues without; the first failure of a drafter issues a warning."""
+        self.is_off = True
+        if not self.drafter.has_warned:
+            self.drafter.has_warned = True
+            # If warnings are errors, it must not end the step, which serves other rows as well.
+            with suppress(DraftWarning):
+                warnings.warn(
+                    f"the draft {self.drafter!r} has failed, so the text is written without a draft: {type(error).__name__}: {error}"
+                    f"{place_of(error)}",
+                    DraftWarning,
+                    stacklevel=stacklevel_of_user(),
+                )
+
+    def fork(self) -> RowDraft:
+        """Return the same for a fork of the row."""
+        other = shallow_copy(self)
+        other.memory, other.counts = self.memory.fork(), Meter()
+        other._rates = {kind: copy(rate) for kind, rate in self._rates.items()}
+        other._draws, other._length = {}, -_FEW_NEW - 1
+        return other
+
+    # -- the last draft ------------------------------------------------------------------------------------------------
+
+    def begin(self, found: Lookahead) -> Expected:
+        """Register a draft, and return what is to be fed."""
+        self.masks = found.lazy_masks(self.chance)
+        self._positions = found.positions
+        return Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
+
+    def make_masks(self) -> None:
+        """Compute the lazy masks; on a CPU they were computed during the forward."""
+        for mask in self.masks:
+            with suppress(Exception):
+                _ = mask.words
+
+    def inputs(
+        self, length: int, expected: Expected, drawing_of: Callable[[float | None], Drawing], stream: OpenStream
+    ) -> list[DrawInput]:
+        """Return the inputs of the draws that follow in a row of `length` tokens if the draft is accepted, up to the first unknown one."""
+        found: list[DrawInput] = []
+        for position in self._positions if expected.is_draft else ():
+            logits = expected.logits.get(length + position.offset)
+            drawing = drawing_of(position.temperature)
+            if logits is None or not position.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
+                break
+            uniform = stream.ahead(position.num_drawn) if drawing.needs_random else None
+            found.append(DrawInput(length + position.offset, logits, position.mask, drawing, uniform))
+        return found
+
+    def keep_draw(self, given: DrawInput, draw: Draw) -> None:
+        """Keep a draw that was made ahead."""
+        self._draws[given.length] = given, draw
+
+    def draw_ahead(self, given: DrawInput) -> Draw | None:
+        """Return the draw that was made ahead at a position, if it had the same input."""
+        found = self._draws.get(given.length)
+        return None if found is None or not found[0].is_same_draw(given) else found[1]
+
+    def forget_draws(self) -> None:
+        """Drop the draws that were made ahead, as the row continues with another token."""
+        if self._draws:
+            self._draws = {}
+
+    def cut(self, length: int) -> None:
+        """Note that the row was rewound to its first `length` tokens."""
+        self.forget_draws()
+        self.memory.cut(length)
+
+    def forget(self) -> None:
+        """Drop the memory of the row, and its draft, which an interrupt may have left incomplete."""
+        self.memory = self.drafter.memory()
+        self.masks, self._positions, self._draws = [], (), {}
+
+
+@dataclass(slots=True)
+class DraftRequest:
+    """The request for a draft of one row, and that draft as it grows."""
+
+    row: DraftedRow  # not to be changed
+    draft: RowDraft  # that of the row
+    costs: StepCosts  # the costs of drafts in this step
+    takes_hints: bool = False  # whether hints of policies are drafted
+    found: Lookahead | None = None  # the draft, once it is begun
+
+    def __post_init__(self) -> None:
+        self.takes_hints = self.draft.takes_hints
+        if self.takes_hints and self.row.has_hint:
+            self.found = self.row.lookahead(takes_hints=True)
+
+    @property
+    def lookahead(self) -> Lookahead:
+        """The draft, to which tokens are pushed; begun at the first access."""
+        if self.found is None:
+            self.found = self.row.lookahead(takes_hints=self.takes_hints)
+        return self.found
+
+    @property
+    def context(self) -> Sequence[int]:
+        """All ids, those of the row and the draft tokens. Not to be changed."""
+        return self.row.token_ids if self.found is None else self.found.context
+
+    def length(self, kind: Hashable, expected: float) -> int:
+        """Return how many tokens of a kind to draft; see `RowDraft.share`."""
+        return self.draft.length(self.costs, self.draft.share(kind, expected))
+
+    def pays(self, share: float) -> bool:
+        """Return whether one more draft token pays, at an acceptance rate of `share`."""
+        chance = self.draft.chance(self.lookahead.kinds)
+        return self.costs.pays(self.draft.drafter, len(self.lookahead.token_ids), chance * share)

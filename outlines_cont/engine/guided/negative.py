@@ -1,0 +1,135 @@
+"""`NegativeSequence`: the second sequence of classifier-free guidance: the negative prompt of a row, then the generated tokens of that
+row. It is fed in the same forwards, with a KV cache of its own. `guided`: the guided logits of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from weakref import proxy
+
+import torch
+
+from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.state.row import StateRow
+
+
+class GuidedSequence(Protocol):
+    """What a negative sequence reads of its row; see `Row`."""
+
+    counts: Meter
+
+    @property
+    def piece_start(self) -> int:
+        """Index of the first token of the piece."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All ids, prompt included."""
+
+    @property
+    def feeds_all(self) -> bool:
+        """Whether all pending tokens are to be fed."""
+
+
+class NegativeSequence(FedSequence):
+    """The negative prompt of a row, and behind it the row's generated tokens, which it reads from the row."""
+
+    def __init__(self, source: StateRow, row: GuidedSequence, num_places: int, scale: float) -> None:
+        """Begin with the negative prompt, `source`; logits are kept for rewinds of `num_places` tokens."""
+        super().__init__(source, FedTokens(source.cached, source.logits, row.counts))
+        self.scale = scale
+        self.feed.kept.num_places = num_places
+        self._row: GuidedSequence = proxy(row)  # weak, as the row refers to this
+        self._offset = len(source.token_ids) - row.piece_start
+
+    def fork(self, row: GuidedSequence) -> NegativeSequence:
+        """Return the same for a fork of the row."""
+        fork = NegativeSequence(self.source, row, 0, self.scale)
+        fork.feed = self.feed.fork()
+        return fork
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return len(self._row.token_ids) + self._offset
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the logits at the end are known."""
+        return self.feed.is_ready(self.length)
+
+    # -- as a sequence of a batch, see `Row` ---------------------------------------------------------------------------
+
+    @property
+    def num_pending(self) -> int:
+        """How many tokens are to be fed before the row can draw one, expected ones included."""
+        return self.feed.num_pending(self.length) if self._row.feeds_all else 0
+
+    @property
+    def source_cached(self) -> int:
+        """How many tokens are in the KV cache of the source."""
+        return self.source.cached
+
+    def chunk(self) -> list[int]:
+        """Return the pending ids, then the expected ones."""
+        if not self.num_pending:
+            return []
+        written = self._row.token_ids[max(self.cached - self._offset, self._row.piece_start) :]
+        return [*self.source.token_ids[self.cached :], *written, *self.feed.expected.token_ids]
+
+    def wanted(self, chunk_size: int) -> list[int]:
+        """Return the indices into the first `chunk_size` pending tokens after which logits are needed, ascending."""
+        last = self.length - 1 - self.cached
+        first = max(len(self.source.token_ids) - 1 - self.cached, last - self.feed.kept.num_places, 0)
+        return list(range(first, min(self.num_pending, chunk_size)))
+
+    # -- changes of the row --------------------------------------------------------------------------------------------
+
+    def expect(self, token_ids: Sequence[int]) -> None:
+        """Feed draft tokens after the pending tokens."""
+        self.feed.expected = Expected(tuple(token_ids))
+
+    def append(self, token_id: int) -> None:
+        """Note that the row was appended to."""
+        if self.feed.expected.token_ids:
+            self.feed.append(token_id)
+
+    def rewind(self) -> None:
+        """Note that the row was rewound."""
+        self.feed.rewind(self.length)
+        self.feed.logits = None  # `need_logits` looks them up
+
+    def restore(self) -> None:
+        """Drop what was fed after the source; see `Checkpoint`."""
+        self.feed.kept, self.feed.expected = self.feed.kept.emptied(), NOTHING_EXPECTED
+        self.lose(self.source_cached)
+        self.feed.logits, self.feed.is_partial = self.source.logits, False
+
+    def need_logits(self, mask: TokenSet) -> None:
+        """Ensure that tokens are pending, or the logits at the end are known for a mask."""
+        self.feed.need_logits(self.length, mask)
+
+    def logits_before(self, index: int) -> torch.Tensor | None:
+        """Return (V,) logits before the token at `index` of the row; None if they are not kept."""
+        return self.feed.kept.whole(index + self._offset)
+
+
+def guided(negatives: Sequence[NegativeSequence | None], logits: torch.Tensor) -> torch.Tensor:
+    """Return (R, V) logits of the model, guided for rows that have a negative sequence.
+
+    Cost: some passes over the logits of guided rows.
+    """
+    found = [(i, negative) for i, negative in enumerate(negatives) if negative is not None]
+    if not found:
+        return logits
+    at = [i for i, _ in found]
+    theirs = torch.stack([negative.logits for _, negative in found if negative.logits is not None])
+    scales = torch.tensor([[negative.scale] for _, negative in found], dtype=logits.dtype, device=logits.device)
+    drawn_from = logits.clone()
+    drawn_from[at] = guided_logits(logits[at], theirs, scales)
+    return drawn_from
