@@ -11,8 +11,6 @@ from itertools import chain
 from typing import Any
 
 from fsm import FSMError
-from outlines_cont.drafts.opening import open_draft
-from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, OptionError, ResumeError, UnsupportedModel, shortened
@@ -81,10 +79,6 @@ class CallRows:
             guide: dict[str, Any] = {} if negative is None else {"negative": negative.row, "scale": negative.scale}
             self.results.append(begun)
             self.rows.append(new_row(begun, healing=healing, **guide) if _can_run(begun, resume) else None)
-        drafter = open_draft(maker.draft_of(options), maker.model)
-        if drafter is not None and not isinstance(maker.sampler, BeamSearch):  # beam search uses no draft
-            for row in filter(None, self.rows):
-                row.draft = RowDraft(drafter)
         if resume:
             self._check_resumed()
 
