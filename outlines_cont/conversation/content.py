@@ -1,5 +1,6 @@
 """`Content`: the immutable content of a conversation: its tokens with their KV cache, how many of them are pending, and its constraint.
-Texts, token ids and rows of states are appended, and tokens removed, as functions from one content to the next; nothing is fed here.
+Texts, token ids, drawn tokens (`Drawn`) and rows of states are appended, and tokens removed, as functions from one content to the next;
+nothing is fed here.
 """
 
 from __future__ import annotations
@@ -13,10 +14,25 @@ from outlines_cont.conversation.constraint import ConversationConstraint
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, PromptTypeError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
+from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.prompt_row import prompt_row
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import GENERATED, StateRow
 from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token that was drawn for a row, with its log-probability by the model and that with which it was drawn.
+
+    `stream` is the random stream of the row after the draw, `mirostat` whether the sampler has that warper.
+    """
+
+    token_id: int
+    logprob: float
+    sampling_logprob: float
+    stream: RandomStream
+    mirostat: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +94,23 @@ class Content:
         row = self.row
         num_start = row.num_start_tokens if row.token_ids else num_start_tokens(token_ids, start_ids(model))
         return self.grown(replace(row.append(token_ids, reset=False), num_start_tokens=num_start), model)
+
+    def with_token(self, drawn: Drawn, model: LanguageModel) -> Content:
+        """Return the content with a drawn token appended."""
+        row = replace(
+            self.row,
+            token_ids=(*self.row.token_ids, drawn.token_id),
+            kinds=self.row.kinds + GENERATED,
+            logprobs=(*self.row.logprobs, drawn.logprob),
+            sampling_logprobs=(*self.row.sampling_logprobs, drawn.sampling_logprob),
+            stream=drawn.stream,
+            logits=None,
+            piece=None,
+            finish_reason="",
+            value=None,
+            mirostat_start=self.row.next_mirostat_start if drawn.mirostat else None,
+        )
+        return self.grown(row, model)
 
     def with_state_row(self, other: StateRow, model: LanguageModel) -> Content:
         """Return the content with the tokens of a row of a state appended; an empty content takes its keys and values, too."""

@@ -19,8 +19,8 @@ from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.checks import check, check_int
 from outlines_cont.conversation.constraint import ConversationConstraint
-from outlines_cont.conversation.content import Content
-from outlines_cont.conversation.draw import Drawn, checked_sampler, draw_tokens
+from outlines_cont.conversation.content import Content, Drawn
+from outlines_cont.conversation.draw import checked_sampler, draw_tokens
 from outlines_cont.conversation.pool import ConversationPool
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
@@ -33,7 +33,7 @@ from outlines_cont.policies.constraint import Constraint
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import load_state, save_state
-from outlines_cont.state.row import GENERATED, StateRow, is_lacking
+from outlines_cont.state.row import StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens
@@ -396,7 +396,6 @@ class Conversation:
     # -- for this room -------------------------------------------------------------------------------------------------
 
     def _open(self) -> Content:
-        """Return the content of an open conversation; `ClosedError` for a closed one."""
         if self._content is None:
             raise ClosedError(
                 "expected an open conversation, got one after `close()`. Make one with `executor.create()`."
@@ -425,11 +424,7 @@ class Conversation:
         if first is None or index <= first:
             self._kept.put(index, logits)
 
-    def _held_rows(self) -> list[StateRow]:
-        return [content.row for content in (self._open(), *list(self._marks.values()))]
-
     def _checked_length(self) -> int:
-        """Return the number of tokens, at least one."""
         length = len(self)
         if not length:
             raise PromptRequired(
@@ -449,23 +444,10 @@ class Conversation:
     def _take(self, drawn: Drawn, append: bool) -> None:
         """Advance the random stream after a draw, and append the token with `append`."""
         content = self._open()
-        row = replace(content.row, stream=drawn.stream)
-        if not append:
-            self._content = replace(content, row=row)
-            return
-        row = replace(
-            row,
-            token_ids=(*row.token_ids, drawn.token_id),
-            kinds=row.kinds + GENERATED,
-            logprobs=(*row.logprobs, drawn.logprob),
-            sampling_logprobs=(*row.sampling_logprobs, drawn.sampling_logprob),
-            logits=None,
-            piece=None,
-            finish_reason="",
-            value=None,
-            mirostat_start=row.next_mirostat_start if drawn.mirostat else None,
-        )
-        self._set(content.grown(row, self._pool.model))
+        if append:
+            self._set(content.with_token(drawn, self._pool.model))
+        else:
+            self._content = replace(content, row=replace(content.row, stream=drawn.stream))
 
 
 def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:

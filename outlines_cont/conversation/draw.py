@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
+from outlines_cont.conversation.content import Drawn
 from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
@@ -18,26 +18,11 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.samplers import greedy
-from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 
 _TAIL_TOKENS = 8
 _SCORES = torch.float32, torch.float64
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token that was drawn for a row, with its log-probability by the model and that with which it was drawn.
-
-    `stream` is the random stream of the row after the draw, `mirostat` whether the sampler has that warper.
-    """
-
-    token_id: int
-    logprob: float
-    sampling_logprob: float
-    stream: RandomStream
-    mirostat: bool
 
 
 def checked_sampler(sampler: Sampler | None) -> Sampler:

@@ -84,7 +84,7 @@ class BatchedExecutor:
     def kv_bytes(self) -> int:
         """Bytes of keys, values and logits of all open conversations and their marks; shared ones count once."""
         with self.lock:
-            rows = [row for conversation in self.conversations for row in conversation._held_rows()]
+            rows = [content.row for one in self.conversations for content in (one._open(), *list(one._marks.values()))]
             held = {id(row.logits) for row in rows}
             kept = {id(x): x.nbytes for conversation in self.conversations for x in conversation._kept.tensors}
             others = sum(size for key, size in kept.items() if key not in held)
