@@ -44,11 +44,13 @@ def disjoint(by_mask: Mapping[int, list[Target]]) -> Iterable[tuple[int, list[Ta
         split = list[tuple[int, list[Target]]]()
         for mask, found in out:
             both = mask & rest
-            if both:
-                split.append((both, found + targets))
-                rest &= ~both
+            if not both:
+                split.append((mask, found))
+                continue
+            split.append((both, found + targets))
             if mask != both:
                 split.append((mask & ~both, found))
+            rest &= ~both
         if rest:
             split.append((rest, targets))
         out = split

@@ -468,7 +468,7 @@ def _factor_heads(members: Iterable[Node]) -> _Unions[list[Node]]:
         out.append(munch(head, (yield from _union(rest)), rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
-        tail = yield from _union(rest)
+        tail = rest[0] if len(rest) == 1 else (yield from _union(rest))
         if head.kind is Kind.REPEAT:
             loops.setdefault((head.args[0], tail), []).append(head.args[1:])
         else:
