@@ -71,7 +71,11 @@ class MaskMaker:
 
         Only tokens below the trie node `node` count, and without their bytes up to it.
         """
-        return next((words for make in strategies if (words := make(self, term, node)) is not None), None)
+        for make in strategies:
+            words = make(self, term, node)
+            if words is not None:
+                return words
+        return None
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
         """The product of `body*` and the tokens below `node`; None where `body` is not a character class, or was not used often enough."""
@@ -108,6 +112,11 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
         return None
     token_ids, _ = maker.spelling.steps(maker.automaton.state_of(term))
     return bitmask.from_ids(token_ids, maker.vocabulary.num_words)
+
+
+def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """A term that begins with a text or with a list of words, such as a key or an enum: a walk, as no other strategy recognises it."""
+    return _walked(maker, term, node) if nodes.first_and_rest(term)[0].kind in (Kind.LITERAL, Kind.WORDS) else None
 
 
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -294,5 +303,5 @@ WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_and_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
-STRATEGIES: tuple[Strategy, ...] = (spelled, alternatives, *DIRECT, *WALKS)
+STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)
 """All strategies, in the order in which they are tried."""

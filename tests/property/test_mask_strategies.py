@@ -24,7 +24,7 @@ PIECES = ["a", "b", "é", "1", ".", ",", '"', " ", "\n", "x", "-"]
 RECOGNISED: list[tuple[str, Expression]] = [
     ("alternatives", regex("[^q]*q|x{2,3}")),
     ("character_loop", regex('[^"]{2,9}"')),
-    ("depth_first", choice(["ab", "ax", "b1"])),
+    ("text_first", choice(["ab", "ax", "b1"])),
     ("depth_first", choice(["ab", "ax", "b1"])),
     ("breadth_first", regex("[^a]x|[^b]a")),
     ("loop_after_byte", regex("[a-p][a-z0-9]{1,4}x")),
