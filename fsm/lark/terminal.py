@@ -22,13 +22,13 @@ from contextlib import suppress
 from functools import cache, cached_property, reduce
 from itertools import combinations, islice, takewhile
 from operator import or_
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lark.lexer import PatternStr, TerminalDef
 
 from fsm.automaton.lazy_dfa import Automaton, shortest_text
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
-from fsm.lark.terminal_end import TerminalEnd
+from fsm.lark.terminal_end import TerminalEnd, cached_method
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
@@ -171,10 +171,8 @@ class Terminals:
         self._ignored = frozenset(ignored)
         self._mode, self._lexing = mode, lexing
         self._ends: dict[tuple[str, Context], TerminalEnd] = {}
-        self.gap = cache(self._gap)
-        self.rivals = cache(self._rivals)
         self._automaton = cache(Automaton)
-        self._first_bytes = cache(self._find_first_bytes)
+        self._memo: dict[Any, Any] = {}
         self._plain: dict[bytes, list[_Terminal]] = {}
         for terminal in self._by_name.values():
             if terminal.text is not None and terminal.is_plain:
@@ -182,7 +180,8 @@ class Terminals:
         self._texts = sorted(self._plain)
         self.patterns = [terminal for terminal in self._by_name.values() if not terminal.is_plain]
 
-    def _rivals(self, name: str) -> Context:
+    @cached_method
+    def rivals(self, name: str) -> Context:
         """The terminals that change what this one reads where they are possible, too.
 
         Raises:
@@ -209,7 +208,8 @@ class Terminals:
         read = self._read(name, context)
         return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
 
-    def _gap(self, context: Context) -> Node:
+    @cached_method
+    def gap(self, context: Context) -> Node:
         """The ignored texts before a position where the terminals of `context` are possible."""
         texts = [self._read(name, context) for name in sorted(self._ignored)]
         if self._mode == "any":
@@ -244,7 +244,8 @@ class Terminals:
         """The regular expression of a terminal, for messages."""
         return f"/{clip(self._terminal(name).pattern)}/"
 
-    def _find_first_bytes(self, names: Context) -> int:
+    @cached_method
+    def _first_bytes(self, names: Context) -> int:
         """A mask of the bytes with which a text of some terminals may begin."""
         return reduce(or_, (self._terminal(name).first_bytes for name in names), 0)
 

@@ -8,7 +8,9 @@ allows no wrong one; above `MAX_PLACES` product states the condition is evaluate
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from collections.abc import Callable, Hashable
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.terms import node as nodes
@@ -23,6 +25,22 @@ _Pair = tuple[int, int]
 """A state of the head, and one of the rival."""
 
 _NO_TEXT = Automaton(EPSILON)
+_Argument = TypeVar("_Argument", bound=Hashable)
+_Owner = TypeVar("_Owner")
+_Found = TypeVar("_Found")
+
+
+def cached_method(find: Callable[[_Owner, _Argument], _Found]) -> Callable[[_Owner, _Argument], _Found]:
+    """Cache a method of one argument in the dictionary `_memo` of its object; a cache of bound methods would be a reference cycle."""
+
+    @wraps(find)
+    def cached(self: Any, argument: _Argument) -> _Found:
+        memo: dict[Any, Any] = self._memo
+        if (find, argument) not in memo:
+            memo[find, argument] = find(self, argument)
+        return memo[find, argument]  # type: ignore[no-any-return]
+
+    return cached
 
 
 class TerminalEnd:
@@ -34,7 +52,7 @@ class TerminalEnd:
     def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:
         self.head = head
         self._rival, self._avoided = rival, avoided
-        self.before = cache(self._before)
+        self._memo: dict[Any, Any] = {}
 
     def short(self, head: Node, after: int) -> Node:
         """The same as `before` for a part of the texts of the head."""
@@ -44,7 +62,8 @@ class TerminalEnd:
         tail = nodes.munch(EPSILON, EPSILON, self._avoided)
         return nodes.munch(head, tail, self._rival.nodes[Automaton.initial_state])
 
-    def _before(self, after: int) -> Node:
+    @cached_method
+    def before(self, after: int) -> Node:
         """The texts before the end, or before one of the bytes of a mask."""
         guards = self._guards(after)
         if guards is not None and len(set(guards.values())) > 1 and len(self._arcs) <= MAX_STATES:
