@@ -140,7 +140,8 @@ class Automaton:
         with self._lock:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
-            self._of_states = defaultdict[object, dict[int, Any]](dict)  # by the method with `_per_state`
+            self._starts: dict[int, Start | None] = {}
+            self._of_states: defaultdict[object, dict[int, Any]] = defaultdict(dict)  # by the method with `_per_state`
             self._single_bytes: dict[tuple[Node, int], bytes] = {}
             self._rows: Rows | None = None
 
@@ -213,15 +214,18 @@ class Automaton:
         moves = self._moves.get(state)
         return len(moves) if moves is not None else self.derivatives.first_bytes(self.nodes[state]).bit_count()
 
-    @_per_state
     def start(self, state: int) -> Start | None:
         """The literal, words, fields or loop with which every continuation of `state` begins, and the state after it; else None.
 
-        Fields only where each of them may follow.
+        Fields only where each of them may follow. Called several times for each state of a walk, so it has a cache of its own.
         """
-        first, rest = nodes.first_and_rest(self.nodes[state])
-        is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
-        return (first, self.state_of(rest)) if is_start and self._is_alive(rest) else None
+        try:
+            return self._starts[state]
+        except KeyError:
+            first, rest = nodes.first_and_rest(self.nodes[state])
+            is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
+            start = self._starts[state] = (first, self.state_of(rest)) if is_start and self._is_alive(rest) else None
+            return start
 
     @_per_state
     def split(self, state: int) -> tuple[int, ...]:

@@ -5,13 +5,11 @@ The work is counted and compared with the bound in `work_budget.py`; this module
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from fsm.errors import BudgetExceeded
-from fsm.terms.work_budget import HEAVY, bounded
+from fsm.terms.work_budget import HEAVY, WorkLimit
 
 
-def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> AbstractContextManager[None]:
+def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> WorkLimit:
     """Return a context in which `work_budget.check` raises `BudgetExceeded` once this thread did more than `most`.
 
     Args:
@@ -21,6 +19,9 @@ def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str
         heavy: what takes much work there.
         advice: how to correct it; by default to simplify the expression, or raise the bound.
     """
-    advice = advice or f"Simplify the expression, or raise `{name}`"
-    message = f"{doing} takes more than {most:,} steps of work: {heavy}. {advice}."
-    return bounded(most, lambda: BudgetExceeded(message, name, most))
+
+    def exceeded() -> BudgetExceeded:
+        correction = advice or f"Simplify the expression, or raise `{name}`"
+        return BudgetExceeded(f"{doing} takes more than {most:,} steps of work: {heavy}. {correction}.", name, most)
+
+    return WorkLimit(most, exceeded)
