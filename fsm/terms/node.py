@@ -465,7 +465,8 @@ def _factor_heads(members: Iterable[Node]) -> _Unions[list[Node]]:
             tails.setdefault(head, []).append(tail)
     out: list[Node] = []
     for (head, rival), rest in munched.items():
-        out.append(munch(head, (yield from _union(rest)), rival))
+        tail = yield from _union(rest)
+        out.append(munch(head, tail, rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
         tail = rest[0] if len(rest) == 1 else (yield from _union(rest))

@@ -234,9 +234,9 @@ def test_what_a_search_cannot_do_is_refused_before_anything_runs() -> None:
     model = random_model()
     with pytest.raises(OptionError, match="to stream it"):
         generate.text(model, sampler=samplers.beam_search(2)).stream("a", max_tokens=2)
-    with pytest.raises(OptionError, match="1 or more as `beams`"):
+    with pytest.raises(OptionError, match="1 or more, as `beams`"):
         samplers.beam_search(0)
     with pytest.raises(OptionError, match="from -10 to 10 as `length_penalty`"):
         samplers.beam_search(2, length_penalty=float("inf"))
-    with pytest.raises(OptionError, match="1 or more as `n`"):
+    with pytest.raises(OptionError, match="1 or more, as `n`"):
         samplers.best_of(0)

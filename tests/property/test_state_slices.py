@@ -366,7 +366,7 @@ def test_a_row_without_tokens_fails_alone() -> None:
     assert cut.rows[1][0].token_ids == ()
     longer = write(cut, max_tokens=2)
     assert longer.errors[0] == [None]
-    assert "with no token" in str(longer.errors[1][0])
+    assert "one token or more, got an empty one" in str(longer.errors[1][0])
     assert write(cut + "x", max_tokens=1).errors == [[None], [None]]
 
 

@@ -68,7 +68,7 @@ def test_every_kind_of_change_is_made_and_nothing_else() -> None:
 def test_every_mutant_is_another_program(path: str) -> None:
     source = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
     found = mutants(path, source)
-    assert len(found) > 200
+    assert len(found) > 150
     for mutant in found[::60]:
         assert ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source)), mutant
 
