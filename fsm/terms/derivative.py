@@ -30,6 +30,17 @@ _DIGIT_WORK = 50  # of ten remainders
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
 
 
+_shared: dict[Node, Arcs] = {}
+
+
+def share(node: Node) -> None:
+    """Compute the arcs of `node` and of its derivatives once, for every `Derivatives` that is made from now on."""
+    derivatives, queue = Derivatives(), [node]
+    for part in queue:
+        queue += [target for _, target in derivatives.arcs(part) if target not in queue]
+    _shared.update(derivatives._arcs)
+
+
 class Derivatives:
     """Arcs (derivatives by byte class) and emptiness of nodes, cached in this object, within budgets of work.
 
@@ -43,7 +54,7 @@ class Derivatives:
         self.max_search = max_search
         self.max_step = max_step
         self.max_memo = max_memo
-        self._arcs: dict[Node, Arcs] = {}
+        self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it

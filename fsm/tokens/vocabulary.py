@@ -22,6 +22,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
+from fsm.terms.derivative import share
 from fsm.terms.node import Kind, Node, memory
 from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens import vocabulary_file
@@ -85,6 +86,7 @@ class Vocabulary:
         self._is_class: dict[int, bool] = {}
         self._reaches: dict[int, int] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
+        share(JSON_CHARACTER)
         self._make_trie(spelled, lengths, None if cache_dir is None else Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
         self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
