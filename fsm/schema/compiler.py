@@ -556,7 +556,8 @@ class _BuildPass:
                 self._context.note_check(place, VALIDATOR, "it is Python code")
                 node = nodes.checked(node, self._document.validators[name])
             members.append(node)
-        return nodes.alternation(members)
+        # One alternative is often a large union already, and to unite it again would be counted as work again.
+        return members[0] if len(members) == 1 else nodes.alternation(members)
 
     def _of_types(self, places: Conjunction) -> Builder:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
