@@ -1,4 +1,6 @@
-"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance); `Automaton` (`lazy_dfa.py`) satisfies it."""
+"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance); `Automaton` (`lazy_dfa.py`) satisfies it.
+`FEW_BYTES` is the most next bytes with which a state is walked byte by byte.
+"""
 
 from __future__ import annotations
 

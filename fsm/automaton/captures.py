@@ -1,7 +1,7 @@
-"""`Captures`: the spans of the named parts of an expression in a text that it accepts, like the groups of `re.fullmatch`.
-
-By dynamic programming: for each part and start position, the set of positions where it may end, from a DFA simulation of the parts without
-names, checks included. Of several divisions the one with the longest parts from left to right, and the first alternative, is taken.
+"""`Captures`: the text of each named part of an expression in a text that it accepts, like the groups of `re.fullmatch`. By dynamic
+programming: for each part and start position, the set of positions where it may end, from a DFA simulation of the parts without names,
+checks included. Of several divisions the first alternative, the fewest iterations, and from left to right the longest parts are taken; of a
+part that was used several times the last text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters.
+"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters. It has at most
+two states and three transitions per character, and is built in one pass; a state is one of its states and the bytes of a character that
+were read, so no substring begins or ends inside a character. With an end mark of one character the text is divided at it; with a longer one
+the language is intersected with `until`.
 
-The automaton has at most two states and three transitions per character, and is built in one pass; arcs over the bytes of UTF-8 are made
-when a state is reached, so no substring begins or ends inside a character. With an end mark of several characters it is intersected with
-`until`. Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
+Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`product`, `completed`, `disjoint`: operations on arcs, classes of bytes as 256-bit masks (bit b is byte b) with a target each.
+"""`product`, `completed`, `disjoint`: operations on arcs, classes of bytes as 256-bit masks (bit b is byte b) with a target each. They are
+those of derivatives: for `&` the non-empty intersections of classes (`product`), for `~` also a class of all other bytes (`completed`), for
+`|` overlapping classes that are split (`disjoint`).
 
-They are the byte classes of derivatives: those of `&` are a product of partitions of the bytes, those of `|` overlap and are split.
 Source: Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
 

@@ -1,5 +1,4 @@
-"""`work_bound`: a context manager that bounds the work of a thread and raises `BudgetExceeded`, with a name and a message, beyond it.
-
+"""`work_bound`: a context manager in which a thread may do so much work, and beyond it raises `BudgetExceeded` with a name and a message.
 The work is counted and compared with the bound in `work_budget.py`; this module has the error message.
 """
 
