@@ -72,8 +72,9 @@ class Captures:
     Args:
         part: how the expression was composed.
 
-    Where a text can be divided in several ways, each part, from left to right, is as long as possible, and of alternatives the first is
-    taken. Several threads may share one object. Cost: one pass of the text per part without names and position where it may begin.
+    Where a text can be divided in several ways, a repetition has the fewest iterations, each part, from left to right, is as long as
+    possible, and of alternatives the first is taken. Several threads may share one object. Cost: one pass of the text per part without
+    names and position where it may begin.
     """
 
     def __init__(self, part: CapturedPart) -> None:

@@ -1,6 +1,6 @@
 """`Automaton`: the lazy DFA of a term over bytes; a state is a Brzozowski derivative of the term, numbered when it is first reached. Bytes
-after which no text is accepted lead to `DEAD`; there are at most `max_states`. A state has its transitions in three forms, each made on
-demand: `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks), and `next_state` (simulation over a
+after which no text is accepted lead to `DEAD`; more than `max_states` are an error. A state has its transitions in three forms, each made
+on demand: `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks), and `next_state` (simulation over a
 string of bytes, which reads literals, words and byte loops in one step).
 
 Walks of the token trie also use the leading subexpression of a state: a literal, words, optional fields or a loop (`start`), alternatives

@@ -1,7 +1,7 @@
 """`Derivatives`: Brzozowski derivatives of terms by classes of bytes, as disjoint 256-bit masks with the derivative of each, cached. Also
 emptiness (`is_inhabited`): a best-first search of derivatives where a part is an intersection, a complement, a machine or has lookarounds,
 else a least fixed point over the parts. A search, or one derivative, beyond its budget raises `BudgetExceeded`, left recursion
-`ExpressionError`. `after` is the derivative by a single byte.
+`ExpressionError`. A term of maximal munch (MUNCH) may count as inhabited though it is empty.
 
 Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """

@@ -1,6 +1,7 @@
 r"""`as_loops`, `eliminated`: a DFA as a plain regular expression, by Moore minimisation (`refined`) and state elimination. States are
 removed one by one, and the paths through each replaced by loops, until one term is left; the state with the most paths is removed last, so
-that a string becomes `"`, a loop over characters, and `"`. `as_loops` makes the DFA of a term, and returns None above 64 states.
+that a string becomes `"`, a loop over characters, and `"`. `as_loops` makes the DFA of a term, and returns None above 64 states before
+minimisation.
 
 A term with intersections, complements or lookarounds may be slow to walk though its DFA is small, such as `".*?(?<!\\)"`.
 

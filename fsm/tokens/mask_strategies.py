@@ -3,7 +3,8 @@ mask has every token after whose bytes the Brzozowski derivative of the term is 
 (`DIRECT`), cached parts that do not depend on what follows are combined; other terms are walked with the trie. In a vocabulary that lacks
 bytes all masks are by `spelled`, a search. Also here: `mask_key`, the term under which a mask is cached, without counts out of reach.
 
-`STRATEGIES` is that order. The definition, which each but `spelled` equals (`tests/property/test_mask_strategies.py`), is one loop:
+`STRATEGIES` is that order; of alternatives the masks are united. The definition, which each but `spelled` equals
+(`tests/property/test_mask_strategies.py`), is one loop:
 
     for token_id, token in enumerate(vocabulary.tokens):
         allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD

@@ -3,7 +3,7 @@
 literals, words and cached products of prefixes in one step; it returns None above a cost, and reports subtries of wide states to its
 caller. `walk_wide` is one numpy gather from the transition table per trie level (`sweep`; the last few nodes one by one, `finish`).
 
-Both equal a loop that feeds each token to the DFA. `sweep_each` starts at many nodes; `walk_by_length` ends early on a work budget.
+Both equal a loop that feeds each token to the DFA. `sweep_each` starts at many nodes, `walk_by_length` has a work budget.
 """
 
 from __future__ import annotations
