@@ -1,5 +1,5 @@
-"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance); `Automaton` (`lazy_dfa.py`) satisfies it.
-`FEW_BYTES` is the most next bytes with which a state is walked byte by byte.
+"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance). Also `FEW_BYTES`: a state with more next bytes is
+wide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters. It has at most
-two states and three transitions per character, and is built in one pass; a state is one of its states and the bytes of a character that
-were read, so no substring begins or ends inside a character. With an end mark of one character the text is divided at it; with a longer one
-the language is intersected with `until`.
+"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters, built in one
+pass with at most two states and three transitions per character. A state is one of these and the bytes read of a character, so no substring
+begins or ends inside one. At an end mark of one character the text is divided; a longer one is an intersection with `until`.
 
 Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """

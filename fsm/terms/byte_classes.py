@@ -1,6 +1,5 @@
-"""`product`, `completed`, `disjoint`: operations on arcs, classes of bytes as 256-bit masks (bit b is byte b) with a target each. They are
-those of derivatives: for `&` the non-empty intersections of classes (`product`), for `~` also a class of all other bytes (`completed`), for
-`|` overlapping classes that are split (`disjoint`).
+"""`product`, `completed`, `disjoint`: the byte classes of derivatives, as arcs: 256-bit masks (bit b is byte b) with a target each. For
+`&` classes are intersected (`product`), for `~` all other bytes added (`completed`), for `|` overlapping ones split (`disjoint`).
 
 Source: Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """

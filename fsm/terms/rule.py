@@ -1,6 +1,6 @@
 """`Rule`: a nonterminal of a context-free grammar, used in terms as `Rule.term`, whose derivative is that of the body. The body, which may
-contain that term, is set by `define`, or built when it is first needed; it must not match the empty text, and left recursion is refused
-when it is derived. `Rules` owns bodies that refer to their own rules, which refer to it weakly, so that there are no reference cycles.
+contain that term, is set by `define`, or built when first needed; it must not match the empty text, and left recursion is refused when it
+is derived. `Rules` owns bodies that refer to their own rules, which refer to it weakly, so that there are no reference cycles.
 """
 
 from __future__ import annotations
