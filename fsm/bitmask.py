@@ -1,6 +1,5 @@
-"""Packed sets of token ids as int32 arrays (token bitmasks): token `t` is bit `t % 32` of word `t // 32`.
-
-`pack` and `from_ids` make one from booleans or ids, `add_ids` adds ids in place, `to_ids` lists them.
+"""Packed sets of token ids as int32 arrays (token bitmasks): token `t` is bit `t % 32` of word `t // 32`. `pack` and `from_ids` make one
+from booleans or ids, `add_ids` adds ids in place, `to_ids` lists them, `num_words` is the size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`stacklevel_of_user`: the `stacklevel` with which a warning points at the first stack frame outside of these packages.
-
-Frames of torch and of some modules of the standard library between ours, such as `contextlib` and `asyncio`, are skipped, too.
+"""`stacklevel_of_user`: the `stacklevel` with which a warning points at the line of the user: at the first stack frame that is neither of
+these packages nor of torch or of a few modules of the standard library, such as `contextlib` and `asyncio`.
 """
 
 from __future__ import annotations

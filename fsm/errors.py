@@ -1,8 +1,7 @@
-"""Errors of `fsm`: a message states what was expected, what was received, where, and how to correct it.
-
-`FSMError` is the base class of all. Each subclass also derives from the built-in exception that it resembles (mostly `ValueError`), some
-have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning and not an `FSMError`. `shorten` and
-`clip` shorten values and texts for messages.
+"""Errors of `fsm`, and functions for their messages (`shorten`, `clip`, `reference`, `exceeded`). `FSMError` is the base class of all; a
+message states what was expected, what was received, and how to correct it. Each subclass also derives from the built-in exception that it
+resembles (mostly `ValueError`), some have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning
+and not an `FSMError`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`Expression`: a regular or context-free language of texts as an immutable value, with `|`, `+`, `&`, `~` and `repeat`.
-
-It wraps an interned term (`node.py`: a regular expression extended by rules and checks), with a name for messages and a report of how each
-keyword of its schema is enforced (`Report`). Equality is that of terms, after simplification, and not that of languages. A text is valid
-UTF-8, and `~e` the complement among texts; `&` and `~` need regular operands without checks, or raise `ExpressionError`.
+"""`Expression`: a regular or context-free language of texts as an immutable value, with `|`, `+`, `&`, `~` and `repeat`. It wraps an
+interned term (`node.py`), with names for messages and captures and a `Report` of how each keyword of its schema is enforced. Equality is
+that of terms, after simplification, not of languages. `&` and `~`, the complement among texts in UTF-8, raise `ExpressionError` for an
+operand with rules or checks. Also here: `literal`, `lift` (a `str` as an expression), `from_interegular`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`recipe`, `follow`: pickle an expression as the calls of public functions that made it, which are repeated where it is loaded.
-
-Terms are interned per process and so are not pickled. `remembered` is the decorator that records a call; the calls of all parts are a DAG,
-flattened in topological order. A part that was made in another way raises `TypeError`.
+"""`recipe`, `follow`: pickle an expression as the calls of public functions that made it, which are repeated where it is loaded. Terms are
+interned per process and so are not pickled. The decorator `remembered` records a call with its arguments; the calls of all parts are a DAG,
+listed in topological order. A part that was made in another way raises `TypeError`.
 """
 
 from __future__ import annotations

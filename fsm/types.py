@@ -1,8 +1,7 @@
-r"""Predefined languages, such as `fsm.types.date` and `fsm.types.email`, as expressions that are built when they are first used.
-
-Most are regular expressions, or formats of JSON Schema; `iban` and `credit_card` verify check digits. Where a standard allows several
-spellings of a value, mostly one is in the language (`integer` has no `-0` or `007`), and letters and digits are those of ASCII. All can be
-combined like other expressions, but `json_value` is recursive, so `&` and `~` refuse it.
+"""Predefined languages, such as `fsm.types.date` and `fsm.types.email`, as expressions that are built when they are first used. Most are
+regular expressions, or formats of JSON Schema; `iban` and `credit_card` verify check digits. Where a standard allows several spellings of a
+value, mostly one is in the language (`integer` has no `-0` or `007`), of ASCII but for strings and list items. All can be combined like
+other expressions, but `json_value` is recursive, so `&` and `~` refuse it.
 """
 
 from __future__ import annotations

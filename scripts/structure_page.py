@@ -73,7 +73,7 @@ def _rooms(package: str) -> Iterator[str]:
         if folder != root:
             yield f"### `{package}/{folder.relative_to(root)}/`\n\n{' '.join(_paragraphs(folder / '__init__.py'))}\n\n"
         modules = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
-        rows = (f"| `{path.relative_to(root)}` | {_paragraphs(path)[0]} |\n" for path in modules)
+        rows = (f"| `{path.relative_to(root)}` | {_first_sentence(path)} |\n" for path in modules)
         yield f"| module | what it is about |\n|---|---|\n{''.join(rows)}\n" if modules else ""
 
 
@@ -81,6 +81,10 @@ def _paragraphs(path: Path) -> list[str]:
     """Return the paragraphs of the docstring of a module, each as one line."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return [" ".join(part.split()).replace("|", "\\|") for part in text.split("\n\n")]
+
+
+def _first_sentence(path: Path) -> str:
+    return re.split(r"(?<=[.)]) (?=[A-Z`])", _paragraphs(path)[0].replace(".) ", ".)\0 "))[0].replace("\0", "")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance); `Automaton` (`lazy_dfa.py`) satisfies it."""
+"""`ByteDFA`: the protocol of a DFA over bytes (transitions as a mapping, acceptance). Also `FEW_BYTES`: a state with more next bytes is
+wide.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`Captures`: the spans of the named parts of an expression in a text that it accepts, like the groups of `re.fullmatch`.
-
-By dynamic programming: for each part and start position, the set of positions where it may end, from a DFA simulation of the parts without
-names, checks included. Of several divisions the one with the longest parts from left to right, and the first alternative, is taken.
+"""`Captures`: the text of each named part of an expression in a text that it accepts, like the groups of `re.fullmatch`. By dynamic
+programming: for each part and start position, the set of positions where it may end, from a DFA simulation of the parts without names,
+checks included. Of several divisions the first alternative, the fewest iterations, and from left to right the longest parts are taken; of a
+part that was used several times the last text.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class Captures:
     Args:
         part: how the expression was composed.
 
-    Where a text can be divided in several ways, each part, from left to right, is as long as possible, and of alternatives the first is
-    taken. Several threads may share one object. Cost: one pass of the text per part without names and position where it may begin.
+    Where a text can be divided in several ways, a repetition has the fewest iterations, each part, from left to right, is as long as
+    possible, and of alternatives the first is taken. Several threads may share one object. Cost: one pass of the text per part without
+    names and position where it may begin.
     """
 
     def __init__(self, part: CapturedPart) -> None:

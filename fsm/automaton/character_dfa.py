@@ -1,8 +1,7 @@
-"""`CharacterDFA`: a DFA whose transitions are labelled with sets of characters, made from a byte DFA, or turned into a term.
-
-It converts between terms, which are over the bytes of UTF-8, and the automata over characters of other libraries. Its states are those
-states of the byte DFA between two characters, found breadth first; more than `max_states` raise `BudgetExceeded`. Only valid
-UTF-8 is read, so surrogates are excluded.
+"""`CharacterDFA`: a DFA whose transitions are labelled with sets of characters, made from a byte DFA, or turned into a term. It converts
+between terms, which are over the bytes of UTF-8, and the automata over characters of other libraries. `character_dfa` takes those states of
+a byte DFA that lie between two characters, breadth first (`explored`; `CharacterSteps` for single states, as drawings need), and raises
+`BudgetExceeded` above `max_states`. Only valid UTF-8 is read, so surrogates are excluded.
 """
 
 from __future__ import annotations

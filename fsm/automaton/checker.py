@@ -1,8 +1,7 @@
 """`Checker`: reads languages with checks, by simulating a nondeterministic pushdown automaton, and runs each check where its value ends.
-
-The DFA of such a language ignores checks. The checker follows all ways to parse the text so far (its *readings*): each is a stack of the
-remaining terms, with a mark where a checked value began. A reading is dropped when its check fails, some before the value ends
-(`telling_bytes`); the text is accepted while a reading is left. More than `max_readings` at the same time raise `BudgetExceeded`.
+It follows all ways to parse the text so far (its *readings*): each is a stack of the remaining terms, with a mark where a checked value
+began. A reading is dropped when its check fails, some before the value ends (`telling_bytes`); more than `max_readings` at the same time
+raise `BudgetExceeded`. The DFA of such a language ignores checks. Also here: `checks_of`, `has_checks`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`read_fsm`, `make_fsm`: convert automata of `interegular` to a `CharacterDFA`, and back; no other module imports that library.
-
-Its automata are DFAs over characters, in which all characters that no transition names are one symbol, `anything_else`. `make_fsm` lists
-the characters of every other minterm (all but the largest) one by one, at most `max_symbols`.
+"""`read_fsm`, `make_fsm`: convert automata of `interegular` to a `CharacterDFA`, and back; no other module imports that library. Its
+automata are DFAs over characters, in which all characters that no transition names are one symbol, `anything_else`. `make_fsm` lists the
+characters of all minterms but the largest one by one; more than `max_symbols` raise `BudgetExceeded`. Texts with surrogates are left out
+when read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""`Automaton`: the lazy DFA of a term over bytes; a state is a Brzozowski derivative of the term, numbered when it is first reached.
-
-States are small ints, at most `max_states`; nothing is determinised ahead of its use. A state has its transitions in three forms, each made
+"""`Automaton`: the lazy DFA of a term over bytes; a state is a Brzozowski derivative of the term, numbered when it is first reached. Bytes
+after which no text is accepted lead to `DEAD`; more than `max_states` are an error. A state has its transitions in three forms, each made
 on demand: `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks), and `next_state` (simulation over a
-string of bytes, which reads literals, words and byte loops in one step). Walks of the token trie also use the leading subexpression of a
-state: a literal, words, optional fields or a loop (`start`), alternatives (`split`, `ways`), or a prefix of variable length (`prefix`).
-`shortest_text` finds an example text for messages.
+string of bytes, which reads literals, words and byte loops in one step).
+
+Walks of the token trie also use the leading subexpression of a state: a literal, words, optional fields or a loop (`start`), alternatives
+(`split`, `ways`), or a prefix of variable length (`prefix`). `shortest_text` finds an example text for messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`Origin`: the source of an expression, to name the keyword, pattern or grammar rule that rejects a text (for error messages).
-
-Terms do not record their source, as equal ones are one object; so the rejected text is read again: by DFA simulation along the parts of a
-concatenation or a union, and along all open rules of a grammar, as a nondeterministic pushdown automaton. Above 300 ways to read it, the
-language is named as a whole; so are `&` and `~`. Terminals of a grammar are not named, and at most 8 rules.
+"""`Origin`: the source of an expression, to name the pattern or grammar rule that rejects a text. Terms do not record their source, so the
+rejected text is read again: by DFA simulation along the parts of a concatenation or a union (`Combination`), and along all open rules of a
+grammar, as a nondeterministic pushdown automaton (`GrammarOrigin`), which names at most 8 rules, no terminals, and above 300 ways to read
+it the language as a whole (`NamedOrigin`); so are `&` and `~`. Keywords of a schema: `schema/blame.py`.
 """
 
 from __future__ import annotations

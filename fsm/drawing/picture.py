@@ -1,6 +1,5 @@
-"""`picture`: a state graph as SVG, by a layered drawing: columns by longest path from the initial state, back edges left out.
-
-Back edges run below all states, each at a level of its own; long labels are cut.
+"""`picture`: a state graph as SVG, by a layered drawing: the column of a state is the longest path to it from the initial one. Back edges
+do not count for that, and are drawn below all states, each at a level of its own. Long labels are cut.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`expression_graph`: the DFA over characters of an expression, minimised (Moore's partition refinement) and simplified for drawing.
-
-A chain of states with one edge each becomes one edge, an optional space is joined to the edge before it, a character of a JSON string is
-one edge, and a count above `MAX_COUNT` is drawn as a loop; so the graph is for reading and not for matching. States are explored breadth
-first, up to 8 for each that may be drawn. `explored`, which makes the graph of any automaton, and the labels are also here.
+"""`expression_graph`: the DFA over characters of an expression, minimised (Moore's partition refinement) and simplified for drawing. A
+chain of states with one edge each becomes one edge, an optional space is joined to the edge before it, a character of a JSON string is one
+edge, and a count above `MAX_COUNT` is drawn as a loop; so the graph is for reading and not for matching. States are explored breadth first,
+up to 8 for each that may be drawn. Also here: `explored`, the graph of any automaton, and labels (`visible`, `class_label`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""`iban`: international bank account numbers, with the length of each country, as a lazy automaton that computes modulo 97.
+"""`iban`: international bank account numbers, with the length of each country, as a lazy automaton that computes modulo 97. A state is how
+many characters are left, the remainder so far, and the one that the check digits demand; only remainders that can still become that are
+followed, so every state leads to a valid number. Capital letters and digits are allowed anywhere after the check digits: the rest of each
+country's structure (where it has letters, national check digits) is left out.
 
-The country fixes the length, the check digits the remainder that the characters after them must have; only remainders that can still
-become that one are followed, so every state leads to a valid number.
+After the first four characters (country and check digits) are moved to the end and every letter is written as a number (A = 10 to Z = 35),
+an account number is 1 modulo 97.
 
-After the first four characters (country and check digits) are moved to the end and every letter is written as a number
-(A = 10 to Z = 35), an account number is 1 modulo 97. The rest of each country's own structure (where it has letters,
-national check digits) is left out: any capital letters and digits are allowed there.
 Source: ISO 13616-1, ISO/IEC 7064 (MOD 97-10); the lengths are those of the public registry of IBAN formats.
 """
 

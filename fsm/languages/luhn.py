@@ -1,7 +1,7 @@
-"""`luhn`: numbers of `lo` to `hi` digits that end in a Luhn check digit, as payment cards do, by a lazy DFA over digit sums.
+"""`luhn`: numbers of `lo` to `hi` digits that end in a Luhn check digit, as payment cards do, by a lazy DFA over digit sums. Every second
+digit from the right is doubled, the digits of all are added, and the sum ends in 0. Read from the left it is not known which these are, so
+a state is the number of digits so far and the sum modulo 10 of either case: at most 100 per length. The first digit is not 0.
 
-Every second digit from the right is doubled, the digits of all are added, and the sum ends in 0. Read from the left it is not known
-which digits these are, so a state has both sums modulo 10: at most 100 states per length.
 Source: ISO/IEC 7812-1, annex B.
 """
 

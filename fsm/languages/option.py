@@ -1,6 +1,5 @@
-"""`choice`: the finite language of some given texts, as one term with their sorted list, whose derivatives are ranges of it.
-
-(The module is not called `choice`, as the public function has that name.)
+"""`choice`: the finite language of some given texts, as one term with their sorted list, whose derivatives are ranges of it. An empty list
+is refused. (The module is not called `choice`, as the public function is.)
 """
 
 from __future__ import annotations

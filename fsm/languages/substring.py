@@ -1,8 +1,8 @@
-"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters.
+"""`substring`: the language of all substrings of a text, the empty one included, as its suffix automaton over characters, built in one
+pass with at most two states and three transitions per character. A state is one of these and the bytes read of a character, so no substring
+begins or ends inside one. At an end mark of one character the text is divided; a longer one is an intersection with `until`.
 
-The automaton has at most two states and three transitions per character, and is built in one pass; arcs over the bytes of UTF-8 are made
-when a state is reached, so no substring begins or ends inside a character. With an end mark of several characters it is intersected with
-`until`. Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
+Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """
 
 from __future__ import annotations

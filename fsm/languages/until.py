@@ -1,7 +1,6 @@
-"""`until`: any text up to and including the first occurrence of a mark, as an intersection with a complement.
-
-The term is that of the texts that end in the mark, without those that continue after an occurrence; its lazy DFA has one state per byte of
-the mark, like that of Knuth, Morris and Pratt.
+"""`until`: any text up to and including the first occurrence of a mark, as an intersection with a complement: the texts that end in the
+mark, without those that continue after an occurrence. Its lazy DFA has about one state per byte of the mark, like that of Knuth, Morris and
+Pratt.
 """
 
 from __future__ import annotations

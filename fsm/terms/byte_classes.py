@@ -1,6 +1,6 @@
-"""`product`, `completed`, `disjoint`: operations on arcs, classes of bytes as 256-bit masks (bit b is byte b) with a target each.
+"""`product`, `completed`, `disjoint`: the byte classes of derivatives, as arcs: 256-bit masks (bit b is byte b) with a target each. For
+`&` classes are intersected (`product`), for `~` all other bytes added (`completed`), for `|` overlapping ones split (`disjoint`).
 
-They are the byte classes of derivatives: those of `&` are a product of partitions of the bytes, those of `|` overlap and are split.
 Source: Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
 

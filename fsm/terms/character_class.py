@@ -1,7 +1,6 @@
-"""Sets of characters that have a name, as code point ranges: `\\d \\w \\s`, case-insensitive equivalents, Unicode general categories.
-
-Every set is computed with the `re` and `unicodedata` of the running Python, so that it agrees with `re` in any version of Unicode; it is
-cached when it is first needed. Scripts and other properties are not supported, as Python has no data on them.
+r"""Character classes as code point ranges: `\d \w \s` and case-insensitive matching as in `re`, Unicode general categories and a few other
+properties (`\p{Lu}`, `\p{Any}`), `\s` of ECMA-262. They are computed with the `re` and `unicodedata` of the running Python on the planes
+that have such characters, when first needed, and cached; so they have its version of Unicode. Scripts are not supported.
 """
 
 from __future__ import annotations

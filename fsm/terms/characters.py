@@ -1,7 +1,6 @@
-"""`utf8` and others: sets of characters compiled to terms over the bytes of UTF-8, plain or with the escapes of a JSON string.
-
-A set is a tuple of inclusive code point ranges, ascending and disjoint, with union, intersection and complement here. Surrogates (U+D800 to
-U+DFFF) have no UTF-8 and are removed.
+"""`utf8`, `json_spelling`: a set of characters as a term over the bytes of UTF-8, plain or as `json.dumps(..., ensure_ascii=False)` writes
+them in a string, which is one spelling for each. A set is a tuple of inclusive code point ranges, ascending and disjoint, with `normalize`,
+`invert` and `intersect` here. Surrogates (U+D800 to U+DFFF) have no UTF-8 and are removed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""`Continuation`: the rest of a pattern with lookarounds, as a linked list of steps that has Brzozowski derivatives.
+"""`Continuation`: the rest of a pattern with lookarounds, as a linked list of steps that has Brzozowski derivatives. A lookaround is a
+condition on the whole rest of the text, or on all of the text before it; `(?!x)` followed by R is the intersection of R with the complement
+of `x.*`. A lookbehind is a second term that is derived in parallel, from the beginning of the text. So a state is a term that is being
+read, the continuation after it, and the derivatives of its lookbehinds.
 
-A lookaround is a condition on the whole rest of the text, or on all of the text before it, so it has no language of its own that could
-be concatenated. Together with its continuation it has one: `(?!x)` followed by R is the intersection of R with the complement of `x.*`.
 Inside a repetition the continuation contains the repetition itself with one iteration less, and is expanded only when it is reached; so
-`(?:(?!-->).)*` is read iteration by iteration, each adding a condition that later ones simplify away. A lookbehind is a second term that is
-derived in parallel, from the beginning of the text.
-
-Every iteration of a repetition reads at least one byte: assertions without width are removed when the steps are made.
-Patterns are read in `postfix.py` and `lookaround.py`; `derivative.py` calls `parts` and `arcs`.
+`(?:(?!-->).)*` is read iteration by iteration, each adding a condition. Every iteration reads at least one byte: assertions without width
+are removed when the steps are made. Patterns are read in `postfix.py` and `lookaround.py`; `derivative.py` calls `parts` and `arcs`.
 """
 
 from __future__ import annotations

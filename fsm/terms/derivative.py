@@ -1,8 +1,8 @@
-"""`Derivatives`: Brzozowski derivatives of terms by classes of bytes, as disjoint 256-bit masks with the derivative of each, cached.
+"""`Derivatives`: Brzozowski derivatives of terms by classes of bytes, as disjoint 256-bit masks with the derivative of each, cached. Also
+emptiness (`is_inhabited`): a best-first search of derivatives where a part is an intersection, a complement, a machine or has lookarounds,
+else a least fixed point over the parts. A search, or one derivative, beyond its budget raises `BudgetExceeded`, left recursion
+`ExpressionError`. A term of maximal munch (MUNCH) may count as inhabited though it is empty.
 
-All traversals use an explicit stack, so deep nesting does not exhaust Python's. `is_inhabited` decides whether a term with intersections
-or complements is empty, by a best-first search of its derivatives. A search, or one derivative, that takes more than its budget raises
-`BudgetExceeded`.
 Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
 

@@ -1,7 +1,6 @@
-"""`Distances`: estimates of the length of a shortest text of a term, by structural recursion, as heuristic of best-first searches.
-
-An estimate may be too small or too large: rules are not expanded, and a complement or a machine counts as one byte. `is_unbounded` returns
-whether texts may be of any length, also by structural recursion; it approximates intersections, machines and rules.
+"""`Distances`: estimates of the length of a shortest text of a term, by structural recursion, as heuristic of best-first searches. They
+may be too small or too large: rules, word lists, complements and machines count as one byte, and members of an intersection are summed.
+Also here: `is_unbounded`, whether texts may be of any length; it takes machines and rules as bounded, and approximates intersections.
 """
 
 from __future__ import annotations

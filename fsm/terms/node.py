@@ -1,9 +1,9 @@
-"""`Node`: terms, which are regular expressions over bytes with intersection, complement, counters and recursive rules, hash-consed.
+"""`Node`: hash-consed terms, regular expressions over bytes with intersection, complement, counters, recursive rules, and `Kind`s for what
+would be large otherwise (word lists, members of objects, multiples, lookarounds). They are immutable and interned in a table of weak
+references, so a state of an automaton can be a node. The functions that build them simplify by algebraic laws, which does not find all
+equal languages, and expand no counters; `&` and `~` refuse rules and checks.
 
-Terms are immutable, and equal ones are one object, found in a table of weak references; so a state of an automaton can be a node. The
-functions that build nodes simplify them by algebraic laws, which does not find all equal languages. Counters, sets of words and rules are
-not expanded. A `Machine` adds any automaton, a `Check` a condition beyond automata. Rules are in `rule.py`, derivatives in `derivative.py`,
-public operators in `expression.py`.
+A `Machine` adds any automaton, a `Check` a condition beyond automata. Rules are in `rule.py`, derivatives in `derivative.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""`MemberTable`: the members of a JSON object as one term, for any order and for bounds on their number, by states with bit sets.
-
-A table lists the members that are allowed: declared ones, each at most once, and others (a language of keys), any number of times. A
-state has the set of declared members seen so far (in a fixed order: the next index), the number of members up to the bound, and
-the set of duties that are met (a duty requires at least one member of a kind). So n optional members in any order have 2^n states, of
-which only those are made that a text reaches. Without counts and in a fixed order, `FieldList` (`optional_fields.py`) is used instead.
+"""`MemberTable`: the members of a JSON object as one lazy automaton, for what a `FieldList` (`optional_fields.py`) cannot do: any order,
+bounds on the number of members, and duties (some member must be of a kind). A state is the set of declared members seen (as bits; in a
+fixed order an index), the number of members up to the bound, and the duties met: up to 2^n states for n members, made when reached. A
+declared member occurs at most once, others any number of times; that their keys differ is not ensured here.
 """
 
 from __future__ import annotations

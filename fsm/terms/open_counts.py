@@ -1,9 +1,9 @@
-r"""`opened_loops`, `OpenLoop`: terms in which counted repetitions have no bounds but a counter, so that one trie walk serves all counts.
+r"""`opened_loops`, `OpenLoop`: a term in which counted repetitions have a counter and no bounds, so that one trie walk serves all counts.
+An open loop is a machine whose state is the number of iterations so far, or at its exit; the bounds are applied afterwards (`accepting`,
+`closed`). In each chain of alternatives only the first counted loop is opened, and one that occurs with different bounds only if the lower
+ones are 0; counts inside a loop, inside an intersection and after that loop stay. `Ruler` counts characters in parallel.
 
-`(?:\S+\s+){0,49}\S+` together with a length of 500 has another derivative, and so another mask, after every word and every character. In an
-open term the loop is a machine whose state is the number of iterations so far, or at its exit; the bounds are applied afterwards. `Ruler`
-counts the characters of the length. In each chain of alternatives only the first counted loop is opened; counts inside a loop, inside an
-intersection and after that loop keep their bounds. The walk is in `open_walk.py`.
+Otherwise `(?:\S+\s+){0,49}\S+` with a length of 500 has another mask after every character. The walk is in `open_walk.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`FieldList`: a sequence of optional fields in a fixed order as one term, of a size linear in the number of fields.
-
-Each field is a word (in JSON, a key with its quotes) and a value term; the texts are the subsequences of the fields, with a separator
-between them. As an alternation, n optional fields would need n * n / 2 members; here a state is the suffix of the list that can still
-follow, and the derivative by a byte a range of the sorted words. No word may be a prefix of another.
+"""`FieldList`: the non-empty subsequences of a list of fields (word and value, in JSON a property), with separators, as one term; the last
+may be required. A state is the first field that may still follow, a range of the sorted words and the bytes of them that were read; so the
+term is linear in the number of fields. No word may be a prefix of another. `schema/object.py` joins one list for each run that ends with a
+required member.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`render`: a term as a short string for error messages, in the notation of regular expressions, with `&` and `~`.
-
-It cannot be parsed back: bytes beyond ASCII are shown as escapes, rules by name, machines by their kind, and long terms are cut.
+"""`render`: a term as a string of at most 120 characters for error messages, in the notation of regular expressions, with `&` and `~`. It
+cannot be parsed back: bytes of no character are escapes, and what has no notation is a name in brackets (rules, machines, `<fields>`).
 """
 
 from __future__ import annotations

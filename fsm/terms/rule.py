@@ -1,7 +1,6 @@
-"""`Rule`, `Rules`: named terms that may refer to themselves, as nonterminals of a grammar do; the body is defined or built later.
-
-A rule and a body that refers to it would form a reference cycle, so `Rules` keeps such bodies, and the rules refer to it weakly: memory is
-freed by reference counting alone.
+"""`Rule`: a nonterminal of a context-free grammar, used in terms as `Rule.term`, whose derivative is that of the body. The body, which may
+contain that term, is set by `define`, or built when first needed; it must not match the empty text, and left recursion is refused when it
+is derived. `Rules` owns bodies that refer to their own rules, which refer to it weakly, so that there are no reference cycles.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-r"""`as_loops`, `eliminated`: a DFA of at most 64 states as a plain regular expression, by Moore minimisation and state elimination.
+r"""`as_loops`, `eliminated`: a DFA as a plain regular expression, by Moore minimisation (`refined`) and state elimination. States are
+removed one by one, and the paths through each replaced by loops, until one term is left; the state with the most paths is removed last, so
+that a string becomes `"`, a loop over characters, and `"`. `as_loops` makes the DFA of a term, and returns None above 64 states before
+minimisation.
 
-A term with intersections, complements or lookarounds may be slow to walk though its DFA is small: the leftmost-first matches of
-`".*?(?<!\\)"` are many threads in parallel. The states of the minimised DFA (Moore 1956) are removed one by one, and the paths through each
-replaced by loops, until one term is left. The state with the most paths is removed last, so that a string becomes `"`, a loop over
-characters, and `"`. `as_loops` returns None where there are more states; `refined` is Moore's partition refinement.
-Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
+A term with intersections, complements or lookarounds may be slow to walk though its DFA is small, such as `".*?(?<!\\)"`.
+
+Source: Moore 1956; Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
 """
 
 from __future__ import annotations

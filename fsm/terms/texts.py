@@ -1,8 +1,6 @@
-"""`complement`, `intersection`, `encode`: operations on languages of texts, the byte strings that are valid UTF-8 (`TEXTS`).
-
-A term denotes byte strings, and its plain complement also has byte strings that are not UTF-8; here it is intersected with `TEXTS`, an
-operand that is left out where another one implies it. Complements inside a larger term (a pattern, the inside of a JSON string) are
-made by `node.complement`, which costs less.
+"""`complement`, `intersection`, `encode`: operations on languages of texts, the byte strings that are valid UTF-8 (`TEXTS`). A complement
+of a term also has byte strings that are not UTF-8; here it is intersected with `TEXTS`, an operand that is left out where another one
+implies it. `encode` refuses lone surrogates. Complements inside a larger term (a pattern, a JSON string) are made by `node.complement`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`work_bound`: a context manager that bounds the work of a thread and raises `BudgetExceeded`, with a name and a message, beyond it.
-
-The work is counted and compared with the bound in `work_budget.py`; this module has the error message.
+"""`work_bound`: a context manager that bounds the work of a thread: beyond it, `check` raises `BudgetExceeded` with a name and a message.
+The work is counted and compared in `work_budget.py`; this module has the error message.
 """
 
 from __future__ import annotations

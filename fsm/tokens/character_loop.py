@@ -1,10 +1,9 @@
-"""`CharacterLoop`: the product of `X*` and the token trie as arrays, where X is a character class, for the masks of `X{lo,hi} rest`.
+"""`CharacterLoop`: the product of `X*` and the token trie as arrays, where X is a character class, for the masks of `X{lo,hi} rest`. One
+breadth-first walk gives each token its iterations (here `rounds`) if it stays inside, and each trie node those before it. Tokens that leave
+the loop with one byte are grouped, after some uses, in a small trie of what follows the exit, which is walked depth first with `rest`.
+There is no mask where `rest` may begin with many bytes, or with more than 4 of X and counts matter or too many tokens leave.
 
-A token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in `rest`. One breadth-first
-walk of the trie counts the characters (iterations, here `rounds`) of every token that stays, for a mask per X and `hi`; tokens that leave
-with the same byte are grouped into a small trie of what follows the exit, which is walked depth first in step with `rest` for each state.
-Where `rest` may begin with many bytes, or more than 4 of them are also in X, there is no such mask. Excluded names (`X* & ~words`) are
-masked here, too.
+X is any prefix-free term with many first bytes (`is_character_class`). Excluded names (`X* & ~words`) are masked here, too.
 """
 
 from __future__ import annotations

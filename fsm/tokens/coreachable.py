@@ -1,8 +1,9 @@
-"""`Spelling`: from which states tokens lead to an accepting one (coreachability), in a vocabulary without a token for every byte.
+"""`Spelling`: from which states tokens lead to an accepting one (coreachability), in a vocabulary without a token for every byte. A state
+is decided by its term and the alphabet of the tokens where that suffices, and else by a best-first search over tokens. A search that
+exceeds its budget counts as one that found nothing (`is_exact` is False), so masks may lack tokens, but every text that has begun can be
+finished.
 
-Such a vocabulary has states with texts that no tokens spell: after the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only.
-A state is decided by its term and the alphabet of the tokens where that suffices, and else by a best-first search over tokens. A search
-that exceeds its budget counts as one that found nothing, so masks of a recursive language may lack tokens, but every text can be finished.
+After the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only. `survivors` lists the tokens without that condition.
 """
 
 from __future__ import annotations

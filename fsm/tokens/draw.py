@@ -1,6 +1,5 @@
-"""`draw`: the automaton of an expression or of a token FSM, as an SVG picture or as DOT source for Graphviz.
-
-At most `max_states` states are drawn, breadth first; that of an expression is the DFA over characters, simplified for reading.
+"""`draw`: the automaton of an expression or of a token FSM, as an SVG picture or as DOT source for Graphviz. At most `max_states` states
+are drawn, breadth first; that of an expression is the DFA over characters, simplified for reading, that of a token FSM is drawn as it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Masks of a difference `(base & ~language) rest`: the tokens that only `language` forbids, by a depth-first product walk.
-
-The mask of `keys & ~(x-.*)` is that of `keys` without the tokens for which the difference is dead. The walk follows trie, difference and
-the DFA of `language` only as far as they have bytes in common. It returns None after `MAX_STEPS` steps, and where it is ambiguous
-whether the base has ended; then another strategy makes the mask.
+"""`forbidden`: the tokens that a difference `(base & ~language) rest` lacks because of `language`, by a depth-first product walk; its mask
+is that of `base rest` without them. The walk follows trie, difference and the DFA of `language` only as far as they have bytes in common.
+It returns None after `MAX_STEPS` steps, and where it is ambiguous whether the base has ended; then another strategy makes the mask.
+`as_exclusion` reads such a term, such as `keys & ~(x-.*)`; the language is no list of words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`Explanation`, `explain`, `wanted`: why a token is or is not allowed in a state, what would be, and which part of the source requires it.
-
-The token is read byte by byte by the automaton; the source is found by `Expression.blame`, where the text before the state is given.
-`gap_error` explains a vocabulary whose tokens spell no text.
+"""`Explanation`, `explain`, `wanted`: why a token is or is not allowed in a state, what would be, and which part of the source requires
+it. The token is read byte by byte up to the first byte without a transition; the source is found by `Expression.blame`, where the text
+before the state is given. `explain_special` is about ids without bytes, `gap_error` about a vocabulary whose tokens spell no text.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term.
+"""`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term. A
+mask has every token after whose bytes the Brzozowski derivative of the term is not empty. For loops, exclusions and patterns with counts
+(`DIRECT`), cached parts that do not depend on what follows are combined; other terms are walked with the trie. In a vocabulary that lacks
+bytes all masks are by `spelled`, a search. Also here: `mask_key`, the term under which a mask is cached, without counts out of reach.
 
-A state is a term, and its mask has every token after whose bytes the Brzozowski derivative of the term is not empty. The definition,
-which each strategy equals (`tests/property/test_mask_strategies.py`), is one loop:
+`STRATEGIES` is that order; of alternatives the masks are united. The definition, which each but `spelled` equals
+(`tests/property/test_mask_strategies.py`), is one loop:
 
     for token_id, token in enumerate(vocabulary.tokens):
         allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD
 
-`STRATEGIES` is that order, from the most special to the walk that takes any term. All but the last two avoid a walk of the whole trie:
-they combine parts of the mask that do not depend on what follows, which the `Vocabulary` caches for all constraints. The mask of a
-term is cached under `mask_key`, so that equal terms of different schemas share it; end-of-sequence tokens are added by `TokenFSM`.
-
-Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the vocabulary shares already made.
+End-of-sequence tokens are added by `TokenFSM`. Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the
+vocabulary shares already made.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""`OpenWalk`: one product of the token trie and a pattern without its count bounds, for the masks of `(body{lo,hi} & pattern) rest`.
+"""`OpenWalk`: the masks of `(body{lo,hi} & pattern) rest` for all counts, from one product of the token trie and the pattern's automaton,
+in which counted loops have no bounds (`open_counts.py` says which; too many states raise `BudgetExceeded`). Each token has an end state and
+a number of iterations of `body`, a character class (here `rounds`); a mask tests for each distinct pair whether some text completes it
+within the bounds that are left: by shortest paths (Dijkstra), else by an emptiness test.
 
-As each state counts characters, words or both, nearly every mask would need a walk of its own. Here one breadth-first walk gives the state
-in which each token ends, and `CharacterLoop` its iterations of `body` (here `rounds`). For a mask, each distinct pair of both (some
-hundred) is tested: does a text lead from the state to an accepting one within the iterations that are left? Mostly the shortest path
-decides (Dijkstra's algorithm), or one with a cycle that adds any number of iterations; otherwise the emptiness test of the term with its
-bounds (`Derivatives.is_inhabited`). See `open_counts.py` for which loops lose their bounds.
+Otherwise nearly every mask would need a walk of its own, as a state counts characters, words or both. Tokens that go on into `rest` are
+walked apart. `as_counted` reads such a term.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`SparseProduct`: a depth-first product of the token trie below one node with the DFA of the expression that a state begins with.
+"""`SparseProduct`: a depth-first product of the token trie below one node with the DFA of the expression that a state begins with: a short
+prefix (in `prefix rest`) or the body of a loop (in `body{lo,hi} rest`). It lists the tokens that end inside, and the trie nodes at which
+the expression may end and `rest` begin, both with their numbers of iterations (here `rounds`), so one product serves all continuations and
+bounds. `SparseProducts` caches them for all constraints; a prefix of more than `MAX_COST` steps, and a body that is no class, have none.
 
-That expression is a short prefix (in `prefix rest`) or the body of a loop (in `body{lo,hi} rest`). The product lists the tokens that end
-inside, and the trie nodes at which the expression may end and `rest` begin, both with their numbers of iterations (here `rounds`): so one
-product serves all continuations and bounds. `SparseProducts` caches it per expression and node, for all constraints over a vocabulary; a
-prefix whose product takes more than `MAX_COST` steps has none. (`CharacterLoop` does the same with arrays, for large subtries.)
+`CharacterLoop` does the same with arrays, for large subtries.
 """
 
 from __future__ import annotations

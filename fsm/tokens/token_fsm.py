@@ -1,9 +1,9 @@
-"""`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks.
+"""`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks. A state is a state of
+the byte-level lazy DFA (`lazy_dfa.py`), a small int. Its mask is computed when it is first needed (`mask_strategies.py`) and cached by the
+state's term in the vocabulary, so that all constraints share it. One that takes too much work is computed again with a larger bound, and at
+last restricted to short tokens; in the constructor, and where bytes lack (masks are not shared then), it raises `BudgetExceeded`.
 
-A state is a state of the byte-level lazy DFA (`lazy_dfa.py`), a small int. Its mask is computed when it is first needed
-(`mask_strategies.py`) and cached by the state's term in the vocabulary, so that all constraints share it. A mask that takes too much work
-is computed again with a larger bound, and at last restricted to short tokens. Checks of values are not part of the automaton
-(`checker.py`). Rejected tokens are explained in `explanation.py`; `token_tables.py` makes dense tables.
+Checks of values are not part of the automaton (`checker.py`). Rejections: `explanation.py`; dense tables: `token_tables.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`TokenTables`: a small token automaton as dense arrays, for decoding loops that run without Python, on a GPU for example.
-
-All reachable states are enumerated breadth first. Tokens with equal transitions in every state form one equivalence class (by partition
-refinement), so that the transition table has a column per class and not per token; equal masks are stored once. More states or bytes than
-the caller's bounds raise `BudgetExceeded`. Acceptance is that of the automaton: checks of values are not in the tables.
+"""`TokenTables`: a small token automaton as dense arrays, for decoding loops that run without Python, on a GPU for example. All reachable
+states are enumerated breadth first (`TableBuilder`). Tokens with equal transitions in every state are one class (by partition refinement)
+and one column of the transition table; equal masks are stored once. More states or bytes than the caller's bounds raise `BudgetExceeded`.
+Acceptance is that of the automaton: checks of values are not in the tables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`Trie`: a byte trie over a list of byte strings as numpy arrays, built from the sorted strings without a loop in Python over nodes.
-
 Nodes are numbered breadth first, so the children of a node are a range; the strings below a node are a range of the sorted order (prefix
-sums). Duplicates are allowed. For depth-first walks a node also has a dict of its children, made at its first visit, in bounded memory. The
-arrays can be written to a file, from which `from_arrays` restores the trie.
+sums). Each string has an int as label; duplicates are allowed. For depth-first walks a node also has a dict of its children, made at its
+first visit, in bounded memory. `arrays` and `from_arrays` save and restore it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share.
-
-The caches, each bounded in bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are
-made in the constructor), with prefixes, and with patterns without count bounds. The trie can be stored in a folder (`vocabulary_file.py`).
+"""`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share. Special and
+end-of-sequence ids have no bytes. The caches, each bounded in bytes, have finished masks by term and products of the trie with character
+loops (those of JSON strings are made in the constructor), with prefixes, and with patterns whose counts have no bounds. The trie can be
+stored in a folder (`vocabulary_file.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""`read`, `write`: a cache on disk of prepared vocabularies, as plain arrays with a SHA-256 checksum, bounded in size by LRU eviction.
+"""`read`, `write`: a cache on disk of the tries of vocabularies, as plain arrays with a SHA-256 checksum, bounded in size by LRU eviction.
+A file is named after the hash of the tokens (`fingerprint`) and replaced atomically. One that is damaged or of another version is ignored
+with a warning, and built anew; so is one that cannot be read or written. Nothing that is read is executed. The checksum finds damage; it
+does not protect against a writer of the folder, who can make masks wrong.
 
-A file is named after the hash of the tokens and replaced atomically; a damaged one, or one of another version, is ignored with a warning,
-and the vocabulary is built anew. Nothing that is read is executed.
-
-Layout: a line with the format's version; 32 bytes, the SHA-256 of all that follows; 8 bytes, the length of a JSON header
-(little endian); the header (`fingerprint`, and name, type and length of each array); the arrays, one after the other.
-The checksum finds damage; it does not protect against a writer of the folder, who can make masks wrong.
+Layout: a line with the format's version; 32 bytes, the SHA-256 of all that follows; 8 bytes, the length of a JSON header (little endian);
+the header (`fingerprint`, and name, type and length of each array); the arrays, one after the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Product walks of a token trie and a lazy DFA: after which tokens the DFA is live, depth first (`walk_narrow`) or by level (`walk_wide`).
-
 Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states with few next bytes, follows the bytes that a trie node and a
-state have in common, with dicts, and reads literals, words and cached products of prefixes in one step; it returns None above a cost, and
-reports subtries of wide states to its caller. `walk_wide` is breadth first: one numpy gather from the transition table per trie level.
+state share, with dicts, and reads literals, words and cached prefixes in one step; it returns None above a cost, and reports subtries of
+wide states to its caller. `walk_wide` is one numpy gather from the transition table per trie level (`sweep`, `finish`).
+
+`sweep_each` starts at many nodes; `walk_by_length` stops at a work budget.
 """
 
 from __future__ import annotations
