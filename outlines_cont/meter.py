@@ -1,5 +1,5 @@
-"""`Meter`: counts of forwards, tokens and seconds of mask computation while `model.meter()` is open; `MeterBoard`: the open meters of a
-model.
+"""`Meter`: counts of forwards, tokens and seconds of mask computation: those of a call, a row or a step, and those of a model while
+`model.meter()` is open. `MeterBoard`: the open meters of a model; every one gets all of its counts.
 """
 
 from __future__ import annotations
