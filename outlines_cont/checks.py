@@ -1,5 +1,5 @@
 """Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
-`check_int`, `checked_bool`, `check_limits`, `check_model`, `check_draft`), and `file_text`, which reads a file in UTF-8 or raises a given
+`check_int`, `check_limits` and so on; `checked_bool` returns the value), and `file_text`, which reads a file in UTF-8 or raises a given
 error.
 """
 

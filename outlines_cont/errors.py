@@ -1,6 +1,6 @@
-"""Exceptions (base `OutlinesContError`) and warnings of `outlines_cont`, each with its facts as attributes. A message states what was
-expected, what was received, where, and what to do. Also in this file: functions that add the row (`located`), the place in a template
-(`located_at`) or the result (`with_result`) to an error, and `shortened`, which omits the middle of a long text.
+"""Exceptions (base `OutlinesContError`) and warnings of `outlines_cont`. A message states what was expected, what was received, where, and
+what to do. Also in this file: functions that add to an error its row (`located`), its place in a template (`located_at`) or the result
+(`with_result`), and `shortened`, which omits the middle of a long text.
 
 Each exception also derives from the built-in that it resembles. An error that a plain call raises after its rows have ended has the
 attributes `results` and `errors`, in the shape of the call's values; they are also set on an error of `fsm` that a call raises.

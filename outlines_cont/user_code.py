@@ -1,6 +1,6 @@
 """`shielded`: calls code of the user (validators, samplers, policies) and turns a `SystemExit` or another `BaseException` into a
-`UserCodeError`, the error of one row; an `Exception` is raised as it is, and so is a `KeyboardInterrupt` by a signal (Ctrl-C) in the main
-thread, but not one of a `raise`, which is recognised by its bytecode. `place_of`: the user's line in a traceback.
+`UserCodeError`, the error of one row; an `Exception` is raised as it is. So is a `KeyboardInterrupt` by a signal (Ctrl-C) in the main
+thread; one that the code raises is recognised by its bytecode, and is an error like any other.
 
 Any thread may take a step, for the rows of all calls, so a `SystemExit` would end a call that did not cause it.
 """

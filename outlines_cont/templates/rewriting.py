@@ -1,7 +1,7 @@
 """`rewritten`: transforms the Jinja syntax tree of a template before compilation, and returns the names that it reads and generates: calls
 of generators become filters with their position, generated names look-ups of the last value; loops, comparisons and `~` are charged to the
 budget. Refused are other files (`include`, `import`, `extends`), variables named as what is generated, and generators in macros, recursive
-loops, blocks whose text is collected (`call`, `filter`, `{% set x %}`), and inside of a larger expression that is written.
+loops and blocks whose text is collected (`call`, `filter`, `{% set x %}`), or inside of a larger expression that is written.
 """
 
 from __future__ import annotations
