@@ -1,5 +1,5 @@
-"""`warn_of_lengths`: warns, once per schema and model, about values of unbounded length; its caller knows that `max_tokens` is not given.
-`named_lengths` lists the first five of the values, with the keywords that would bound them.
+"""`warn_of_lengths`: warns, once per schema and model, about values of unbounded length, in a call without `max_tokens` (which its caller
+checks). `named_lengths` lists the first five of them, with the keywords that would bound them.
 """
 
 from __future__ import annotations

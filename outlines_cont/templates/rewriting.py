@@ -1,7 +1,8 @@
 """`rewritten`: transforms the Jinja syntax tree of a template before compilation, and returns the names that it reads and generates: calls
 of generators become filters with their position, generated names look-ups of the last value; loops, comparisons and `~` are charged to the
-budget. Refused are other files (`include`, `import`, `extends`), variables named as what is generated, and generators in macros, recursive
-loops and blocks whose text is collected (`call`, `filter`, `{% set x %}`), or inside of a larger expression that is written.
+budget. Refused are other files (`include`, `import`, `extends`), other variables of a generated name, and generators in macros, recursive
+loops, blocks whose text is collected (`call`, `filter`, `{% set x %}`; `{% set x = gen(...) %}` is allowed), and inside of a larger
+expression that is written.
 """
 
 from __future__ import annotations
