@@ -1,6 +1,6 @@
-"""`Chat`: a conversation with a chat model as an immutable value: messages, and a state that keeps the longest prefix of tokens and KV
-cache that the chat template still encodes the same way. A reply is one generated span, free or constrained, or tool calls; replies can
-be batched, streamed, forked, resumed and saved.
+"""`Chat`: a conversation with a chat model as an immutable value: messages, and a state (tokens, KV cache) that is kept as far as the chat
+template still writes the same text, so that a reply keeps the tokens that were generated. A reply is text, free or constrained, or tool
+calls; replies can be batched, streamed, forked, resumed and saved (without the template).
 """
 
 from __future__ import annotations

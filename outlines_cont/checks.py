@@ -1,5 +1,6 @@
-"""Checks of arguments that raise `OptionError` (`check_int`, `checked_bool`, `check_limits` and so on), and `file_text`, which reads a file
-in UTF-8 or raises a given error.
+"""Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
+`check_int`, `check_limits` and so on; `checked_bool` returns the value), and `file_text`, which reads a file in UTF-8 or raises a given
+error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Exceptions and warnings of `outlines_cont`. A message states what was expected, what was received, where, and what to do.
+"""Exceptions (base `OutlinesContError`) and warnings of `outlines_cont`. A message states what was expected, what was received, where, and
+what to do. Also in this file: functions that add to an error its row (`located`), its place in a template (`located_at`) or the result
+(`with_result`), and `shortened`, which omits the middle of a long text.
 
-`OutlinesContError` is the base of all; a child also derives from the built-in that it resembles and keeps its facts as
-attributes. An error that a plain call raises after its rows have ended has the attributes `results` and `errors`, in the shape of
-the call's values; they are also set on an error of `fsm` that a call raises.
+Each exception also derives from the built-in that it resembles. An error that a plain call raises after its rows have ended has the
+attributes `results` and `errors`, in the shape of the call's values; they are also set on an error of `fsm` that a call raises.
 """
 
 from __future__ import annotations

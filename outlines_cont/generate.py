@@ -1,9 +1,9 @@
-"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that compiles a
-constraint to a token FSM and returns a `Generator`. JSON Schema keywords that no automaton can express are checked when a value ends, and
-the value is sampled again if it fails (rejection sampling, at most `max_retries`).
+"""Generators for constrained decoding: `regex`, `choice`, `json`, `format`, `cfg` and `fsm` compile a constraint to a token FSM and return
+a `Generator`; that of `text` is free. What no automaton can express (some keywords of JSON Schema, checks of an expression) is checked when
+a value ends, which is sampled again if it fails (rejection sampling, at most `max_retries`). `made_once`: an LRU cache of generators.
 
-A generator is a frozen value. Called with a prompt, a state, or a list of either, it returns values; wrapped in
-`continuous` it returns a state.
+A generator is a frozen value, pickled as the call that made it. Called with a prompt, a state, or a list of either, it returns values;
+wrapped in `continuous` it returns a state.
 """
 
 from __future__ import annotations

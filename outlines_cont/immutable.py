@@ -1,4 +1,6 @@
-"""`Immutable`: base class of immutable values, for which `copy.copy` and `copy.deepcopy` return the object itself."""
+"""`Immutable`: base class of immutable values, for which `copy.copy` and `copy.deepcopy` return the object itself; it does not prevent
+changes.
+"""
 
 from __future__ import annotations
 

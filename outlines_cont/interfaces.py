@@ -1,5 +1,5 @@
 """Protocols (structural types) between the subpackages: tokenizer, token FSM, language model, engine, KV store, prefix cache. They are for
-type checkers and readers, and import nothing at run time.
+type checkers and readers, are never checked at run time, and import no other module of the package.
 """
 
 from __future__ import annotations

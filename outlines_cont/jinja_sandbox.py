@@ -1,5 +1,6 @@
-"""`BoundedSandbox`: Jinja's immutable sandbox with strict names, the base of both kinds of templates: powers are limited to 4,096 bits, and
-constants are not folded at compile time. Limits on time and memory are added by its subclasses and their callers.
+"""`BoundedSandbox`: Jinja's immutable sandbox, base class of those of `templates` and of the prompts of `pipelines`: undefined names raise,
+nothing is escaped, powers of ints are limited to about 4,096 bits, and constants are not folded at compile time. Limits on time and memory
+are added by its subclasses and their callers.
 """
 
 from __future__ import annotations

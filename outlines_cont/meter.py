@@ -1,5 +1,5 @@
-"""`Meter`: counts of forwards, tokens and seconds of mask computation while `model.meter()` is open; `MeterBoard`: the open meters of a
-model.
+"""`Meter`: counts of forwards, tokens and seconds of mask computation: those of a call, a row or a step, and those of a model while
+`model.meter()` is open. `MeterBoard`: the open meters of a model; every one gets all of its counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(slots=True)
 class Meter:
-    """Counts of the work that one model did while the meter was open; meters may be nested, and each counts all of it.
+    """Counts of work: of a call, a row or a step, or of a model while the meter was open; open meters may be nested, each counts all.
 
     Attributes:
         forwards: calls of the model.

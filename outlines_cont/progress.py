@@ -1,5 +1,6 @@
-"""`Progress`, the argument of `on_progress=` callbacks, `ProgressBar`, which shows it on a terminal (rich), and `ProgressReporter`, which
-calls back when a row ends, else at most ten times a second.
+"""`Progress`, the argument of `on_progress=` callbacks, `ProgressBar`, which shows it on the standard error if that is a terminal (rich),
+and `ProgressReporter`, which is called after every step, and calls back when a row has ended, a tenth of a second has passed, or the call
+is over.
 """
 
 from __future__ import annotations

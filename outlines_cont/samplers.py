@@ -1,8 +1,8 @@
-"""Samplers as frozen values: greedy, multinomial (penalties, logits warpers, then inverse transform sampling), best of n, and beam
-search, with the functions that make them from checked options. They have no state: random numbers and token counts are arguments of
-`sample`. The best of n samples is chosen by `generation.run`, beams are ranked by `engine.beam`.
+"""Samplers as frozen values, and functions that make them from checked options: greedy and multinomial (penalties, logits warpers, then
+inverse transform sampling) draw token by token; of the n texts of best of n `generation.run` keeps the best; beams are ranked by
+`engine.beam`. They have no state: random numbers and token counts are arguments of `sample`.
 
-Each draw takes one float64 random number, so the draw of a row does not depend on other rows. The order of the steps is
+Each draw at random takes one float64 random number, so the draw of a row does not depend on other rows. The order of the steps is
 `sampling.STEPS`; with `multinomial(warpers=...)` it is the order given.
 """
 

@@ -1,5 +1,6 @@
-"""`knows_its_options`: a decorator that raises `UnknownOption` for unknown keyword arguments and suggests the closest known name
-(`difflib`), or gives advice for names of other functions.
+"""`knows_its_options`: a decorator that raises `UnknownOption` (`unknown_option`) for unknown keyword arguments, with advice for the names
+of other functions, else with the closest known name (`did_you_mean`, by `difflib`). `names_of`: the arguments that a function takes by
+name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`shielded`: calls code of the user (validators, samplers, policies) and turns a `SystemExit` or another `BaseException` into a
-`UserCodeError`, the error of one row. Only a `KeyboardInterrupt` by a signal (Ctrl-C) is raised as it is, in the main thread; one that
-the code raises is recognised by its bytecode instruction, and is an error like any other.
+`UserCodeError`, the error of one row; an `Exception` is raised as it is. So is a `KeyboardInterrupt` by a signal (Ctrl-C) in the main
+thread; one that the code raises is recognised by its bytecode, and is an error like any other.
 
-Any thread may take a step, for the rows of all calls, so an exception such as `SystemExit` would end a call that did not cause it.
+Any thread may take a step, for the rows of all calls, so a `SystemExit` would end a call that did not cause it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`ChatFormat`: how the messages, tools and tool calls of a conversation are written: its chat template and tool form. It renders messages
-as token ids, and parses the tool calls in a reply.
+"""`ChatFormat`: how the messages, tools and tool calls of a conversation are written: its chat template and tool form, which is inferred
+from the template as soon as there are tools, if none is given. It renders messages as token ids, and parses the tool calls in a reply.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Messages of chats: checks (`checked_message`, `is_conversation`; `call_arguments`, which also parses arguments that are JSON text), and
-`Turn`, one message of a `Chat`, which `turns_json` and `read_turns` write and read.
+"""Messages of chats as dicts: checks (`checked_message`, a deep copy; `is_conversation`), their calls (`called_functions`;
+`call_arguments`, which parses arguments that are JSON text), and `Turn`, one message of a `Chat`, which `turns_json` and `read_turns` write
+and read.
 """
 
 from __future__ import annotations

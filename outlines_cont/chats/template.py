@@ -1,6 +1,6 @@
 """`ChatTemplate`: messages as token ids, by the Jinja chat template of a tokenizer or of the user; a tokenizer of mistral-common renders by
 itself. Special tokens in a message are marked before the template runs, and encoded as plain text afterwards; so is markup, except in a
-reply, since models write it themselves. Options and roles that the template does not mention are rejected, by its syntax tree and source.
+reply, since models write it themselves. Options that the template does not read, and uncommon roles that it does not mention, are rejected.
 
 Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`).
 """

@@ -1,5 +1,6 @@
-"""`Tool`: a function, a pydantic model or a JSON description (OpenAI, Anthropic, MCP) that a chat model may call, with the JSON Schema of
-its arguments; `ToolCall`: a call that a model has written, which runs only by `ToolCall.run`.
+"""`Tool`: a Python function, a pydantic model or a JSON description (OpenAI, Anthropic, MCP) that a chat model may call, with the JSON
+Schema and the language of its arguments (one space after `:` and `,`), described by its docstring; `ToolCall`: a call that a model has
+written, which runs only by `ToolCall.run`.
 """
 
 from __future__ import annotations

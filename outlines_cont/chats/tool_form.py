@@ -1,9 +1,8 @@
 """`ToolForm`: the text format of a model's tool calls. `form_of` infers it: it renders the chat template with calls of known names and
 arguments, and splits the result at these. Supported are formats of a name and JSON (Hermes, Qwen, Llama 3, Mistral); any other raises
-`ChatError`. The form of a template that ignores tools is `GENERIC`, with the tools in the system message.
+`ChatError`. The form of a template that does not render calls is `GENERIC`: `as_text` writes tools and calls as text.
 
-Not supported: special tokens between a name and its arguments, and arguments that are not JSON. `as_text` rewrites messages for templates
-without tools.
+Not supported: special tokens between a name and its arguments, and arguments that are not JSON.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`ExtractCommand`: makes an `Extraction` of the options of `outlines-cont extract`, with workers, report and calibration; see
-`docs/cli.md` for input and output. Options are checked before a model is loaded, as far as they do not need it.
+"""`ExtractCommand`: makes an `Extraction` of the options of `outlines-cont extract`, with workers, report and calibration, and a digest of
+what a record depends on, for `--resume`; see `docs/cli.md` for input and output. Options are checked before a model is loaded, as far as
+they do not need it.
 """
 
 from __future__ import annotations

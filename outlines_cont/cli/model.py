@@ -1,4 +1,4 @@
-"""`load_model`: the model of a command, by hub id or path, or the bundled one; all failures are one kind of error."""
+"""`load_model`: the model of a command, by hub id or path, or the bundled one; all failures are a `SetupError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The options of each command as a frozen dataclass: every field is an option (typer), with its name, default and help."""
+"""The options of each command as a frozen dataclass: every field but `given` is an option or argument (typer), with its name, default and
+help.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`grow`: the command `outlines-cont tree`: a tree of completions, redrawn on a terminal after each step, printed once elsewhere."""
+"""`grow`: the command `outlines-cont tree`: a tree of completions, redrawn on a terminal after each step, printed once elsewhere, and on
+request written as SVG or HTML.
+"""
 
 from __future__ import annotations
 

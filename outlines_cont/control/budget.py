@@ -1,6 +1,6 @@
-"""`Budget`: the limits of one program (tokens, forks, steps, seconds, bytes of keys and values), and `ProgramUsage`, the counters that are
-compared with them. Each limit has its own error, which ends the fork that exceeds it; that of `seconds` ends all forks, that of `kv_bytes`
-the youngest ones.
+"""`Budget`: the limits of one program (tokens, forks, steps, seconds of a call and in all, KV bytes), and `ProgramUsage`, the counters that
+are compared with them. Each limit has its own error, which ends the fork that exceeds it; that of `forks` is raised at `await fork(...)`,
+where a script may catch it; that of `seconds` ends all forks, that of `kv_bytes` the youngest ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a
-plan in a fixed order, then all plans are executed together, so that a program is deterministic. Also enforces the budget in time and
-memory, detects deadlocks on shared variables, and restores the program when a step is undone.
+"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
+in the order of their rows, then all plans are executed together, so that a program is deterministic but for limits in seconds. Also
+enforces the budget in time and memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
-The order of the calls is that of the rows in the batches. Until the last call has returned, no fork of the program takes a token; other
-programs do not wait. So the order in which forks read and write shared variables does not depend on timing.
+Until the last call has returned, no fork of the program takes a token; other programs do not wait. So the order in which forks read and
+write shared variables does not depend on timing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`Journal`: record and replay: the requests of a script with their answers, in order, so that a fork can run the script again from its
-beginning to the same point. A request that differs from the recorded one gets a `ReplayError`; answers are deep copies.
+"""`Journal`: record and replay: the requests of a script (as `repr`) with their answers, in order, so that a fork can run the script again
+from its beginning to the same point. A request that differs from the recorded one gets a `ReplayError`; answers are deep copies.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """`ControlledRow`: a row of the engine that executes the plans of a `ForkDriver`: rewind, append, sample under a mask, generate a span
-under policies, wait. Every token counts in the budget; errors of the policies of a span are passed to the driver, all others end the row.
+under policies, wait. Every token counts in the budget, also one that is rewound; errors of the policies of a span are passed to the driver,
+all others, and those of the budget, end the row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The functions that a script calls: `gen` and `fixed` append text, `fork` forks, `label`, `text_since`, `log`, `stop` and `shared` do not
-need the model. A script is a coroutine that `control.run` runs without an event loop; only these functions can be awaited in it. Each
-fork has its own local variables; `shared` has those that forks have in common.
+"""The functions that a script calls: `gen` and `fixed` append text, `fork` forks; `label`, `text_since`, `log`, `stop` and `shared` do not
+need the model. A script is a coroutine that `control.run` runs without an event loop; only `gen`, `fixed`, `fork` and `shared.wait` can be
+awaited in it. A fork runs it again, so it must be deterministic; forks have local variables of their own, and `shared` in common.
 """
 
 from __future__ import annotations

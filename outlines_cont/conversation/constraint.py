@@ -1,6 +1,6 @@
-"""`ConversationConstraint`: the constraint on a conversation from some token on: a DFA simulation of its token FSM, up to an end of
-text, after which every token is allowed. Only new tokens are read; after a change of earlier ones, all are read again. Of that of a loaded
-file only the first token is known: sampling raises `ConstraintRequired` until it is set again.
+"""`ConversationConstraint`: the constraint on a conversation from some token on: a DFA simulation of its token FSM (`TokenNotAllowed` where
+it fails), up to an end of text, after which every token is allowed. Only new tokens are read; after a change of earlier ones, all again. Of
+that of a loaded file only the first token is known: sampling raises `ConstraintRequired` until it is set again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`guide`: classifier-free guidance step by step over two conversations or states: the next token is drawn from log p(negative) + scale
-* (log p(positive) - log p(negative)), and appended to both. Scale 1 is the positive context alone, a larger one avoids the negative. In
-a call of a generator, `Guidance` does the same.
+"""`guide`: classifier-free guidance step by step over two conversations or states: the next token is drawn from log p(negative) + scale *
+(log p(positive) - log p(negative)), with constraint and random numbers of the positive, and appended to both conversations (states are
+copied). Scale 1 is the positive context alone, a larger one avoids the negative. In a call of a generator, `Guidance` does the same.
 """
 
 from __future__ import annotations

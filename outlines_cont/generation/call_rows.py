@@ -1,5 +1,6 @@
 """`CallRows`: the rows of one call of a generator and their results. The call is checked, its prompt becomes one engine row per prompt and
-sample, and rows that end get their values. A snapshot is the state of all rows between two steps of the engine.
+sample (None where it cannot run), and rows that end get their values, or the parser's error. A snapshot is the state of all rows between
+two steps; there spans that have not ended count as cut.
 """
 
 from __future__ import annotations

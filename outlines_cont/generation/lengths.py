@@ -1,5 +1,5 @@
-"""`warn_of_lengths`: warns, once per schema and model, about values of unbounded length in a call without `max_tokens`. `named_lengths`
-lists the values, with the keywords that would bound them.
+"""`warn_of_lengths`: warns, once per schema and model, about values of unbounded length, in a call without `max_tokens` (which its caller
+checks). `named_lengths` lists the first five of them, with the keywords that would bound them.
 """
 
 from __future__ import annotations

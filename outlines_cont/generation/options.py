@@ -1,6 +1,6 @@
-"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked ones.
-Unknown names raise `UnknownOption` with advice, also for the names of other libraries. The checks of texts and ids are shared with
-`control` and `templates`.
+"""`PieceOptions`: the keyword options of every call but `rng` (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked
+ones. Unknown names raise `UnknownOption`, with advice for those of other libraries and functions (`OPTIONS_ELSEWHERE`). Its checks of
+policies, texts, ids and constraints are shared with `control` and `templates`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`PieceMaker`: a generator without its calls: model, sampler, constraint and parser; the policies of a row, the value of a finished row,
-and the values of a state or the first error of its rows (`IncompleteOutput` for a constrained text that was cut).
+"""`PieceMaker`: a generator without its calls: model, sampler, constraint, parser, policies and draft. It makes the policies of a row, the
+value of a finished row, and the values of a state (`squeezed`: without dimensions of size 1), or raises the first error of its rows
+(`IncompleteOutput` for a constrained text that was cut).
 """
 
 from __future__ import annotations

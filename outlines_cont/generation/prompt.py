@@ -1,6 +1,6 @@
 """`open_prompt`: turns texts, token ids, chat messages and states into rows `[batch][sample]` that the engine continues, with their random
-streams and, for token healing, the tokens to remove. A prompt of several samples is prefilled once; one that cannot run is a row with an
-error, unless none can run.
+streams and, for token healing, the tokens to remove. A prompt of several samples is prefilled once, unless healing would crop a recurrent
+cache. One that cannot run is a row with an error; if all are texts and none can run, the first error is raised.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`Run`: one call of a generator: it submits the `CallRows` of the call to the engine as one job, iterates over its steps, and collects the
-resulting state. Ended rows can be taken out one by one; the best of n samples is chosen here, beams are ranked by the engine's `BeamJob`.
+"""`Run`: one call of a generator: it submits the `CallRows` of the call to the engine as one job, iterates over its steps (with
+`on_progress`), and collects the resulting state; a cut without a `max_tokens` warns. Ended rows can be taken out one by one; the best of n
+samples is chosen here, beams are ranked by the engine's `BeamJob`.
 """
 
 from __future__ import annotations

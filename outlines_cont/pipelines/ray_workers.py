@@ -1,6 +1,6 @@
 """`RayWorkers`: runs rows on actors of Ray (`RowWorker`), each with a model, on this machine or on a cluster; order, retries and limits are
-those of `BlockRunner`. A cluster on this machine is started and shut down, unless Ray runs already; an actor that cannot load its model
-raises `SetupError`.
+those of `BlockRunner`. Without an address Ray is started on this machine and shut down, unless it runs already; an actor that cannot load
+its model raises `SetupError`.
 
 Plain actors with a bounded number of blocks are used, not Ray Data, which reports the results of a job only at its end; see
 docs/pipelines.md. No other module imports ray.

@@ -1,5 +1,6 @@
 """`TemplateBudget`: the limits of one run of a template (tokens, steps, characters, seconds), and `TemplateUsage`, the counters that raise
-`TemplateBudgetError` at a limit. The counters of the run that is active are in a context variable (`usage`).
+`TemplateBudgetError` beyond a limit; sizes of results are charged as known or estimated. `usage` returns the counters of the run that is
+active (a context variable).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`MarkedText`: a `str` that records in which of its parts special tokens are control tokens, and `tokens_of`, which makes as few `Tokens`
-as possible from such texts. `joined` keeps the marks; any other string operation returns a plain `str`.
+"""`MarkedText`: a `str` that records in which of its parts special tokens are control tokens. `tokens_of` makes one `Tokens` of such texts,
+encoded as a whole, unless names of special tokens are control tokens in some parts and letters in others; then one for each control token
+and for the text between two. `joined` keeps the marks; any other operation but `str()` returns a plain `str`.
 """
 
 from __future__ import annotations

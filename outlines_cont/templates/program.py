@@ -1,6 +1,6 @@
 """`TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
-span (a `TemplatePiece`) has ended; there is no event loop. Text between two generators is encoded as one and fed with the second; errors
-are thrown into the template, so that they have a line.
+span (a `TemplatePiece`) has ended, and its value is captured; there is no event loop. Text between two generators is encoded as one and fed
+with the second; errors are thrown into the template, so that they have a line. `Settings`: those of all rows of a call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`rewritten`: checks and transforms the syntax tree of a template before compilation: calls of generators become filters with their
-position, generated names become look-ups of the last value, and loops, comparisons and `~` are charged to the budget. Includes are refused,
-as are generators in macros, in `call`, `filter` and `set` blocks, and inside of a larger expression that is written.
+"""`rewritten`: transforms the Jinja syntax tree of a template before compilation, and lists the names that it reads and generates. Calls of
+generators become filters with their position, generated names look-ups of the last value; loops, comparisons and `~` are charged to the
+budget. Refused are other files (`include`, `import`, `extends`), other variables of a generated name, and generators in macros, recursive
+loops, collected blocks (`call`, `filter`, `{% set x %}`; `{% set x = gen(...) %}` is allowed), and inside of a larger written expression.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`drive`: runs many programs of templates on one engine (continuous batching), and `TemplateStream`: iterates once over the events of one,
-in a `for` or `async for` loop. Text of the template and of a search is one event; breaking out of the loop ends the run.
+"""`drive`, `drive_async`: run many programs of templates on one engine (continuous batching), at most twice as many as it has rows; results
+are in order. `TemplateStream`: iterates once over the events of one, in a `for` or `async for` loop. Text between two generators and that
+of a search is one event; breaking out of the loop ends the run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Template`: a prompt program as a Jinja template whose text and generators continue one state (KV cache), parsed and compiled once, and
-run in a sandbox within a budget. `run`, `arun`, `iterate` and `stream` run it once or for many rows together (continuous batching); other
-files cannot be included.
+run in a sandbox within a budget. `run` and `arun` run it once or for many rows together (continuous batching), `iterate` for any number,
+`stream` once. Special tokens in it are letters, unless `special`; other files cannot be included.
 """
 
 from __future__ import annotations

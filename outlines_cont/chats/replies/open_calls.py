@@ -1,5 +1,6 @@
-"""`OpenCalls`: an incremental parser of the tool calls in a reply that is being generated, which reports the new text and the partial
-arguments of each call. It relies on the constraint of the reply, and does not validate.
+"""`OpenCalls`: an incremental parser of the tool calls in a reply that is being generated: a name between the fixed texts of a `ToolForm`,
+then JSON until its value is complete. It reports the new text and the partial arguments of each call. It relies on the constraint of the
+reply, and does not check the format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`ToolPlan`: a reply that may call tools, in two generated spans: free text up to the marker of a call (a special token or a stop text),
-then names and JSON under the token FSM of the tools. `written` generates such replies for a batch of states, first the text of all, then
-the calls of those that reached the marker; `resumed` continues one that was cut.
+"""`ToolPlan`: a reply that may call tools, in two generated spans: text up to the marker of a call (a special token or a stop text), then
+names and JSON under the token FSM of the tools; `max_tokens` limits both together. `written` generates such replies for a batch of states,
+first the text of all, then the calls of those that reached the marker; `resumed` continues one that was cut.
 
 If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text.
 """

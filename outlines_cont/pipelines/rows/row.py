@@ -1,4 +1,6 @@
-"""`InputRow`: one row of an input, with the digest by which a resumed run recognises it, and `InputFormat`: the format of an input."""
+"""`InputRow`: one row of an input, with the digest by which a resumed run recognises it; `InputFormat`: the format of an input;
+`check_fields` refuses rows with fields that the output adds.
+"""
 
 from __future__ import annotations
 

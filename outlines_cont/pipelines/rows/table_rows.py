@@ -1,5 +1,6 @@
 """`csv_rows` and `parquet_rows`: the rows of CSV files (RFC 4180, UTF-8, all values strings) and of Parquet files (pyarrow, 256 rows at a
-time; dates and decimals become strings). A row with a wrong number of cells, or a value that JSON lacks, is a row with an error.
+time; dates, times and decimals become strings). A row with a wrong number of cells, or a value that JSON lacks, is a row with an error;
+missing, equal or reserved names of columns raise `SetupError`.
 """
 
 from __future__ import annotations
