@@ -84,7 +84,7 @@ def _paragraphs(path: Path) -> list[str]:
 
 
 def _first_sentence(path: Path) -> str:
-    return re.split(r"(?<=[.)]) (?=[A-Z`])", _paragraphs(path)[0].replace(".) ", ".)\0 "))[0].replace("\0", "")
+    return re.split(r"(?<=\.) (?=[A-Z`])", _paragraphs(path)[0], maxsplit=1)[0]
 
 
 if __name__ == "__main__":
