@@ -3,8 +3,8 @@ subclass of pydantic's schema generator narrows what it makes too wide (formats,
 (validators, bounds of dates) is a check, called on the complete value. Types that neither can express are refused; schemas from
 `__get_pydantic_json_schema__` and `json_schema_extra` are used as given.
 
-The type is any that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... It
-accepts values by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from `model_json_schema()`:
+The type is any that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... A
+value is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from `model_json_schema()`:
 
 - objects are closed, unless the model has extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
