@@ -1,6 +1,5 @@
 """`is_lalr`, `accepted_terminals`: whether Lark's LALR(1) analysis of a grammar finds no conflict, and which terminals each state accepts.
-
-The LR(0) item sets are counted first, as they can grow exponentially; beyond `MAX_PLACES` items the grammar counts as not LALR. For
+Shift/reduce conflicts count, too. The LR(0) item sets are counted first; beyond `MAX_PLACES` items the grammar counts as not LALR. For
 conflicts, only `MAX_TWINS` of several terminals that occur in the same positions, such as many keywords, are analysed.
 """
 

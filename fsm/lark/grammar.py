@@ -1,7 +1,9 @@
-r"""`grammar`: context-free grammars in the language of Lark as terms, with the lexical rules of Lark's parsers.
+r"""`grammar`: context-free grammars in the language of Lark as terms, with the lexical rules of Lark's parsers. `lark` reads the text and
+expands its rules to plain productions. Each rule becomes a recursive rule of a term, one for each set of terminals that are possible where
+it begins; left recursion becomes repetition (Kleene's algorithm), each terminal is read as Lark's lexers read it. A few texts that Lark
+would parse are left out. Refused: `%declare`, imports of other files, empty terminals and those that look around themselves.
 
-The library `lark` reads the text and expands its rules to plain productions; it never parses what is generated. Each rule becomes a
-recursive rule of a term, left recursion becomes repetition, and each terminal is read as the lexers of Lark read it (`terminal.py`):
+The lexical rules (`terminal.py`):
 
 - a terminal is a leftmost-first match, as `re.match` finds it, by maximal munch: `a b` of two names needs a space between them;
 - where both a keyword (`"if"`) and a name are possible, the keyword is not a name, and a longer name is not a keyword. Where only one of
@@ -11,10 +13,9 @@ recursive rule of a term, left recursion becomes repetition, and each terminal i
   space where they may; with `ignored="any"` any number of them, also before the first terminal.
 
 A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
-`lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what follows could extend a terminal, and
-only more than a few bytes would show that it does not. `lexer="dynamic"` imitates the first parser only: then names may be keywords.
-Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, regular expressions
-that `fsm.regex` refuses, and those that look at the text around the terminal, except for `(?!...)` and `\b` at its end.
+`lark.Lark(text, parser="lalr").parse`. Left out are texts where what follows could extend a terminal, and only more than a few bytes
+would show that it does not. `lexer="dynamic"` imitates the first parser only: then names may be keywords. Also refused are regular
+expressions that `fsm.regex` refuses; `(?!...)` and `\b` at the end of a terminal are not.
 """
 
 from __future__ import annotations

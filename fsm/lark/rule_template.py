@@ -1,7 +1,6 @@
-"""`check_templates`: bounds the distinct instances of the templates of a Lark grammar, before Lark expands each to a rule of its own.
-
-Instances are counted breadth first, by hash-consing template and arguments; more than `max_templates`, so also infinitely many, raise
-`BudgetExceeded`.
+"""`check_templates`: bounds the distinct instances of the templates of a Lark grammar, before Lark expands each to a rule of its own. They
+are counted breadth first, by hash-consing template and arguments, from the other rules on; more than `max_templates`, so also infinitely
+many, raise `BudgetExceeded`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-r"""`Terminals`: the terms of a grammar's terminals, restricted to what the lexers of Lark read as that terminal in its context.
+r"""`Terminals`: the term of each terminal of a grammar in a context, the set of terminals that are possible at the same position. It has
+the leftmost-first matches, without those that Lark's contextual lexer would read as another terminal there (an intersection with
+complements), each only where what follows does not extend it (`terminal_end.py`). Refused: patterns that look at the text around them,
+except by `(?!...)` or `\b` at the end. Also here: ignored texts (`gap`), and `collision` of two regular expressions.
 
 Lark reads a grammar in two ways, and a text that is written here is read as the same terminals by both:
 
@@ -7,11 +10,7 @@ Lark reads a grammar in two ways, and a text that is written here is read as the
   and of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A match of a regular
   expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword is possible.
 
-So the texts of a terminal are its leftmost-first matches, by maximal munch, without those that the contextual lexer reads as another
-terminal at that position (an intersection with complements); and a terminal does not end where the following bytes could extend it
-(`terminal_end.py`). This leaves out a few texts more than needed, and allows no wrong one.
-A pattern that ends in `(?!...)`, or after a word character in `\b`, must not be followed by what that excludes. Refused: patterns that
-look beyond their own text in another way.
+How much of the second is imitated is an option (`Lexing`). A few texts more than needed are left out, and no wrong one is allowed.
 """
 
 from __future__ import annotations

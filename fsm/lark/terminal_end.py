@@ -1,9 +1,10 @@
-"""`TerminalEnd`: maximal munch (longest match) for a terminal, as a negative condition on what may follow each of its texts.
+"""`TerminalEnd`: maximal munch (longest match) for a terminal, as a negative condition on what may follow each of its texts: nothing that
+extends it to a longer text of the terminal or of a rival that the lexer prefers, nor what it excludes. Extensions of up to `MAX_BYTES`
+bytes are enumerated in the product automaton of both; longer ones are approximated by their first bytes, which excludes a few texts and
+allows no wrong one.
 
-A text of the terminal may end only where what follows does not extend it, to a longer text of the same terminal or of a rival that the
-lexer prefers. Extensions of up to `MAX_BYTES` bytes are enumerated in the product automaton of both: the number `1` may end before `..`,
-since only a digit after the dot makes a longer number. Longer ones are approximated by their first bytes, which excludes a few texts and
-allows no wrong one; above `MAX_PLACES` product states the condition is evaluated while the text is read (a term of kind MUNCH).
+So the number `1` may end before `..`, since only a digit after the dot makes a longer number. Above `MAX_PLACES` product states the
+condition is evaluated while the text is read (a term of kind MUNCH).
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262 with the `u` flag, searched anywhere in the text) as terms.
+r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262, found anywhere in the text) as terms. A parser with an explicit
+stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids is read as without it (annex
+B); `read_loosely` lists such constructs. Refused: back-references, what `lookaround.py` refuses, inline flags but `i` and `s`, and Unicode
+properties other than general categories (`\p{Script=...}`), for which Python has no data.
 
-A parser of our own with an explicit stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles.
-
-Constructs that the `u` flag forbids are read as without it (annex B): a backslash before any sign (`\_`, `\i`, `\p` without braces), a
-lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are
-letters in ECMA-262 and anchors everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i`
-and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` lists which of these were used.
-Not supported, refused by name: back-references, lookaheads inside lookbehinds, other flags, and properties other than general
-categories (`\p{Script=...}`), for which Python has no data.
+Forbidden by `u` and read: a backslash before any sign (`\_`, `\i`, `\p` without braces), a lone `]`, `}` or `{`, a `-` beside a class
+escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors everywhere
+else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i` and `s` (`(?i)`, to the end of the group) and
+`(?P<name>...)`.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 

@@ -1,10 +1,9 @@
-"""`preferred`: the texts that `re.match` matches in full by leftmost-first (Perl) priority, as a term; a state is one of Pike's matcher.
+"""`preferred`: the texts `w` that `re.match(pattern, w)` takes whole, by leftmost-first (Perl) priority, as a term that simulates Pike's
+matcher. A state is an ordered list of threads; after a complete one all others are dropped, those before it continue, and a text belongs to
+the term where a thread is complete at its end. Lookarounds see the matched text only; refused is what `lookaround.py` refuses. `simplest`:
+the plain language of the pattern, where a bounded comparison proves both equal.
 
-Of all possible matches, `re` takes the first in the order of alternatives and greedy or lazy repetition, so `/x|xy/` never matches all of
-"xy", and `/".*?"/` ends at the first quote. A state is an ordered list of threads: after a complete thread all others are dropped, and
-those before it continue; a text belongs to the term where a thread is complete at its end. `simplest` returns the plain language of the
-pattern where a bounded comparison proves both equal.
-Not supported: the same constructs as in `lookaround.py`. Lookarounds apply to the matched text and nothing around it.
+So `/x|xy/` never matches all of "xy", and `/".*?"/` ends at the first quote.
 Source: the ordered threads of Pike's and Thompson's matchers, as in R. Cox, "Regular Expression Matching: the Virtual Machine
 Approach", 2009.
 """

@@ -1,11 +1,10 @@
-"""`full_match`, `search`: compile a pattern in postfix order to a term, with anchors and lookarounds at any position as intersections.
+"""`full_match`, `search`: a pattern in postfix order as a term: the texts that it matches from end to end, or in which it is found. A
+lookahead or end anchor is an intersection with the rest of the text, a lookbehind or start anchor with the text so far, or a term derived
+in parallel; loops around them are unrolled while the text is read (`continuation.py`). Refused: a lookahead inside a lookbehind, more than
+8 lookarounds at more than one character, a loop counted above 8 with an iteration that may only assert.
 
-A pattern becomes a tree of steps; parts without lookarounds are terms at once. An anchor or a lookaround is a condition on the whole rest
-of the text, or on all of it so far: an intersection (`(?=x)rest` is `rest & x.*`) where the text before it is known as a term
-(`continuation.begin`), and else a state that is derived in parallel (`continuation.py`). Each iteration of a repetition reads something;
-assertions of an iteration that reads nothing are moved out of the repetition.
-Not supported: a lookahead inside a lookbehind, an iteration that only asserts in a loop with a count above `MAX_ASSERTING_ROUNDS`, more
-than `MAX_FAR_LOOKS` lookarounds at more than one character.
+A pattern becomes a tree of steps (`combined`); parts without lookarounds are terms at once, and a lookbehind at one character filters the
+term before it. Assertions of an iteration that reads nothing are moved out of the repetition.
 """
 
 from __future__ import annotations

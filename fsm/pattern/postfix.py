@@ -1,8 +1,7 @@
-"""Regular expressions in postfix order: the instructions of a stack machine, the intermediate form of both dialects.
-
-A parser (`python_pattern.py`, `ecma_pattern.py`) turns a pattern into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c)
-Loop(0, None) Choose(2). They are evaluated with an explicit stack, without recursion, however deeply a pattern is nested (`evaluated`).
-`lookaround.py` makes terms of them. `NotSupported` is the internal error for constructs that are not supported.
+"""Regular expressions in postfix order: the instructions of a stack machine, into which the parsers of both dialects (`python_pattern.py`,
+`ecma_pattern.py`) turn a pattern: `ab|c*` is Text(ab) Text(c) Loop(0, None) Choose(2). `evaluated` runs them on an explicit stack, without
+recursion, with callbacks that make the values (`lookaround.py`, `leftmost_first.py`). `boundary` writes a word boundary as lookarounds at
+one character; `NotSupported` is the internal error for refused constructs.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-r"""`regex`: Python regular expressions with the meaning of `re.fullmatch`, compiled to a term whose Brzozowski derivatives are the DFA.
+r"""`regex`: Python regular expressions with the meaning of `re.fullmatch`, as a term whose Brzozowski derivatives are the states of the
+DFA. The standard library's parser makes the syntax tree (`re_parser.py`), `lookaround.py` the term. Refused: back-references, conditional
+and atomic groups, possessive repetition, and what `lookaround.py` refuses. Also here: leftmost-first matches (`preferred_texts`), `widths`,
+whether a pattern `looks_outside` its match, and the parts of one that does so at its end (`without_last_look`).
 
-The parser of the standard library makes the syntax tree (`re_parser.py`), so every escape and flag means what it means to `re` in the
-running Python. The tree is flattened to postfix instructions (`postfix.py`), which `lookaround.full_match` compiles; anchors and
-lookarounds become intersections with the rest of the text. The widths of patterns (`widths`, `looks_outside`) are computed here, too.
-
-Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
-counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. Anchors and lookarounds
-apply to the text of their own expression, not to what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
-Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; a lookahead inside
-a lookbehind; more than eight lookarounds whose body is longer than one character.
+Every escape and flag means what it means to `re` in the running Python. Supported: literals, escapes, classes, `.`, groups of other kinds,
+alternation, greedy and lazy repetition with any counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and
+lookbehind anywhere. Anchors and lookarounds apply to the text of their own expression, not to what is joined to it:
+`regex("a(?!b)") + "b"` is the text "ab".
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`re_parser`: CPython's private parser of regular expressions (`re._parser`), after a test that it works as expected.
-
-As any version of Python may change it, it first parses one sample pattern that has every construct; where the syntax tree is not the
-expected one, importing `fsm` raises `UnsupportedPython`.
+"""`re_parser`: CPython's private parser of regular expressions (`re._parser`), after a test that it works as expected. It parses one sample
+pattern with nearly every construct; where a name is missing, or the syntax tree, its flags or a width differ (any version of Python may
+change them), importing `fsm` raises `UnsupportedPython`.
 """
 
 from __future__ import annotations

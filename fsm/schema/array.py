@@ -1,8 +1,7 @@
 """`array_node`: the JSON arrays that satisfy all keywords of some places, as a term: items, counts, `contains`, `unevaluatedItems`.
-
-`minItems` and `maxItems` are counters, so a bound of a billion costs nothing. With `contains` the term is a grid by dynamic programming: a
-state for each number of items and each number of matching ones, up to the bounds. A grid of more than `_MAX_COUNTED` terms is left to a
-check of the finished value, and so is `uniqueItems`.
+`minItems` and `maxItems` are counters, so a bound of a billion costs nothing; with `contains` (or a negated `items`) the term is a grid by
+dynamic programming: a state for each number of items and each number of matching ones, up to the bounds. Left to checks: a grid of more
+than 3,000 terms, more than 4 such keywords, and `uniqueItems`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`SchemaOrigin`: explains why a schema rejects a text, as JSON pointers of keywords, by testing single keywords on the text again.
+"""`SchemaOrigin`: explains why a schema rejects a text, as JSON pointers of keywords, by testing single keywords on the text again. A
+keyword is blamed if no value that satisfies it, and `type` next to it, begins with the text (its own term is compiled and simulated), else
+those that reject it only together. The breadth-first search goes from the root of the schema down to the last values of the text, through
+at most 200 places, and reports at most 8 keywords. Nothing is prepared in advance.
 
-Terms do not record the keywords that they were built from, as equal ones are shared. A keyword is blamed if no value that satisfies it, and
-`type` next to it, begins with the text: its own term is compiled and simulated. The breadth-first search goes from the root of the schema
-down to the last value of the text, through at most 200 places, and reports at most 8 keywords. Nothing is prepared in advance.
+Terms do not record their keywords, as equal ones are shared.
 """
 
 from __future__ import annotations

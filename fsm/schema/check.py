@@ -1,8 +1,7 @@
-"""`SchemaCheck`: validates a complete JSON value by `jsonschema-rs`, for subschemas that the automaton only over-approximates.
-
-A check has a conjunction of subschemas, possibly negated, which the validator reads as JSON-pointer references into the schema document.
-It works offline; documents with keywords of older drafts are rewritten for it (`translation.py`), and where a pattern might make it
-backtrack, `matching.py` matches `pattern` instead. It cannot check negated single keywords and those of Python types (`is_checkable`).
+"""`SchemaCheck`: validates a complete JSON value by `jsonschema-rs`, for subschemas that the automaton only over-approximates. It has a
+conjunction of subschemas, possibly negated, which the validator reads offline as JSON-pointer references into the schema document; keywords
+of older drafts are rewritten for it (`translation.py`), and where a pattern might make it backtrack, `matching.py` matches `pattern`
+instead. It cannot check negated single keywords and those of Python types (`is_checkable`): then the value around is checked.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
+"""`json_schema`: compiles a JSON schema (drafts 3 to 2020-12) or a Python type into an expression, by a case split (a disjunctive normal
+form). `anyOf`, `oneOf`, `if` and negations, pushed inwards, become alternatives (`documents/cases.py`); for each of them and each JSON type
+one term is built from all schemas that apply. A schema inside itself is a recursive rule with bounded nesting. What no term expresses, or
+only with too much work, is checked when the value is complete (`check.py`), or refused (`strict`).
 
-The method is a case split (a disjunctive normal form of the schema), not a product of automata. Schemas that apply to the same value
-(`allOf`, `$ref` with other keywords, a property in two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are
-pushed inwards, become alternatives (`documents/cases.py`). For each alternative and each JSON type one term (an extended regular
-expression) is built from all places together; only patterns, formats and languages of keys are intersected. A schema that contains itself
-becomes a recursive rule, as in a context-free grammar, with bounded nesting. Keywords that no term can express exactly are checked when the
-value is complete (`check.py`). The builders are coroutines that yield the schemas whose terms they need, run on an explicit stack, so that
-deep nesting does not exhaust Python's.
+So it is no product of automata: schemas that apply to the same value (`allOf`, `$ref` with other keywords, a property in two of them) are
+collected as places, and only the keywords of one string, number or key are intersected. The builders are coroutines that yield the schemas
+whose terms they need, run on an explicit stack, so that deep nesting does not exhaust Python's. Also here: the report and the warnings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`Context`: the mutable state of one compilation of a schema, shared by all builders of terms: options, caches, and notes for the report.
-
-The notes are the keywords that are left to checks, with reasons, the values of unbounded length, and the spellings that are never
-generated. With `strict`, a note on a check raises `SchemaError`.
+The notes are the keywords that are left to checks, with reasons, the values of unbounded length, impossible properties, and the spellings
+that are never generated. With `strict`, a note on a check raises `SchemaError`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`empty_place`: explains an unsatisfiable schema, by descending to the innermost subschema that is itself unsatisfiable and required.
-
-At each step the required parts (references, `allOf`, required properties, items up to `minItems`) are compiled and tested for emptiness,
-along one path of at most 32 steps.
+"""`empty_place`: explains an unsatisfiable schema, by descending to the innermost subschema that is itself unsatisfiable and required. At
+each step the required parts (references, `allOf`, an only branch, required properties, `items` where `minItems` needs them) are compiled
+and tested for emptiness, along one path of at most 32 steps.
 """
 
 from __future__ import annotations

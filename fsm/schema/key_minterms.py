@@ -1,8 +1,7 @@
-"""`KeyMinterms`: the minterms (non-empty Boolean combinations) of regular languages over object keys, such as `patternProperties`.
-
-One breadth-first search of the product of their derivatives finds all minterms, over at most 1,000 states; beyond that the result is marked
-incomplete. For each minterm, `is_infinite` looks for a cycle, and `few_texts` enumerates its texts where they are few and short. Declared
-names are not excluded here (see `object.py`).
+"""`KeyMinterms`: the minterms (non-empty Boolean combinations) of regular languages over object keys, such as `patternProperties`. One
+breadth-first search of the product of their derivatives finds all, over at most 1,000 states; beyond that the result is marked incomplete.
+For each minterm, `is_infinite` looks for a cycle, and `few_texts` enumerates its texts where they are few and short. Declared names are not
+excluded here (see `object.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-r"""`pattern` inside checks: a pattern that might backtrack is matched by a lazy DFA where it is regular, else by bounded backtracking.
-
-The validator `jsonschema-rs` backtracks on a pattern with a lookaround or a back-reference (`(.+)-\1`), and reports a text that takes too
-many steps as not matching. Here such a text raises `BudgetExceeded` instead. Other patterns are left to the validator's linear-time engine.
+r"""`pattern` inside checks: a pattern that might backtrack is matched by a lazy DFA where it is regular, else by bounded backtracking. On a
+lookaround or a back-reference (`(.+)-\1`) the validator `jsonschema-rs` backtracks, and reports a text that takes too many steps as not
+matching; here that raises `BudgetExceeded`. DFAs of more than `MAX_STATES` are given up for backtracking. Other patterns are left to the
+validator's linear-time engine.
 """
 
 from __future__ import annotations

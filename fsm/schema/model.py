@@ -1,9 +1,10 @@
-"""`schema_of_type`: a JSON schema of a Python type, by pydantic's schema generator, made stricter where pydantic's validation is.
+"""`schema_of_type`: a JSON schema of a Python type or function, and checks, such that pydantic accepts each value that satisfies both. A
+subclass of pydantic's schema generator narrows what it makes too wide (formats, patterns, extra members); what only Python code can decide
+(validators, bounds of dates) is a check, called on the complete value. Types that neither can express are refused; schemas from
+`__get_pydantic_json_schema__` and `json_schema_extra` are used as given.
 
-The type is any that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... A value
-that satisfies the schema and passes its checks is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`).
-A subclass of pydantic's generator overrides the methods of the types whose schema admits more than that. Differences from
-`model_json_schema()`:
+The type is any that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... A
+value is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from `model_json_schema()`:
 
 - objects are closed, unless the model has extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
@@ -12,16 +13,14 @@ A subclass of pydantic's generator overrides the methods of the types whose sche
 - URLs are those that pydantic reads, with one host and in the spelling that `uri.py` describes;
 - a `pattern` is narrowed to what the regex engine of pydantic matches, too, whose `\\d`, `\\w`, `\\s` include all of Unicode;
 - the tag of a tagged union is required, as pydantic requires it;
-- what only Python code can decide is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
-  changing the case of strings that have bounds. The automaton allows the type without it, and the code is called when the value is
-  complete; it cannot change the text;
+- *checked* are validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or changing the case of strings that
+  have bounds. The automaton allows the type without it; the code cannot change the text;
 - a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
   whole numbers, and types that JSON writes as strings;
 - a function is the object of its arguments.
 
-Other types are refused: `Json`, complex numbers, classes as values, and the rest of the table at the end of this file. A check calls
-pydantic on one finished part, or on the whole value where the part refers to definitions elsewhere. Schemas from
-`__get_pydantic_json_schema__` and `json_schema_extra` are used as given, without a check that pydantic agrees.
+Refused are `Json`, complex numbers, classes as values, and the rest of the table at the end of this file. A check calls pydantic on one
+finished part, or on the whole value where the part refers to definitions elsewhere.
 """
 
 from __future__ import annotations

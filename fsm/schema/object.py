@@ -1,10 +1,10 @@
-"""`object_node`: the JSON objects that satisfy all keywords of some places, as a term, with members in the order of the schema or any.
+"""`object_node`: the JSON objects that satisfy a conjunction of subschemas (places), as a term. Undeclared keys are divided into the
+minterms of the key patterns; each declared key and each minterm has the values that all subschemas together allow. Members in the order of
+the schema become `FieldList` terms; any order, counts and negations (some member must exist: a duty) a `MemberTable`. Left to checks:
+repeated undeclared keys, key patterns that are too many or not regular, more than 3 duties, checked names.
 
-Each declared key, and each minterm of the languages of other keys (`patternProperties`, `propertyNames`; `key_minterms.py`), has the values
-that all keywords together allow. In the order of the schema, a `FieldList` has the declared properties as the schemas list them (names
-that are only in `required` after those), then the others; any order, counts and duties need a `MemberTable`. A duty is the condition that
-some member satisfies something, which negations make. No key is repeated: the automaton ensures it for declared keys and for languages
-of few keys, a check for others. Too many key patterns are left to a check as well.
+The order is that in which the schemas list the properties, then names that are only in `required`, then the others. Languages of few keys
+count as declared ones, so the automaton ensures that these are not repeated.
 """
 
 from __future__ import annotations

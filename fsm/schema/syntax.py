@@ -1,6 +1,5 @@
-"""`Syntax`: the separators of JSON text, with no, one or an optional space, and the term of any JSON value up to a nesting depth.
-
-The term of any value is a chain of rules, one per nesting level, each built when it is reached; its objects have a check for repeated keys.
+"""`Syntax`: the separators of JSON text, with no, one or an optional space, and the term of any JSON value up to a nesting depth. That is a
+chain of rules, one per nesting level, each built when it is reached; its objects have a check for repeated keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`DistinctKeys`, `DistinctItems`, `TypeCheck`: checks of one value from its JSON text: no repeated key, no equal items, Python code.
-
-The first two scan the tokens of the text, complete or not, with a set of the keys or items so far: they can fail at a `:` or a `,`.
-`TypeCheck` calls validators of Python types on complete values.
+"""`DistinctKeys`, `DistinctItems`, `TypeCheck`: checks of one value from its JSON text: no repeated key, no equal items, Python code. The
+first two scan the tokens of the text, complete or not, with a set of the keys or items so far (`comparable` as JSON values): they can fail
+at a `:`, or a `,` or `]`. `TypeCheck` calls validators of Python types on complete values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""`DeviceTables`: masks and next states of a small token FSM by lookups in tables on a device, for compiled loops and CUDA graphs.
-
-They are the arrays that `TokenFSM.to_tensors` builds, on a device, read by tensor operations without host synchronisation: a state and the
-class of a token index a dense transition table, and each state has an index into the distinct bit masks. Checks beyond the automaton are
-not included.
+"""`DeviceTables`: masks and next states of a small token FSM by lookups in tables on a device, for compiled loops and CUDA graphs. They are
+the arrays of `TokenFSM.to_tensors`, read without host synchronisation: a state and the class of a token index a dense transition table, and
+each state has an index into the distinct bit masks. Checks beyond the automaton are not included. The engine does not use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens
 to minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. Where the prompts end is given by
-`of(inputs)`, or inferred from successive steps. `generate` takes one token at a time: there is no forced text in chunks, no token
-healing, and no rewinding.
+`of(inputs)`, or inferred from successive steps; the mask depends on the ids after that alone, and after an end or a disallowed id only an
+end may follow. No forced text in chunks, no token healing, no rewinding.
 """
 
 from __future__ import annotations

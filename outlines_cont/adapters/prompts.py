@@ -1,7 +1,6 @@
-"""`GivenPrompts` and `SeenPrompts`: find where the prompts of rows end and their text begins, as a logits processor gets whole rows.
-
-Prompts are given by the user, or inferred: rows are the next step of the same call if each is a row of the step before with one more token,
-and the prompts of a new call otherwise. Where the two cannot be distinguished, as in assisted generation, `AmbiguousPrompt` is raised.
+"""`GivenPrompts`, `SeenPrompts`: find where the prompts of rows end and their text begins, as a logits processor gets whole rows. Prompts
+are given, or inferred: rows are the next step of a call if each is one of the step before with one more token (and the constraint does not
+refuse them all), else new prompts. Where the two cannot be distinguished, as in assisted generation, `AmbiguousPrompt` is raised.
 `SeenBeams` takes the rows of one prompt one by one.
 """
 

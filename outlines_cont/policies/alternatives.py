@@ -1,10 +1,10 @@
 """`Alternatives`: local best-of-n search around a ban: from the position that it rewound to, up to `count` different first tokens are each
-continued to the end of their word (8 tokens at most), and the most probable continuation is kept. Only for rows that take the most
-probable token; a row that draws at random keeps what it draws.
+continued to the end of their word (8 tokens at most), and the most probable continuation is kept. Only for rows that take the most probable
+token; a row that draws at random keeps what it draws. Each continuation costs forwards and a retry.
 
 Without it a row takes the next most probable token, often a bad choice: a model that may not write `Leila` begins with `St`, and
-continues as if nothing had been refused. To try another continuation the row rewinds and avoids the first token of the present one, which
-costs forwards; the best one is generated again, unless it was tried last.
+continues as if nothing had been refused. To try another continuation the row rewinds and avoids the first token of the present one; the
+best one is generated again, unless it was tried last.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`ban`: a policy that keeps phrases and patterns out of the generated text, or makes them rarer, by backtracking (as the *antislop*
-sampler does). Where `TextScan` finds one, the row rewinds to the token that it begins in, excludes that token, and samples another from
-the kept logits. Where the retries are spent, or nothing else can be generated, the row fails, or that match is accepted.
+sampler does). Where `TextScan` finds one, the row rewinds to the token that it begins in, avoids that token, and samples another from the
+kept logits. A phrase with a factor of f is kept with that probability. Where the retries are spent, or nothing else can be generated, the
+row fails, or that match is accepted.
 
-Only where no other first token is left, later tokens of the phrase are drawn otherwise, and then the tokens before it. A phrase with a
-factor of f keeps f times its probability: a pseudorandom number, a hash of the position, decides once for each position whether it is
-refused.
+Only where no other first token is left, later tokens of the phrase are drawn otherwise, and then the tokens before it. A pseudorandom
+number, a hash of the position, decides once for each position whether a match is refused.
 """
 
 from __future__ import annotations

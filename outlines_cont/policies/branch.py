@@ -1,7 +1,7 @@
 """`Branch`: the instruction of a policy for the next step of one sequence, as in AICI: rewind by some tokens (`backtrack`), then sample
-under a mask, or append given tokens (`ff_tokens`, fast-forward); it may also exclude tokens at the position rewound to. `TokenSet`: an
-immutable set of token ids as a packed bitmask, finite or the complement of a finite set; `LazyTokenSet`: one whose bitmask is computed
-when first read, if possible during a forward.
+under a mask, or append given tokens (`ff_tokens`, fast-forward), or wait. It may exclude or avoid tokens at the position rewound to, and
+set a temperature. `TokenSet`: an immutable set of token ids as a packed bitmask, finite or the complement of a finite set; `LazyTokenSet`:
+one whose bitmask is computed when first read.
 """
 
 from __future__ import annotations

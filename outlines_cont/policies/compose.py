@@ -1,10 +1,11 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
-append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. `Track`: one policy
-with a stack of its states, one per token, so that a rewind drops the last; it also takes over the states after guessed tokens.
+append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. One policy may fork
+the row; those that contradict each other are an `UnsupportedBranch`. `Track`: one policy with a stack of its states, one per token, so that
+a rewind drops the last; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
 
-A policy may return several branches to fork the row; then each of these is merged with the branches of the other policies. Forced tokens
-are cut before the first that the mask of another policy refuses, or at which another policy would rewind, fork or stop. Two policies that
-fork at the same step, that set different temperatures, or of which one forces a token that the other refuses, are an `UnsupportedBranch`.
+Each branch of a fork is merged with those of the other policies. Forced tokens are cut before the first that the mask of another policy
+refuses, or at which another policy would rewind, fork or stop. Contradictions: two forks, two temperatures, two sequences after the same
+sample, a first forced token that another policy refuses.
 """
 
 from __future__ import annotations

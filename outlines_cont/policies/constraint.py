@@ -1,10 +1,9 @@
-"""`Constraint`: constrained decoding by a token FSM: the mask of its state at each step (computed during the forward where it is not
-cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized and
-appended without sampling. `force=False` samples these, too.
+"""`Constraint`: constrained decoding by a token FSM, whose state is the policy's: its mask at each step (computed during the forward where
+it is not cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized
+and appended without sampling, up to the first token where an allowed one reaches beyond them. `force=False` samples these, too.
 
-The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete. They are
-appended up to the first token where some allowed token reaches beyond them: that one is sampled, as the tokenizer might have joined it
-with what follows.
+The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete. The token
+where an allowed one reaches beyond is sampled, as the tokenizer might have joined it with what follows.
 """
 
 from __future__ import annotations

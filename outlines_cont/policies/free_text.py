@@ -1,5 +1,5 @@
 """`FreeText`: unconstrained generation: the mask of all tokens that have bytes and those that end a text; other special tokens and ids
-without a token are excluded. The healed end of a prompt must be respelled first.
+without a token are excluded. Its state: what is left to respell of the healed end of a prompt, which must come first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Token healing: how many tokens are removed from the end of a row before generation (`healing_of`): those of the longest suffix of
-its text that begins some longer token of the vocabulary, found by binary search in the sorted vocabulary (`TokenStarts`). The generated
-tokens must spell the removed bytes first; the masks that enforce this are those of the policies.
+"""Token healing: how many tokens are removed from the end of a row before generation (`healing_of`): those of the longest suffix of its
+text that begins some longer token of the vocabulary, found by binary search in the sorted vocabulary (`TokenStarts`); not special tokens,
+nor the first. The generated tokens must spell the removed bytes first; the policies' masks enforce this.
 
 A text that ends in `http:` is followed by `//` more often than a model predicts that has read the token `:`, as it was trained on the
 token `://`. The mask allows the tokens that begin the bytes that are left to spell, or that begin with all of them; each is sampled as

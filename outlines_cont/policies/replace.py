@@ -1,6 +1,6 @@
 """`replace`: a policy that finds given texts in the output (exactly, by an Aho-Corasick automaton) and replaces them by others: the row
 rewinds to the token that the match begins in, appends the replacement, tokenized with the bytes before the match, and continues after it.
-The bytes of the last token after the match are dropped; replacements are not searched again.
+The last token's bytes after the match are dropped; what ends in a replacement, or comes after `at_most` of them (`counts`), stays.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`RowView`: the protocol of a row as policies read it: its tokens, their origin and probability, and kept logits. Read only; imports
-nothing at run time.
+"""`RowView`: the protocol of a row as policies read it: its tokens, their origin and probability, kept logits, what is excluded, retries,
+and random numbers. Read only; imports no module of the package.
 """
 
 from __future__ import annotations

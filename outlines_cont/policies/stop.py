@@ -1,5 +1,6 @@
 """`StopAt`: stop strings, found by an Aho-Corasick automaton over bytes. The text ends exactly before the first one to be complete (after
-it with `keep`), also inside a token: the row rewinds to that token, and its bytes before the cut are encoded again.
+it with `keep`), also inside a token: the row rewinds to that token, and its bytes before the cut are encoded again. The prompt is never
+cut; what begins in it counts only with `stop_in_prompt`.
 """
 
 from __future__ import annotations

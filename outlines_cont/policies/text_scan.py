@@ -1,7 +1,7 @@
 """`TextScan`: incremental multi-pattern search over generated tokens: an Aho-Corasick automaton for phrases, over characters (case-folded
 if wanted) and word boundaries, and simulation of DFAs from every starting character for patterns. Each match is mapped back to the token
-that it begins in, and `held_bytes` is the number of trailing bytes that may still become a match. `ScanPolicy`: the base of `Ban` and
-`Replace`, policies that react to matches.
+that it begins in; `held_bytes`, counted from a token's beginning, are those that are or may become a match. `ScanPolicy`: the base of `Ban`
+and `Replace`, policies that react to matches.
 
 A `ScanState` is immutable and links to the state one token before (a persistent linked list), so a rewind takes an older state, and no
 token is read twice.

@@ -1,9 +1,7 @@
-"""`PatternSearch`: incremental search for regular expressions in bytes that arrive in chunks, by simulating a lazy DFA from every
-starting character (an immutable list of threads). For each start the shortest match is reported; the length of matches must be bounded,
-by the pattern or a stated `horizon`. Word boundaries and lookarounds see the text around a match.
-
-A thread ends when its automaton rejects, matches, or has read the longest match. So it is known at any time how many trailing bytes may
-still become a match, and no byte is read twice.
+"""`PatternSearch`: incremental search for regular expressions, of `re` or `fsm`, in bytes that arrive in chunks: an immutable list of
+threads, each one state of a lazy DFA for one starting character. A thread ends when the DFA rejects or matches (so a start has its shortest
+match only), or after as many characters as a match may have: by the pattern, or a stated `horizon`; without either it is refused.
+Lookarounds see the text around a match, which is found once nothing that follows can undo it. No byte is read twice.
 """
 
 from __future__ import annotations

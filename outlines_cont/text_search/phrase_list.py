@@ -1,5 +1,5 @@
 """`load_phrases`: reads phrases with factors for `ban` from a JSON file: `[["phrase", factor], ...]`, as the authors of antislop publish
-them, a list of phrases (factor 0), or an object. Of duplicates the smallest factor counts.
+them, a list of phrases (factor 0), or an object. Of duplicates in a list the smallest factor counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over bytes or characters, fed one symbol at a time; `depth` of a node is the
-length of the longest suffix read so far that begins a phrase. Failure links are made at construction, by breadth-first search;
-transitions along them when first taken, and cached.
+"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over any symbols, fed one at a time; `depth` of a node is the length of the
+longest suffix read so far that begins a phrase, `ends` the phrases that end there. Failure links are made at construction, by breadth-first
+search; transitions along them when first taken, and cached.
 
-Aho and Corasick 1975, "Efficient String Matching". The cost of a step, but the first, does not depend on the number of phrases.
+Aho and Corasick 1975, "Efficient String Matching". A step, but the first, costs the same for any number of phrases.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`StopText`: incremental search for stop strings in bytes that arrive in chunks, by an Aho-Corasick automaton. The first to be complete
-is found, of several that end at the same byte the longest; until then `safe` is the number of leading bytes that no stop string can
-remove. Immutable.
+"""`StopText`: incremental search for stop strings in bytes that arrive in chunks, by an Aho-Corasick automaton. The first to be complete is
+found, of several at the same byte the longest, and ends the search; until then `safe` is the number of leading bytes that no stop string
+can remove. With `after(prompt)` one may begin in a prompt. Immutable.
 """
 
 from __future__ import annotations

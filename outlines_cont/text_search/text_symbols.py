@@ -1,8 +1,9 @@
-"""`SymbolReader`: incremental decoding of UTF-8 into the symbols that phrases are compared by: characters, case-folded if wanted, and
-marks at word boundaries for whole-word search. Up to 3 bytes of an unfinished character are buffered; invalid bytes are U+FFFD.
+"""`SymbolReader`: incremental decoding of UTF-8 into the symbols that phrases are compared by: characters, case-folded if wanted, and marks
+at word boundaries for whole-word search. Its state: up to 3 bytes of an unfinished character, and whether the last one is in a word.
+Invalid bytes are U+FFFD.
 
-Phrases are decoded in the same way as the output, so that the search is for a sequence of symbols in another: a phrase that begins or
-ends with a word character has marks there, and is found as a whole word only.
+Phrases are decoded in the same way as the output: one that begins or ends with a word character has marks there, and is found as a whole
+word only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`CaseFinder`: splits the values of a schema into cases, the disjunctive normal form of the keywords that apply schemas to one value.
+"""`CaseFinder`: splits the values of a schema into cases, the disjunctive normal form of the keywords that apply schemas to one value. A
+case is a conjunction of subschemas (places) that apply no other to the same value. A depth-first search finds them, over the choices of
+`anyOf`, `oneOf`, `if`, dependencies, and negations pushed inwards. Above budgets of cases and steps (`TooManyCases`, `TooCostly`),
+negations and multiplying keywords are left out of the cases, which then allow too much, and the value is checked.
 
-A case is a conjunction of places that apply no other schema to the same value. Negation is pushed inwards, keyword by keyword (negation
-normal form), so only automata of patterns, formats and keys are complemented. Cases are found by a depth-first search over the choices of
-`anyOf`, `oneOf`, `if` and negations, with an explicit stack and a cache. Above budgets of cases and steps, negations and multiplying
-keywords are left out of the cases, which then allow too much, and the value is checked.
+So only terms of scalars and keys are complemented. The search has an explicit stack and a cache.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""`in_latest_words`: rewrites keywords of older drafts and of OpenAPI as those of draft 2020-12, in the schemas of any dialect.
+"""`in_latest_words`: rewrites keywords of older drafts and of OpenAPI as those of draft 2020-12, in the schemas of any dialect. It reads,
+in one schema without its subschemas, what the later draft does not have, or not with values of this shape; keywords that the schema's own
+draft does not have yet, or ignores beside `$ref`, are dropped.
 
-Many schemas name no draft, or a later one than they are written for. The meaning of these older keywords is clear, since the later draft
-does not have them, or not with values of this shape:
+Many schemas name no draft, or a later one than they are written for. Rewritten are:
 
 - `dependencies`; a list as `items`, with `additionalItems`; `true` or `false` as `exclusiveMinimum` and `exclusiveMaximum`;
   `required: true` inside a property; the type `any` (draft 3);
-- `nullable: true` (OpenAPI 3.0): null, or a value of the schema without it.
+- `nullable: true` (OpenAPI 3.0): null, or a value of the schema without it;
+- only where a schema names draft 3: `extends`, `disallow`, `divisibleBy`.
 
-Not rewritten: `additionalItems` without a list of items, which has no effect in any draft. The keywords that only draft 3 has (`extends`,
-`disallow`, `divisibleBy`) are rewritten only where a schema names draft 3.
+`additionalItems` without a list of items has no effect in any draft.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`tool_schema`: the schema inside a tool definition or a response format of OpenAI, Anthropic or MCP, by a table of their forms.
-
-`refuse_wrapper` raises `SchemaError` where such a wrapper is passed as a schema: it has no keyword that rejects anything, so any JSON would
-be valid.
+"""`tool_schema`: the schema inside a tool definition or a response format of OpenAI, Anthropic or MCP, by a table of their forms. As a
+schema, such a dict has no keyword that rejects anything, or a `type` that JSON has not; `refuse_wrapper` raises `SchemaError` where one, an
+OpenAPI document or the like is passed as a schema.
 """
 
 from __future__ import annotations

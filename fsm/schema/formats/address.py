@@ -1,12 +1,13 @@
-"""Formats of hosts, IP addresses and mailboxes, as regular expressions after the grammars of their RFCs.
+"""Formats of hosts, IP addresses and mailboxes, as regular expressions after the grammars of their RFCs. Bounds on a whole length are
+replaced by stricter ones on its parts and their number. For Python types: `mailbox`, plain e-mail addresses, and `interface`, an address
+with its network.
 
-Each accepts what its standard does, with these exceptions:
+Exceptions from the standards:
 
-- email: RFC 5321 `Mailbox`; the bounds of 64 and 255 octets for the two sides follow from bounds on their parts: a local
-  part has at most 3 atoms of 20 characters or 31 quoted ones, a domain at most 8 labels of 31. Address literals other than
-  IPv4 and IPv6 are left out;
-- hostname: RFC 1123; the bound of 253 characters follows from bounds on the labels, which are at most 8, the first of 63
-  characters, the others of 26; those with `--` in the third and fourth place, reserved for Punycode, are left out;
+- email: RFC 5321 `Mailbox`; the bounds of 64 and 255 octets for the two sides: a local part has at most 3 atoms of 20 characters or 31
+  quoted ones, a domain at most 8 labels of 31. Address literals other than IPv4 and IPv6 are left out;
+- hostname: RFC 1123; the bound of 253 characters: at most 8 labels, the first of 63 characters, the others of 26; those with `--` in the
+  third and fourth place, reserved for Punycode, are left out;
 - ipv6: RFC 4291 section 2.2, with an embedded IPv4 address, without a zone.
 """
 

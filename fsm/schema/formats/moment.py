@@ -1,7 +1,6 @@
-"""Formats of dates, times and durations, as regular expressions after the grammars of RFC 3339.
-
-Days that a month does not have are excluded, and February 29 except in leap years. Left out are the year 0000 and the leap second 60,
-which most parsers reject, and more than 9 digits of a fraction of a second.
+"""Formats of dates, times and durations, as regular expressions after the grammars of RFC 3339. Days that a month does not have are
+excluded, and February 29 except in leap years. Left out are the year 0000 and the leap second 60, which most parsers reject, and more than
+9 digits of a fraction of a second. `clock`, `local_date_time`: without an offset, 6 digits.
 """
 
 from __future__ import annotations

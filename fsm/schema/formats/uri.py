@@ -1,9 +1,9 @@
-"""Formats of URIs (RFC 3986), IRIs (RFC 3987) and URI templates (RFC 6570), and the URLs that pydantic accepts.
+"""Formats of URIs (RFC 3986), IRIs (RFC 3987) and URI templates (RFC 6570), and the URLs that pydantic accepts. Each is the grammar of its
+RFC, written with the combinators of `parts.py`; of the last (`url`) many are left out, such as those with a host beyond ASCII.
 
-Each is the grammar of its RFC, written with the combinators of `parts.py`. Of the URLs of pydantic (`HttpUrl` and the like) these are left
-out: schemes in capital letters; hosts with characters beyond ASCII, or with `--` in the third and fourth place of a label; user names
-beyond ASCII; the characters `"<>\\^`{|}` and blanks; more than 1,000 characters after the host (100 from the first one beyond ASCII on)
-or 200 after `#` (16 of those). So every URL is far shorter than 2,083 bytes, the bound of pydantic.
+Left out of those (`HttpUrl` and the like) are schemes in capital letters; hosts with characters beyond ASCII, or with `--` in the third
+and fourth place of a label; user names beyond ASCII; the characters `"<>\\^`{|}` and blanks; more than 1,000 characters after the host
+(100 from the first one beyond ASCII on) or 200 after `#` (16 of those). So every URL is far shorter than 2,083 bytes, pydantic's bound.
 """
 
 from __future__ import annotations

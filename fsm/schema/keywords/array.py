@@ -1,4 +1,6 @@
-"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`; with their negations (`SomeItem`)."""
+"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`; with their negations (`SomeItem`). Their terms
+are in `schema/array.py`; a negated `uniqueItems` or `unevaluatedItems` is left to a check.
+"""
 
 from __future__ import annotations
 

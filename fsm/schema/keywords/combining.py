@@ -1,4 +1,6 @@
-"""The keywords that apply other schemas to the same value, as `Keyword` objects: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`."""
+"""The keywords that apply other schemas to the same value, as `Keyword` objects: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`. They
+are negated by their branches, a `oneOf` of more than 8 by a check; references by `Document`.
+"""
 
 from __future__ import annotations
 

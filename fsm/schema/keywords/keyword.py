@@ -1,8 +1,8 @@
-"""`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name.
+"""`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name. The default of each attribute
+is correct, if less exact: without a term the keyword is checked when the value is complete; its negation is "the values of its types that
+it does not accept" (left to a check where only the builders know it); it is blamed if no value that satisfies it begins with the text.
 
-The default of each attribute is correct, if less exact: without a term the keyword is checked when the value is complete; its negation is
-"the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new keyword needs
-a name, a shape, the types that it can reject, and a predicate on values:
+So a new keyword needs a name, a shape, the types that it can reject, and a predicate on values:
 
     Keyword("maxBytes", COUNT, frozenset({"string"}), accepts=lambda most, text: len(text.encode()) <= most)
 """

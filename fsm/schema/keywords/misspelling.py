@@ -1,5 +1,4 @@
 """`meant_by`: the keyword that an unknown one probably misspells: Damerau-Levenshtein distance one, another case, a plural, `min_length`.
-
 Of insertions only doubled letters count, short keywords have stricter rules, and the value must be well-formed for the keyword; any other
 name is an annotation.
 """

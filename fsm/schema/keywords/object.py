@@ -1,4 +1,6 @@
-"""The keywords of objects, as `Keyword` objects: properties, keys, counts, dependencies; with their negations (`SomeMember`)."""
+"""The keywords of objects, as `Keyword` objects: properties, keys, counts, dependencies (as cases); with their negations (`SomeMember`).
+Their terms are in `schema/object.py`; a negated `unevaluatedProperties` is left to a check.
+"""
 
 from __future__ import annotations
 

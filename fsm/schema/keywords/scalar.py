@@ -1,7 +1,6 @@
-"""The keywords of strings and numbers, as `Keyword` objects: counts of characters, `pattern`, `format`, bounds, `multipleOf`.
-
-The formats of numbers (`NUMBER_FORMATS`) are here as well; those of strings are in `formats/table.py`. A format that is neither rejects
-nothing.
+"""The keywords of strings and numbers, as `Keyword` objects: counts of characters, `pattern`, `format`, bounds, `multipleOf`. The formats
+of numbers (`NUMBER_FORMATS`, as other keywords) are here as well; those of strings are in `formats/table.py`. A format that is neither
+rejects nothing.
 """
 
 from __future__ import annotations

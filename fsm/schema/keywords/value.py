@@ -1,6 +1,5 @@
-"""The keywords of values of any type, as `Keyword` objects: `type`, `enum`, `const`, annotations, and those of Python types.
-
-The functions read the types (`types_at`) and the listed values (`values_at`, `schemas_listed`) of a place.
+"""The keywords of values of any type, as `Keyword` objects: `type`, `enum`, `const`, annotations, and those of Python types. The functions
+read the types (`types_at`) and the listed values (`values_at`) of a place; listed arrays and objects become schemas (`schemas_listed`).
 """
 
 from __future__ import annotations

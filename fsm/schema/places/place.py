@@ -1,7 +1,6 @@
-"""`Place`: a subschema with its JSON pointer, its scope, whether it is negated, and the place that applies it to the same value.
-
-A tuple of places is a conjunction (`Conjunction`). `NegatedKeyword` is the negation of a single keyword, after `not` was pushed inwards.
-`Scope` is where references are resolved: a resource, its draft (`Dialect`) and the dynamic scope.
+"""`Place`: a subschema with its JSON pointer, its scope, whether it is negated, and the place that applies it to the same value. A tuple of
+places is a conjunction (`Conjunction`, `values_of`). `NegatedKeyword` is the negation of a single keyword, after `not` was pushed inwards
+(with `SomeItem` or `SomeMember`). `Scope` is where references are resolved: a resource, its draft (`Dialect`) and the dynamic scope.
 """
 
 from __future__ import annotations

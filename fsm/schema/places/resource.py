@@ -1,7 +1,7 @@
-"""`Resources`: resolves `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with their dynamic scope, by the library `referencing`.
-
-It knows the document, the schemas that were given with it, and the standard metaschemas; nothing is fetched. The dynamic scope is reduced
-to resources with dynamic anchors that no outer one has, so that recursion meets finitely many scopes.
+"""`Resources`: resolves `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with their dynamic scope, by the library `referencing`. It
+knows the document, the schemas that were given with it, and the standard metaschemas; nothing is fetched. A `$ref` that names nothing is
+read once more loosely (`id` for `$id`), then an error. The dynamic scope is reduced to resources with dynamic anchors that no outer one
+has, so that recursion meets finitely many scopes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`decimal_text`: values of `Decimal` as the inside of a JSON string, in plain digits as in pydantic's JSON output, such as `9.90`.
-
-The term is an intersection of a range, a divisibility automaton and bounds on digits. Left out are values that `str` writes with exponent
+"""`decimal_text`: values of `Decimal` as the inside of a JSON string, in plain digits as in pydantic's JSON output, such as `9.90`. The
+term is an intersection of a range, a divisibility automaton and bounds on digits. Left out are values that `str` writes with exponent
 (`1E+3`, `1E-7`, and so seven zeros after the point), a signed zero, and more than 40 digits before or after the point. With `multiple_of`
 there are at most 28 digits, as in Python's default decimal context.
 """

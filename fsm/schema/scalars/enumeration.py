@@ -1,7 +1,6 @@
-"""`scalar_node`: the scalar values of `enum` and `const` that satisfy all other keywords, as one sorted set of words.
-
-Each value is tested by itself: strings by DFA simulation, numbers by exact decimal arithmetic. Lists and objects were replaced by schemas
-before (`keywords/value.py`).
+"""`scalar_node`: the scalar values of `enum` and `const` that satisfy all other keywords, as one sorted set of words. Each value is tested
+by itself: strings by DFA simulation, numbers (some have several spellings) by exact decimal arithmetic. Lists and objects were replaced by
+schemas before (`keywords/value.py`). `names`: null, true and false.
 """
 
 from __future__ import annotations

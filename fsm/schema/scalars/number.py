@@ -1,21 +1,21 @@
-"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata.
-
-`json.loads` reads every text of the language, and none overflows a double:
+"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata (range,
+multiples) and complements. `json.loads` reads every text of the language, and none overflows a double; with a bound or a divisor a number
+has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few multiples, and more than three
+negated divisors.
 
 - an integer (`type: integer`) is `0`, or an optional `-` and at most 40 digits without a leading zero; never `-0`, `1.0` or `1e3`;
 - a number is an integer, or an optional `-`, an integer part as above, then a fraction of 1 to 40 digits, an exponent (`e`, an optional
   sign), or both. A positive exponent is at most 307 after one digit and 99 after more, a negative one has at most three digits. `-0.0`
   belongs to it, `-0` does not;
-- with a bound or a divisor a number has no exponent, and zero has no sign; a bound of more than 40 digits allows as many digits as it has;
+- with a bound or a divisor zero has no sign; a bound of more than 40 digits allows as many digits as it has;
 - with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows `9.9`,
   `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
 - the remainder of a negation (no multiple of, none of, not whole) has at most six decimals, or as many as what is negated.
 
 Trailing zeros are spellings of the same value: bounds, divisors and exclusions apply to all of them. Bounds are compared exactly, as
-decimals. A bound given as float means the decimal that Python prints for it. Since a reader may round a number to the nearest double, an
-exclusive bound other than zero excludes everything that rounds to it, and where divisors, listed values or negations must distinguish
-numbers, one with a fraction has at most 15 digits: no two of those are the same double. Left to checks: divisors with more than 14
-decimals, unless bounds leave few multiples, and more than three negated divisors.
+decimals; a float means the decimal that Python prints for it. Since a reader may round a number to the nearest double, an exclusive bound
+other than zero excludes everything that rounds to it, and where divisors, listed values or negations must distinguish numbers, one with a
+fraction has at most 15 digits: no two of those are the same double.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`string_node`: the JSON strings that satisfy all keywords of some places, as an intersection of length, patterns and formats.
-
-Lengths are counted repetitions of a character; patterns that are not regular are left to a check. Also here: the terms of any string, and
-`spelled`, a given string as JSON text.
+"""`string_node`: the JSON strings that satisfy all keywords of some places, as an intersection of length, patterns, formats, and
+complements of what is negated or excluded. Lengths are counted repetitions of a character; patterns that are not regular are left to a
+check. Also here: the terms of any string, and `spelled`, a given string as JSON text.
 """
 
 from __future__ import annotations
