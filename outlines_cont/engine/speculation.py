@@ -1,9 +1,9 @@
 """`Speculation`: speculative decoding in the engine: lets drafters propose the next tokens of rows before a forward, which then verifies
-all of them, and measures the costs, which determine the lengths of drafts. Output is the same, token for token, with and without drafts.
+all of them. Each token is drawn as always, from the logits of the model under the mask, with the random number of the row; draft tokens are
+accepted up to the first that is not the drawn one, and the rest is dropped. So drafts do not change the output (up to the rounding of wider
+forwards). It also measures the costs that determine the lengths of drafts, and switches off drafts that raise.
 
-Each token is drawn as always, from the logits of the model under the mask, with the random number of the row, and not by the rejection
-step of the literature. A draft token is accepted if it is the one that was drawn; the first that differs is replaced by the drawn token,
-and the rest of the draft is dropped.
+The rejection step of the literature is not used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`tolerance`: the largest difference between two computations of the same logits that rounding explains, for probes of a model."""
+"""`tolerance`: the largest difference between two computations of the same logits that rounding explains, in units of their spread, for
+probes of a model: a constant for each float type; float32 counts as half precision if its products are rounded.
+"""
 
 from __future__ import annotations
 

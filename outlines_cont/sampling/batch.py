@@ -1,8 +1,9 @@
 """`SamplerBatch`: vectorised sampling of rows with different samplers: penalties are applied to all rows at once, then the rows with the
-same sequence of warper types form a group, which is drawn by one `WarperChain` with parameters per row. Greedy rows are one group.
+same sequence of warper types (of users' warpers, equal ones) are drawn by one `WarperChain` with parameters per row; greedy rows are one
+group. Truncating warpers work on the top blocks of each row (`TopBlocks`), without a sort; rows for which these do not suffice are
+processed whole, and so are all rows for `XTC`, `DRY`, `TypicalP` and users' warpers.
 
-Truncating warpers work on the top blocks of each row (`TopBlocks`), without a sort. Rows for which these do not suffice (very flat
-distributions, many equal logits) are processed whole, and so are all rows for `XTC`, `TypicalP` and a user's own warpers.
+These do not suffice for very flat distributions, or many equal logits.
 """
 
 from __future__ import annotations

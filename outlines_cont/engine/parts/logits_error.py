@@ -1,4 +1,6 @@
-"""The errors of a row from whose logits no token can be drawn: they are not finite, or no allowed token has a probability."""
+"""`draw_error`: the error of a row from whose logits no token can be drawn: `InvalidLogits` if those of the model are NaN or infinite, or
+those after the negative prompt; else `DeadEnd`, as no allowed token has a probability. `invalid_logits`: the first, for scored tokens, too.
+"""
 
 from __future__ import annotations
 

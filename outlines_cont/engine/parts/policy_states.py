@@ -1,6 +1,7 @@
-"""`PolicyStates`: the policies of one row with their states (one `Track` each), and backtracking: the tokens excluded at each position,
-retry limits, and the rewind to an earlier drawn token if a position has no token left. Rewinds that exclude nothing and make no progress
-are an error after 10,000.
+"""`PolicyStates`: the policies of one row with their states after every token (one `Track` each), and backtracking: refused tokens are
+excluded at their position, and where that has no token or no retries left, the last token drawn before it is excluded in turn. If there is
+none, or its retries are spent, the policy that refused gives up: it raises, or accepts. Rewinds without a limit that exclude nothing are an
+error after 10,000 in which the row did not become longer than ever before.
 """
 
 from __future__ import annotations
