@@ -1,6 +1,5 @@
 """`CopyTrail`: follows a row while it copies from its prompt; `CopyHabits`: counts, for all rows of a model, which tokens end copies in
-place of which ones (an LRU table of 4096 keys with decaying counts), so that lookup drafts can continue beyond the end of a copy, where one
-token replaces another in most of two or more cases.
+place of which ones (an LRU table of 4096 keys with decaying counts), so that lookup drafts can continue beyond the end of a copy.
 
 A JSON record copies values out of a message. Where a copy ends, the message continues with a comma, say, and the record with the
 quotation mark that closes the value; and the next value often begins right behind the comma.

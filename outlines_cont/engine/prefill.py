@@ -1,7 +1,6 @@
 """`EngineModel`: the base class of models: its engine, meters, a memo, KV layout, and prefill: pending tokens of rows are fed without
-sampling, for their keys and values and the logits after them (`prefilled`), and before earlier ones, which may be fed again
-(`prefilled_before`; `read_logits`, which keeps no keys). `PrefillRow`: such a row, which the engine runs together with those that are
-generated.
+sampling, for their keys and values and the logits after them; `read_logits` feeds earlier ones again, for their logits alone. `PrefillRow`:
+such a row, which the engine runs together with those that are generated.
 """
 
 from __future__ import annotations

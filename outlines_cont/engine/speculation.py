@@ -1,9 +1,9 @@
 """`Speculation`: speculative decoding in the engine: lets drafters propose the next tokens of rows before a forward, which then verifies
-all of them. Each token is drawn as always, from the logits of the model under the mask, with the random number of the row; draft tokens are
-accepted up to the first that is not the drawn one, and the rest is dropped. So drafts do not change the output (up to the rounding of wider
-forwards). It also measures the costs that determine the lengths of drafts, and switches off drafts that raise.
+all of them, and measures the costs that determine the lengths of drafts. Each token is drawn as always, from the logits of the model under
+the mask, with the random number of the row (not by the rejection step of the literature); draft tokens are accepted up to the first that is
+not the drawn one. So drafts do not change the output, up to the rounding of wider forwards.
 
-The rejection step of the literature is not used.
+If a drafter raises, its rows go on without drafts.
 """
 
 from __future__ import annotations

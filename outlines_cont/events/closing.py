@@ -1,4 +1,4 @@
-"""`Closing`: base class of streams: a context manager, synchronous and asynchronous (then in a thread), that calls `close` at its end."""
+"""`Closing`: base class of streams: a context manager, synchronous and asynchronous, that calls `close` when its block ends."""
 
 from __future__ import annotations
 

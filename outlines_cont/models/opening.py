@@ -1,5 +1,5 @@
-"""`Opening`: the call that opened a model (function and options), by which it is pickled instead of its weights. Unpickling (`reopened`)
-returns the model that this process opened by an equal call, or repeats the call once and compares the fingerprint of config and weights
+"""`Opening`: the call that opened a model (function and options), by which it is pickled instead of its weights. Unpickling returns the
+model that this process opened by an equal call, or repeats the call once and compares the fingerprint of config and weights
 (`ModelMismatch`).
 """
 

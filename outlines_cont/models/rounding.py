@@ -1,6 +1,4 @@
-"""`tolerance`: the largest difference between two computations of the same logits that rounding explains, in units of their spread, for
-probes of a model: a constant for each float type; float32 counts as half precision if its products are rounded.
-"""
+"""`tolerance`: the largest error of a probe's logits that rounding explains, in units of their spread: a constant for each float type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`drawn_token`: draws one token from the logits of one row with the code of the engine: mask, penalties and logits warpers, then sampling
-with one uniform random number (none if greedy), which `uniform_of` draws from a seed, a torch generator or the operating system. No
-guidance; errors are raised.
+"""`drawn_token`: draws one token from logits with the code of the engine: mask, penalties and logits warpers, then sampling with one
+uniform random number, which `uniform_of` draws from a seed, a torch generator or the operating system. Errors are raised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806): the negative prompt, which replaces the prompt in a second
-sequence, and the scale, any finite number. `guided_logits`: the formula, `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`, where `p`
-are the logits after the row, and `n` those after the negative prompt and the generated tokens; a token that has probability zero in `p`
-keeps that, one that has it in `n` alone has that of `p`.
+sequence, and the scale. `guided_logits`: the formula, `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`, of the logits `p` after the
+row and `n` after the negative prompt and the generated tokens; where `n` alone is minus infinity, the log-probability of `p`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`draw_error`: the error of a row from whose logits no token can be drawn: `InvalidLogits` if those of the model are NaN or infinite, or
-those after the negative prompt; else `DeadEnd`, as no allowed token has a probability. `invalid_logits`: the first, for scored tokens, too.
+"""`draw_error`: the error of a row from whose logits no token can be drawn: `InvalidLogits` if those of the model or after the negative
+prompt are no distribution, else `DeadEnd`, as no allowed token has a probability. `invalid_logits`: the first, for other callers.
 """
 
 from __future__ import annotations

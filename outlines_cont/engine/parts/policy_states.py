@@ -1,7 +1,6 @@
-"""`PolicyStates`: the policies of one row with their states after every token (one `Track` each), and backtracking: refused tokens are
-excluded at their position, and where that has no token or no retries left, the last token drawn before it is excluded in turn. If there is
-none, or its retries are spent, the policy that refused gives up: it raises, or accepts. Rewinds without a limit that exclude nothing are an
-error after 10,000 in which the row did not become longer than ever before.
+"""`PolicyStates`: the policies of one row with their states (one `Track` each), and backtracking: refused tokens are excluded at their
+position, or, if that has no token or no retries left, the token drawn before it. Without such a token or retries the policy that refused
+raises or accepts. Rewinds that exclude nothing and make no progress are an error after 10,000.
 """
 
 from __future__ import annotations

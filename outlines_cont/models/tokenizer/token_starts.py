@@ -1,6 +1,5 @@
-"""`TokenStarts`: the tokens sorted by their bytes and found by prefix with binary search, for token healing: `num_open`, how many tokens to
-remove from the end of a prompt (those of its longest suffix that is a proper prefix of some token), and `spelling`, which may be the first
-while that text is spelled again.
+"""`TokenStarts`: the tokens sorted by their bytes and found by prefix with binary search, for token healing: `num_open` tokens are to be
+removed from the end of a prompt (its longest suffix that begins a longer token), and `spelling` may follow first.
 """
 
 from __future__ import annotations
