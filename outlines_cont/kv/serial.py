@@ -3,8 +3,7 @@ state cannot be cropped: a rewind restores a snapshot (two at most per row), and
 a model that does not support left-padded batches, a `SerialBatch`, in which each row has a forward of its own. `kv_layout`: the shapes and
 dtype of the keys and values in each layer.
 
-A snapshot is the whole cache of a row, copied to continue. The layout is read from the cache after one forward of one token, once per
-model.
+A snapshot is the whole cache of a row, copied to continue. The layout is read from the cache after a forward of one token, once per model.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ on: among rows whose next tokens are in the same row of the same buffer, the gro
 if that is at least 1,024; on the rest again, so that groups may nest. Equal tokens in different buffers are not found. `segments` joins
 shares in neighbouring rows of a buffer, with a mask, into one call of attention per layer where little of it is wasted.
 
-A row's tokens are copied from where nothing is worth sharing; a long part that only one row has is read in place, except on a GPU in
-float32.
+What is not worth sharing is copied; 1,024 tokens or more of one row alone are read in place, too, except on a GPU in float32.
 """
 
 from __future__ import annotations

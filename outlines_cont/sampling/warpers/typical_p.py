@@ -1,6 +1,6 @@
 """`TypicalP`: locally typical sampling: keeps the fewest tokens with surprisal nearest to the entropy that together have a given share of
-the probability, and ties with the last (Meister et al. 2023, arXiv:2202.00666). Instead of the vocabulary only one bucket is sorted, the
-one in which a histogram of the probability over the distances reaches the share; the result is exact.
+the probability, and ties with the last (Meister et al. 2023, arXiv:2202.00666). Only one bucket is sorted, the one in which a histogram of
+the probability over the distances reaches the share; the result is that of a sort of the whole vocabulary.
 """
 
 from __future__ import annotations
