@@ -1,5 +1,5 @@
-"""`save_state`, `load_state`, `load_chat`: rows with their tokens and, if asked for, keys, values and logits as one safetensors file; all
-else is JSON in its metadata. Reading runs no code; it raises `StateFileError` for a damaged or inconsistent file, `StateMismatch` for
+"""`save_state`, `load_state`, `load_chat`: rows with their tokens and, unless `kv=False`, keys, values and logits as one safetensors file;
+all else is JSON in its metadata. Reading runs no code; it raises `StateFileError` for a damaged or inconsistent file, `StateMismatch` for
 another model or tokenizer. A value that JSON cannot represent and the cache of a recurrent model are not kept, an error only as text.
 
 A file with the right SHA-256 digest is not trusted either: the JSON is validated by pydantic, and every number, name, shape, type and
