@@ -1,9 +1,8 @@
-"""`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in
-prompt or output, by a hash index of n-grams. Beyond the end of a copy it continues with the tokens that usually end copies, and the next
-value (`copying`).
+"""`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in prompt
+or output, by a hash index of n-grams; the kind of occurrence with the highest acceptance rate first, if a draft of it pays. Beyond the
+probable end of a copy it continues with the tokens that usually end copies, and the next value (`copying`). Forced tokens are skipped.
 
-A JSON record repeats the names and numbers of a message, and code the names of its variables. The occurrence whose kind had the highest
-acceptance rate is tried first, and tokens that the constraint forces are skipped.
+A JSON record repeats the names and numbers of a message, and code the names of its variables.
 """
 
 from __future__ import annotations

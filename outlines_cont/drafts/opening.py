@@ -1,5 +1,5 @@
 """`open_draft`: returns the drafter of an option `draft=`: prompt lookup (`"lookup"`), a draft model (both cached per model), or a user's
-`Proposer`. Models whose KV cache cannot be cut, such as recurrent ones, are refused.
+`Proposer`. Recurrent models, whose KV cache cannot be cut, are refused, and draft models with other tokens.
 """
 
 from __future__ import annotations

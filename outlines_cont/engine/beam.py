@@ -1,13 +1,14 @@
-"""`BeamJob`: beam search as a job of the engine: at every step the best `beams` hypotheses of a batch entry are kept, among its ended
-rows and all one-token continuations of its running rows, which fork with their KV caches. Hypotheses with the same text are merged (the
-most probable tokenization is kept), and texts that a limit has cut rank last. The search ends when no row runs.
+"""`BeamJob`: beam search as a job of the engine: at every step the best `beams` hypotheses of a batch entry are kept, among its ended rows
+and the one-token continuations of its running rows, which fork with their KV caches; ranked by `SearchScore`. Ended hypotheses with the
+same text are merged; texts that were cut, or do not satisfy the constraint, rank after whole ones, failed rows last. There is no early
+stopping: an ended hypothesis is kept until better ones displace it, and the search ends when no row runs.
 
-An ended hypothesis is kept until better ones displace it. With as many beams as there are hypotheses the search is exhaustive.
+With as many beams as there are hypotheses the search is exhaustive.
 
-Of several tokenizations of an ended text the most probable one is kept, with its own probability: the probability of the text over all
-tokenizations is not known, as most of them are in no beam. Rows with the same tokens are merged, such as equal initial rows, or rows with
-two ids that end a text. Another tokenization of a text that has not ended may become more probable later, so it is kept if a beam
-remains. A row that failed is dropped while its entry has any other. Only the order of scores is used, so policies may rewind.
+An ended text has the probability of its most probable tokenization: that over all tokenizations is not known, as most of them are in no
+beam. Rows with the same tokens are merged, such as equal initial rows, or rows with two ids that end a text. Another tokenization of a text
+that has not ended may become more probable later, so it is kept if a beam remains. A row that failed is dropped while its entry has any
+other. Only the order of scores is used, so policies may rewind.
 """
 
 from __future__ import annotations

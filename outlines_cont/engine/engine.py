@@ -1,9 +1,10 @@
-"""`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every
-row by its policies, feeds all pending tokens in one forward per batch, and draws a token for each row that is ready. It has no thread:
-callers that wait for a job take the steps for all jobs, in turns.
+"""`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every row
+by its policies, drafts, feeds the pending tokens of each batch in one forward (long prompts in parts), and draws a token for each row that
+is ready, or several if draft tokens were accepted. It has no thread: callers that wait for a job take the steps for all jobs, in turns.
+`engine_of` returns the engine of a model.
 
-The `Scheduler` chooses the rows that run, and bisects a batch whose forward fails; `Recovery` rolls back an interrupted step. A
-controlled job (`Job.ask`) is asked before the forward and answers after it. `engine_of` returns the engine of a model.
+The `Scheduler` chooses the rows that run; `Recovery` rolls back an interrupted step. A controlled job (`Job.ask`) is asked before the
+forward and answers after it, or in a later step.
 """
 
 from __future__ import annotations

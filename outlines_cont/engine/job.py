@@ -1,5 +1,6 @@
-"""`Job`: the rows of one call, which are submitted to the engine together, with their sampler and the finished rows. Subclasses choose
-among all rows (`choose`, beam search), or ask a controller outside the engine (`ask`).
+"""`Job`: the rows of one call, which are submitted to the engine together, with their sampler and the finished rows. Each row draws its own
+tokens; subclasses choose among all rows (`choose`, beam search), or ask a controller outside the engine (`ask`). If all rows wait, they
+fail with `DeadlockError`.
 """
 
 from __future__ import annotations

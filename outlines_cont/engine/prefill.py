@@ -1,5 +1,6 @@
-"""`EngineModel`: the base class of models: its engine, meters, a memo, and prefill: pending tokens of rows are fed without sampling, for
-their keys and values and the logits after them. `PrefillRow`: such a row, which the engine runs together with those that are generated.
+"""`EngineModel`: the base class of models: its engine, meters, a memo, KV layout, and prefill: pending tokens of rows are fed without
+sampling, for their keys and values and the logits after them; `read_logits` feeds earlier ones again, for their logits alone. `PrefillRow`:
+such a row, which the engine runs together with those that are generated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""`Recovery`: steps as transactions: a step that is interrupted or fails is rolled back to a `Checkpoint`.
+"""`Recovery`: steps as transactions: a step that is interrupted or fails is rolled back to a `Checkpoint`, an undo log with a function for
+every row and job. Rows, jobs and random numbers are as before, so the output does not depend on where a step was interrupted; keys and
+values fed since a row began are recomputed, and counters (`EngineStats`, meters) count repeated work twice. A step within a step of the
+same thread is refused.
 
-A step begins with a checkpoint, and is committed by one assignment, its last. An error or interrupt before that leaves rows, jobs and
-random numbers as they were, so the output does not depend on where a step was interrupted. Keys and values fed since a row began are
-recomputed. Counters (`EngineStats`, meters) are not rolled back: work that is repeated counts twice.
-
-A checkpoint records the lengths of the lists of a row, and does not copy them. Therefore rows, policy states and jobs append to their
-lists, but never change or shorten one: they replace it by a new list.
+A step is committed by one assignment, its last. A checkpoint records the lengths of the lists of a row, and does not copy them. Therefore
+rows, policy states and jobs append to their lists, but never change or shorten one: they replace it by a new list.
 """
 
 from __future__ import annotations

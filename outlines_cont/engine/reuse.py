@@ -1,9 +1,10 @@
-"""`Reuse`: prefix sharing at admission: a row begins with the keys and values of its longest prefix that a running row has fed (shared,
-or copied out of much larger buffers), or that is in the prefix cache of the model. If another row is about to feed more of the same
-tokens, it waits for that, except in searches and controlled jobs. Not for recurrent models.
+"""`Reuse`: prefix sharing at admission: a row begins with the keys and values of its longest prefix that a running row has fed (shared, or
+copied out of much larger buffers), or that is in the prefix cache of the model. If another row is about to feed more of the same tokens, it
+waits for that, except in searches and controlled jobs. From 32 tokens on; not for recurrent models, nor where keys depend on the length of
+a text or the prefix cache is off.
 
-So `[prompt] * 4` feeds the prompt once. A row waits only for running rows, which feed their prompts in every step; if such a row ends
-earlier, the rows that waited for it begin with the prefix that is there.
+A row waits only for running rows, which feed their prompts in every step; if such a row ends earlier, the rows that waited for it begin
+with the prefix that is there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`RowRecord`: the state of a running row: its tokens, how many of them are fed, the states of its policies, its draft and its negative
-prompt. `append` and `rewind` keep these parts consistent; policies read it as a `RowView`; `leave` and `snapshot` return it as an
-immutable `StateRow`. `Row` (`row.py`) is the subclass that determines how it continues.
+"""`RowRecord`: the state of a running row: its tokens, how many of them are fed, the states of its policies, its text, limits, random
+stream, draft and negative prompt. `append` and `rewind` keep these parts consistent; policies read it as a `RowView`; it can be forked, and
+restored from a checkpoint; `leave` and `snapshot` return it as an immutable `StateRow`. `Row` (`row.py`) is the subclass that determines
+how it continues. `RowStatus`: what it does in a step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`RunningBatch`: a decode batch: rows whose pending tokens are fed in the same forwards (prompts in parts, chunked prefill), with their
-ragged KV cache. It scores forced tokens, and can fork, join and split; after an error its keys and values are dropped and recomputed.
+"""`RunningBatch`: a decode batch: rows, and the negative prompts of guided ones, whose pending tokens are fed in the same forwards (prompts
+in parts, chunked prefill), with their ragged KV cache. It scores forced tokens, and can fork, join and split; after a split or an error its
+keys and values are dropped and recomputed.
 
-The sequences of a batch are the rows, then the negative prompts of guided rows; lists of chunks and of `RowKV` have this order.
+The sequences of a batch are the rows, then the negative prompts; lists of chunks and of `RowKV` have this order.
 """
 
 from __future__ import annotations

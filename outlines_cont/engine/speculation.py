@@ -1,9 +1,9 @@
 """`Speculation`: speculative decoding in the engine: lets drafters propose the next tokens of rows before a forward, which then verifies
-all of them, and measures the costs, which determine the lengths of drafts. Output is the same, token for token, with and without drafts.
+all of them, and measures the costs that determine the lengths of drafts. Each token is drawn as always, from the logits of the model under
+the mask, with the random number of the row (not by the rejection step of the literature); draft tokens are accepted up to the first that is
+not the drawn one. So drafts do not change the output, up to the rounding of wider forwards.
 
-Each token is drawn as always, from the logits of the model under the mask, with the random number of the row, and not by the rejection
-step of the literature. A draft token is accepted if it is the one that was drawn; the first that differs is replaced by the drawn token,
-and the rest of the draft is dropped.
+If a drafter raises, its rows go on without drafts.
 """
 
 from __future__ import annotations

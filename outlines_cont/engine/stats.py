@@ -1,4 +1,6 @@
-"""`EngineStats`: counters of an engine: steps, rows, tokens by kind, and seconds in total and by phase (forward, masks, sampling)."""
+"""`EngineStats`: counters of an engine since it was created: steps, rows summed over steps, tokens by kind, and seconds in total and by
+phase (forward, masks that are not computed during a forward, sampling, the rest). `-` returns the counts between two copies.
+"""
 
 from __future__ import annotations
 

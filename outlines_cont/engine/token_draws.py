@@ -1,5 +1,6 @@
-"""`TokenDraws`: the sampling of a step: classifier-free guidance, masks, then one vectorised draw for all rows. Draws at positions behind
-draft tokens are part of it where that is cheap. Joint jobs (beam search) choose among their rows when all are ready.
+"""`TokenDraws`: the sampling of a step: classifier-free guidance, masks, then one vectorised draw for all rows. On an accelerator, or with
+a vocabulary of up to 16,384 tokens, positions behind draft tokens are part of it (not for guided rows, users' samplers, or samplers that
+depend on the tokens of the row). Joint jobs (beam search) choose among their rows when all are ready.
 """
 
 from __future__ import annotations

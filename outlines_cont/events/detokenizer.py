@@ -1,6 +1,6 @@
-"""Incremental detokenization of a running row, for streams: `FinalDetokenizer` returns text and tokens when they are final,
-`RetractingDetokenizer` all text immediately, and retractions after rewinds. Both return whole characters only; invalid UTF-8 becomes
-U+FFFD.
+"""Incremental detokenization of a running row, for streams: `FinalDetokenizer` returns text and tokens when no policy may rewind them any
+more, `RetractingDetokenizer` all text immediately, and retractions after rewinds. Both return whole characters only, invalid UTF-8 as
+U+FFFD, and tokens once their log-probabilities are known. `RowDelta`: the changes.
 """
 
 from __future__ import annotations

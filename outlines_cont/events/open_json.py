@@ -1,6 +1,6 @@
-"""`OpenJSON`: an incremental JSON scanner: one pass over text that grows, with a stack of the objects and arrays that are open, and for
-each the extents of its complete members. It does not check that the text is well-formed; a number is complete only when something
-follows it, as `12` may become `128`.
+"""`OpenJSON`: an incremental JSON scanner: one pass over text that grows, with a stack of the objects and arrays that are open
+(`OpenContainer`), for each the extents of its complete members, and the open string. It does not check that the text is well-formed; a
+number or literal is complete only when something follows it, as `12` may become `128`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""`PartialType`: interprets incomplete JSON as a value of a pydantic type, by traversing the type's core schema. Complete parts are
-validated by pydantic, each by itself; those that fail are `MISSING`. Validators of a whole model or container run when it is complete.
-
-Incomplete models, typed dicts, dicts, lists, tuples and sets show their complete members, and incomplete strings of text fields their
-text so far. An incomplete value of a union is shown once only one of its types is possible. Dataclasses are shown once every required
-field is there. Any other value is shown when it is complete.
+"""`PartialType`: interprets incomplete JSON as a value of a pydantic type, by traversing the type's core schema. Models, typed dicts,
+dicts, lists, tuples and sets show their complete members, strings of text fields their text so far, unions an incomplete value once only
+one type is possible, dataclasses once every required field is there; all else is shown when complete. Complete parts are validated by
+pydantic, each by itself (`MISSING` if that fails), whole models and containers when they are complete.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""`PrefixTree`: a radix tree over token ids whose nodes have copies of the keys and values of their tokens. Least recently used leaves
-are dropped before the nodes take more than `max_bytes`, or the store more than its budget; what is larger is not stored.
+"""`PrefixTree`: a radix tree over token ids whose nodes have copies of the keys and values of their tokens. Least recently used leaves are
+dropped before the nodes take more than `max_bytes`, or the store more than its budget; what is larger is not stored. `num_common`: the
+length of the common prefix of two lists.
 
-The path from the root to a node spells a prefix of some sequence; sequences that begin alike share the nodes of their common prefix.
-Every node has a buffer of its own, with nothing but the columns of its tokens, so that the memory of the tree is the sum over its
-nodes, and a node that is dropped frees its bytes. (After a split a node may keep a buffer of which it needs 3 columns of 4.) A use of a
-node is one of all nodes above it, so that the least recently used node is a leaf.
+The path from the root to a node spells a prefix of some sequence; sequences that begin alike share the nodes of their common prefix. Every
+node has a buffer of its own, with nothing but the columns of its tokens, so that a node that is dropped frees its bytes. (After a split a
+node may keep a buffer of which it needs 3 columns of 4.) A use of a node is one of all nodes above it, so that the least recently used node
+is a leaf.
 """
 
 from __future__ import annotations

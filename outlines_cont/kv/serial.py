@@ -1,9 +1,9 @@
-"""`open_batch`: returns the batch that fits a model: a `KVBatch`; a `RecurrentBatch` for one row of a recurrent or hybrid model; or, for
-several rows of a model that does not support left-padded batches, a `SerialBatch`, in which each row has a forward of its own.
+"""`open_batch`: returns the batch that fits a model: a `KVBatch`; a `RecurrentBatch` for one row of a recurrent or hybrid model, whose
+state cannot be cropped: a rewind restores a snapshot (two at most per row), and the tokens after it are fed again; or, for several rows of
+a model that does not support left-padded batches, a `SerialBatch`, in which each row has a forward of its own. `kv_layout`: the shapes and
+dtype of the keys and values in each layer.
 
-The state of a recurrent model cannot be cropped: it is kept whole, as snapshots (two at most per row), and copied to continue. A rewind
-restores the last snapshot that is early enough, and the tokens after it are fed again. Also here: `kv_layout`, the shapes and dtype of
-the keys and values in each layer of a model, read from the cache after one forward of one token, once per model.
+A snapshot is the whole cache of a row, copied to continue. The layout is read from the cache after a forward of one token, once per model.
 """
 
 from __future__ import annotations

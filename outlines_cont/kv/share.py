@@ -1,10 +1,9 @@
-"""`plan`, `segments`: which cached tokens the rows of a batch read in place instead of from a copy each (prefix sharing).
+"""`plan`: which cached tokens the rows of a batch read in place instead of from a copy each (prefix sharing), greedily from the first token
+on: among rows whose next tokens are in the same row of the same buffer, the group with the largest (rows - 1) * common tokens shares them
+if that is at least 1,024; on the rest again, so that groups may nest. Equal tokens in different buffers are not found. `segments` joins
+shares in neighbouring rows of a buffer, with a mask, into one call of attention per layer where little of it is wasted.
 
-The plan is greedy, from the first token on: among rows whose next tokens are in the same row of the same buffer, the group with the largest
-(rows - 1) * common tokens shares them if that is at least 1,024. This repeats on the rest, so that groups may nest; a row's tokens are
-copied from where nothing is worth sharing. A long part that only one row has is read in place, too, except on a GPU in float32. Equal
-tokens in different buffers are not found. `segments` joins shares in neighbouring rows of a buffer, with a mask, into one call of
-attention per layer where little of it is wasted.
+What is not worth sharing is copied; 1,024 tokens or more of one row alone are read in place, too, except on a GPU in float32.
 """
 
 from __future__ import annotations

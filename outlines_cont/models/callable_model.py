@@ -1,9 +1,8 @@
 """`CallableModel`: a language model that is a function from token ids to logits, for inference engines other than PyTorch; made by
-`from_callable`. There is no KV cache: each call receives a whole sequence, so that the cost of a step grows with its length, unless the
-function caches something itself. Equal sequences of a batch are computed once.
+`from_callable`. There is no KV cache: each call receives one whole sequence, so that the cost of a step grows with its length, unless the
+function caches something itself. Equal sequences of a forward are computed once, and results are checked. It cannot be pickled.
 
-The engine stores the ids of each row instead of keys and values, 4 bytes per token, so batches, forks, slices and rewinding work as
-with any other model.
+The engine stores the ids of each row instead of keys and values, 4 bytes per token, so batches, forks, slices and rewinding work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`HuggingFaceModel`: a causal language model of transformers with the interface of the engine (`LanguageModel`); `transformers` loads
-one by hub id or path, `tiny` the small one that is bundled, `from_transformers` wraps a loaded one. What its KV cache supports is probed
-when first needed; encoder-decoders are refused. A loaded model is pickled as the call that opened it, a wrapped one cannot be pickled.
+"""`HuggingFaceModel`: a causal language model of transformers with the interface of the engine (`LanguageModel`); `transformers` loads one
+by hub id or path, `tiny` the small one that is bundled, `from_transformers` wraps a loaded one. What its KV cache supports is probed when
+first needed; encoder-decoders, and recurrent models whose cache is not exact, are refused. A loaded model is pickled as the call that
+opened it, a wrapped one cannot be pickled.
 
 Only the files of the given id are fetched, by transformers, and no code of a repository is run unless the caller passes
 `trust_remote_code=True`. Weights and tokenizer of the caller are never changed; the model is put in evaluation mode, and its attention

@@ -1,4 +1,6 @@
-"""`tolerance`: the largest difference between two computations of the same logits that rounding explains, for probes of a model."""
+"""`tolerance`: the largest error of a probe's logits that rounding explains, in units of their spread: a constant for each float type, that
+of half precision for float32 with less precise products.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""`Exclusions`: for rejection sampling without replacement, the token ids that are not drawn again at positions to which a row was
-rewound. Ids are excluded strictly, or avoided: drawn only where no other id is allowed.
-
-The engine stores them, not the policies. An entry is valid for the tokens before its position only: a rewind to an earlier position
-removes it, so that an id that was refused after one prefix is not refused after another.
+"""`Exclusions`: for rejection sampling without replacement, the token ids that are not drawn again at positions to which a row was rewound.
+Ids are excluded strictly, or avoided: drawn only where no other id is allowed. An entry is valid for the tokens before its position only: a
+rewind to an earlier position removes it, so that an id that was refused after one prefix is not refused after another. The engine stores
+them, not the policies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""State files: rows with their tokens, keys, values and logits as one safetensors file, written and read; all else is JSON in its
-metadata. Reading runs no code; it raises `StateFileError` for a damaged or inconsistent file, `StateMismatch` for another model or
-tokenizer. A value that JSON cannot represent is not kept, an error only as text.
+"""`save_state`, `load_state`, `load_chat`: rows with their tokens and, unless `kv=False`, keys, values and logits as one safetensors file;
+all else is JSON in its metadata. Reading runs no code; it raises `StateFileError` for a damaged or inconsistent file, `StateMismatch` for
+another model or tokenizer. A value that JSON cannot represent and the cache of a recurrent model are not kept, an error only as text.
 
 A file with the right SHA-256 digest is not trusted either: the JSON is validated by pydantic, and every number, name, shape, type and
 value of a tensor is compared with the others and with the model before anything is built from it. So a file takes memory and time in

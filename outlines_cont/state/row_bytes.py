@@ -1,8 +1,6 @@
-"""`written`, `shown_text`: the bytes that each token of a row contributes to its text, and the text, decoded with U+FFFD for invalid
-UTF-8 and without the prefix space that a tokenizer adds.
-
-An ordinary token contributes its bytes, a special token its name, such as `<|im_end|>`. Special tokens that the tokenizer has put in
-front of the text, such as BOS, contribute nothing, nor does an id without a name.
+"""`written`, `shown_text`: the bytes that each token of a row contributes to its text (a special token its name, such as `<|im_end|>`; none
+for start tokens, such as BOS, that the tokenizer has put in front, nor for an id without a name), and the text, decoded with U+FFFD for
+invalid UTF-8 and without the prefix space that a tokenizer adds.
 """
 
 from __future__ import annotations

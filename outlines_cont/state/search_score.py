@@ -1,6 +1,6 @@
-"""`SearchScore`: the score that ranks rows after a beam search: the sum of log-probabilities since the search began, divided by a power
-of the number of generated tokens (length penalty). Unlike the weight of a row, it is not reset when text is added between two generated
-spans.
+"""`SearchScore`: the score that ranks rows after a beam search: the weight of the row when the first search began and the log-probabilities
+since, divided by a power of the number of generated tokens, forced ones included (length penalty; 0 for none). Unlike the weight of a row,
+it is not reset when text is added between two generated spans.
 """
 
 from __future__ import annotations

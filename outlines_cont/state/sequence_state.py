@@ -1,7 +1,7 @@
-"""`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined, forked,
-ranked, saved, and continued by any generator. Slices are by characters, with `state.tokens` by tokens; forks, slices from the start and
-appended text share the keys and values, other slices lose them. Logits that are not known are computed when they are read. What is read
-of the rows, such as `state.token_ids`, is in the base class `StateViews`.
+"""`SequenceState`: batch x sample token sequences with their KV cache, as one immutable value that can be sliced, joined, forked, ranked,
+saved, and continued by any generator of its model. Slices are by characters, with `state.tokens` by tokens; forks, slices from the start
+and appended text share the keys and values, other slices and text in front lose them. Logits that are not known are computed when they are
+read. What else is read of the rows, such as `state.token_ids`, is in the base class `StateViews`.
 """
 
 from __future__ import annotations

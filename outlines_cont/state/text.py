@@ -1,6 +1,7 @@
-"""Slices and concatenation of rows, by characters or by tokens: byte offsets (prefix sums, binary search) map characters to tokens, and
-a token that is cut is encoded anew. Slices from the start and appended text keep the keys and values of all tokens before the first
-that changes; other slices and text in front lose them. `healed` appends text encoded together with the last token (token healing).
+"""Slices and concatenation of rows, by characters (`RowText`) or tokens: byte offsets (prefix sums, binary search) map characters to
+tokens, and a token that is cut is encoded anew, as is a slice of characters with a step. Slices from the start and appended text keep the
+keys and values of all tokens before the first that changes; other slices and text in front lose them. `healed` appends text encoded
+together with the last token (token healing).
 
 A special token is in the text as its name, and those that have no text (`row_bytes`) belong to position 0 at the beginning of a row,
 elsewhere to the character that follows. A special token that is cut becomes ordinary characters.

@@ -1,5 +1,5 @@
-"""`DecodeOptions`: the checked options of a `TokenStream`, with the matcher of its stop texts (Aho-Corasick) and the bytes that each
-token adds to the text: none for special tokens, unless these are shown.
+"""`DecodeOptions`: the checked options of a `TokenStream`, with the matcher of its stop texts (Aho-Corasick), which may have read the
+prompt, and the bytes that each token adds to the text: none for special tokens, unless these are shown. `int_token_id` checks an id.
 """
 
 from __future__ import annotations

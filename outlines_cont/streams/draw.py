@@ -1,5 +1,5 @@
-"""`drawn_token`: draws one token from logits with the code of the engine: mask, logits warpers, then sampling with one uniform random
-number, which `uniform_of` draws from a seed, a torch generator or the operating system.
+"""`drawn_token`: draws one token from logits with the code of the engine: mask, penalties and logits warpers, then sampling with one
+uniform random number, which `uniform_of` draws from a seed, a torch generator or the operating system. Here errors are raised.
 """
 
 from __future__ import annotations

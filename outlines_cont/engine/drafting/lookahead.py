@@ -1,9 +1,9 @@
 """`Lookahead`: the draft tokens of one row, which the row's policies check one by one on copies of their states, so that only tokens that
-they allow are drafted. It adds forced tokens, sole allowed tokens and hints of policies itself, and ends where a policy would rewind,
-fork, wait, stop or raise, or after 64 tokens.
+they allow are drafted, and no end of the text. It adds forced tokens, sole allowed tokens and hints of policies itself, and ends where a
+policy would rewind, fork, wait, stop or raise, or after 64 tokens.
 
-Policies are called for draft tokens as for generated ones; the row does not change. It can take over the states (`lend_states`), so that
-no policy advances over an accepted token again.
+A mask that is not computed yet is not waited for. The row does not change. It can take over the states (`lend_states`), so that no policy
+advances over an accepted token again.
 """
 
 from __future__ import annotations

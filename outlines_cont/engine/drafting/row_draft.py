@@ -1,6 +1,6 @@
 """`RowDraft`: the speculative decoding of one row: its drafter and that drafter's memory of the row, acceptance rates, the last draft, and
-draws that were made ahead for it. Where drafts do not pay, they are tried again with exponential back-off. `Drafter`: the protocol of
-drafters, which serve many rows; `DraftRequest`: the request for the draft of one row.
+draws that were made ahead for it. Where drafts do not pay, they are tried again with exponential back-off; a drafter that fails is switched
+off for the row. `Drafter`: the protocol of drafters, which serve many rows; `DraftRequest`: the request for one row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`DrawPlan`: groups the rows of a draw: all rows with standard samplers are one vectorised batch; samplers and warpers of users are
-called for their own rows. Their results are checked, and if a call fails, rows are drawn one by one, so that an error ends its own row
-only. `DrawPlans`: a cache of 64 plans. `drawing_of`: checks a sampler, and determines what it needs.
+"""`DrawPlan`: groups the rows of a draw: those with standard samplers are one vectorised batch; samplers and warpers of users are called
+for their own rows, and checked. If a call fails, its rows are drawn one by one, so that an error ends its own row only. `DrawPlans`: a
+cache of 64 plans. `drawing_of`, `tempered`: check a sampler, and determine what it needs.
 """
 
 from __future__ import annotations

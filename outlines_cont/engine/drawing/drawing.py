@@ -1,9 +1,8 @@
-"""The values that determine one draw of a token: `Drawing` (sampler and what it needs), `DrawInput` (position, logits, mask, random
-number), and `Draw`, the result. A draw may be made ahead, at a position behind draft tokens; it is used only if its input is the same
-when the row reaches that position.
+"""`Drawing`, `DrawInput`, `Draw`: the values that determine one draw of a token (sampler and what it needs; position, logits, mask, random
+number), and its result. A draw may be made ahead, at a position behind draft tokens; it is used only if its input is the same when the row
+reaches that position. `draws_ahead_pay`: not on a CPU with a vocabulary of more than 16,384 tokens.
 
-After one forward all draws behind a draft are made together: to draw eight tokens takes little longer than one, and saves seven
-synchronisations on a GPU.
+After one forward all draws behind a draft are made together: eight take little longer than one, and save seven synchronisations on a GPU.
 """
 
 from __future__ import annotations

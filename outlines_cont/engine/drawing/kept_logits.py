@@ -1,6 +1,6 @@
-"""`KeptLogits`: a bounded store of the logits before the last tokens of a row, so that a rewind to one of these needs no forward. Beyond
-32 MiB older ones are reduced to their 2048 largest, then dropped; reduced ones are used only under masks whose tokens are all among
-these.
+"""`KeptLogits`: the logits before the last tokens of a row, for as many positions as its policies ask for (`num_places`), so that a rewind
+to one of these needs no forward. Beyond 32 MiB the oldest are reduced to their 2048 largest and the log-sum-exp of all (`LargestLogits`),
+then dropped; reduced ones are used only under masks whose tokens are all among these.
 """
 
 from __future__ import annotations

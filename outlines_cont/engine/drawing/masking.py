@@ -1,5 +1,6 @@
-"""`Masker`: applies the token bitmasks of a batch to its logits at once, by a table of bytes, or by ids where few tokens are allowed (on
-a CPU). `overlap_mask_computation`: computes lazy masks in a thread while a forward runs, on a CPU; elsewhere they are computed after it.
+"""`Masker`: applies the token bitmasks of a batch to its logits at once, by a table of bytes, or by ids where all masks allow few tokens
+(on a CPU). `overlap_mask_computation`: computes lazy masks in a thread while a forward runs, on a CPU; elsewhere they are computed after
+it. Errors of a mask are raised when it is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806): the negative prompt, which replaces the prompt in a
-second sequence, and the scale. `guided_logits`: the formula, `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`.
-
-Here `p` are the logits of the model after the row, and `n` those after the negative prompt and the generated tokens.
+"""`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806): the negative prompt, which replaces the prompt in a second
+sequence, and the scale. `guided_logits`: the formula, `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`, of the logits `p` after the
+row and `n` after the negative prompt and the generated tokens; where `n` alone is minus infinity, the log-probability of `p`.
 """
 
 from __future__ import annotations

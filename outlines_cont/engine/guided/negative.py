@@ -1,5 +1,6 @@
-"""`NegativeSequence`: the second sequence of classifier-free guidance: the negative prompt of a row, then the generated tokens of that
-row. It is fed in the same forwards, with a KV cache of its own. `guided`: the guided logits of a batch.
+"""`NegativeSequence`: the second sequence of classifier-free guidance: the negative prompt of a row, then the tokens of its generated span,
+which it reads from the row. It is fed in the same forwards, with a KV cache and logits of its own. `guided`: the logits of a batch, changed
+for the rows that have one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`FedTokens`: how many tokens of a sequence are in the KV cache, the logits at its end, tokens fed ahead (`Expected`) and kept logits of
-earlier positions; it determines what is fed again after a rewind. `FedSequence`: the base class of rows and negative prompts, whose
-tokens are fed alike; the tokens themselves are in these.
+"""`FedTokens`: how many tokens of a sequence are in the KV cache (not the keys and values), the logits at its end, tokens fed ahead
+(`Expected`) and kept logits of earlier positions. Tokens whose keys and values were lost are fed again, as is the last after a rewind, if
+the logits after it are not kept. `FedSequence`: the base class of rows and negative prompts, which have the tokens themselves.
 """
 
 from __future__ import annotations

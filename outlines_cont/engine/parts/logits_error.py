@@ -1,4 +1,6 @@
-"""The errors of a row from whose logits no token can be drawn: they are not finite, or no allowed token has a probability."""
+"""`draw_error`: the error of a row from whose logits no token can be drawn: `InvalidLogits` if those of the model or after the negative
+prompt are no distribution, else `DeadEnd`, as no allowed token has a probability. `invalid_logits`: the first, for other callers.
+"""
 
 from __future__ import annotations
 

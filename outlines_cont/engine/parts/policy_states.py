@@ -1,6 +1,6 @@
-"""`PolicyStates`: the policies of one row with their states (one `Track` each), and backtracking: the tokens excluded at each position,
-retry limits, and the rewind to an earlier drawn token if a position has no token left. Rewinds that exclude nothing and make no progress
-are an error after 10,000.
+"""`PolicyStates`: the policies of one row with their states (one `Track` each), and backtracking: refused tokens are excluded at their
+position, or, if that has no token or no retries left, the token drawn before it. Without such a token or retries the policy that refused
+raises or accepts. Rewinds that exclude nothing and make no progress are an error after 10,000.
 """
 
 from __future__ import annotations

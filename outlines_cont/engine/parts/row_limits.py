@@ -1,5 +1,6 @@
 """`RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
-tokens). `with_ends` adds these to masks, or removes them below the minimal length unless nothing else is allowed.
+tokens). `with_ends` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
+nothing else is allowed. `room`: how many tokens may follow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`RowTokens`: the tokens of a running row in parallel lists: ids, kinds (prompt, appended, generated, forced, healed), log-probabilities
-by the model and as sampled, top tokens; with incremental `TokenCounts` and search scores. Lists only grow: a rewind replaces them, so
-that checkpoints need no copy.
+by the model (NaN for forced tokens until they are scored) and as sampled, top tokens; with incremental `TokenCounts`, the ends that were
+drawn, and search scores. Lists only grow: a rewind replaces them, so that checkpoints need no copy.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`Speller`: spells bytes with the fewest tokens, by dynamic programming from the end, for text that the tokenizer does not encode
-exactly. `TokenizerError` where no tokens spell it.
+"""`Speller`: spells bytes with the fewest tokens, by dynamic programming from the end, for text that the tokenizer does not encode exactly.
+`TokenizerError` where no tokens spell it. `encode_bytes_inside`: ids for bytes that may begin inside a character.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`TokenStarts`: the tokens sorted by their bytes and found by prefix with binary search, for token healing: how many tokens to remove
-from the end of a prompt, and which may follow while their text is spelled again.
+"""`TokenStarts`: the tokens sorted by their bytes and found by prefix with binary search, for token healing. `num_open`: how many tokens to
+remove from the end of a prompt, those of its longest suffix that begins a longer token; `spelling`: which tokens may be the first while
+that text is spelled again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""`Tokenizer`: a tokenizer of Hugging Face, SentencePiece or mistral-common with the exact bytes of every token. `encode_inside`
-returns ids whose bytes join to exactly the text, if need be the fewest that spell it; `encode` follows the library, which may normalise
-the text. Special tokens in a text are ordinary characters, except for `encode_special`. `open_backend` chooses the backend by the
-attributes of the tokenizer object; a `TokenizerBackend` has what differs between the libraries.
+"""`Tokenizer`: a tokenizer of Hugging Face, SentencePiece or mistral-common with the exact bytes of every token; those whose tokens do not
+join to the text, such as WordPiece, are refused. `encode_inside` returns ids whose bytes join to exactly the text, if need be the fewest
+that spell it; `encode` follows the library, which may normalise the text. Special tokens in a text are ordinary characters, except for
+`encode_special`; markup such as `<think>` is, too, except for that and `encode_inside`.
 
-Supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral), Unigram with a mark for
-the space, and tekken. WordPiece and others whose tokens do not join to the text are refused with `TokenizerError`.
+Supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral), Unigram with a mark for the
+space, and tekken. `open_backend` chooses the `TokenizerBackend`, which has what differs, by the attributes of the object.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last tokens,
-exponentially in its length. Repetitions are found by comparing backwards from every earlier occurrence of the last token, all at once in
-numpy, at every draw, up to the length where the penalty is capped (10,000).
-
-The penalty is `multiplier * base ** (n - allowed_length)` for a repetition of n tokens; there is none below `allowed_length`.
+"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last n tokens by
+`multiplier * base ** (n - allowed_length)`, from n = `allowed_length` on, and by 10,000 at most; repetitions end at `breakers`. They are
+found by comparing backwards from every earlier occurrence of the last token, all at once in numpy, at every draw.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`Mirostat`: keeps tokens up to a bound on their surprisal, which follows the surprisal of the drawn tokens, so that the mean approaches a
-target: version 2 of Basu et al. 2021 (arXiv:2007.14966), without an estimate of the tail. The bound is not stored, but computed from
-prefix sums over the log-probabilities of the row, so that it is correct after a rewind, in forks, and in a saved state.
+"""`Mirostat`: keeps the most probable token and those up to a bound on their surprisal: `2 * tau`, less `eta * (s - tau)` for each drawn
+token of surprisal s, so that the mean approaches tau: version 2 of Basu et al. 2021 (arXiv:2007.14966), without an estimate of the tail.
+The bound is computed from prefix sums over the log-probabilities of the row, so that it is correct after a rewind, in forks, and in a saved
+state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The smallest logit of a nucleus (top-p) without sorting the vocabulary: by prefix sums over the largest logits (`floor_of_listed`), or by
-a histogram of the probability over the distance from the largest logit, of which only one bucket is sorted (`floor_of_rows`). `TypicalP`
-uses the histogram, too (`border_bucket`).
+"""`floor_of_listed`, `floor_of_rows`: the smallest logit of a nucleus (top-p) without sorting the vocabulary: by prefix sums over the
+largest logits, which may not suffice, or by a histogram of the probability over the distance from the largest logit, of which only one
+bucket is sorted. `TypicalP` uses the histogram, too (`border_bucket`, `padded_rows`).
 """
 
 from __future__ import annotations

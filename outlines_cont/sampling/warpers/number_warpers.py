@@ -1,5 +1,6 @@
-"""Logits warpers with one number: `Temperature` divides the logits; `TopK`, `TopP`, `MinP` and `TopA` keep the tokens above a floor. The
-numbers of r rows are one tensor.
+"""Logits warpers with one number: `Temperature` divides the logits; the others keep tokens down to a floor, with ties: `TopK` the k-th
+largest, `TopP` the last of the nucleus, `MinP` p times the largest probability, `TopA` a times its square. `NumberWarper`: the base class;
+the numbers of r rows are one tensor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """`TypicalP`: locally typical sampling: keeps the fewest tokens with surprisal nearest to the entropy that together have a given share of
-the probability (Meister et al. 2023, arXiv:2202.00666). Found by a histogram of the distances over whole rows, not by a sort.
+the probability, and ties with the last (Meister et al. 2023, arXiv:2202.00666). Only one bucket is sorted, the one in which a histogram of
+the probability over the distances reaches the share; the result is that of a sort of the whole vocabulary.
 """
 
 from __future__ import annotations
