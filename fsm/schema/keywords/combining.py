@@ -63,7 +63,7 @@ COMBINING = (
     _schemas("oneOf", failures=_one_of_failures, is_exclusive=True),
     _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
     _reference("$ref", since="draft-04", find=Resources.find),
-    _reference("$dynamicRef", since="draft/2020-12", find=Resources.find_dynamic, is_dynamic=True),
+    _reference("$dynamicRef", since="draft/2020-12", find=partial(Resources.find, is_dynamic=True), is_dynamic=True),
     _reference("$recursiveRef", since="draft/2019-09", find=Resources.find_recursive, is_dynamic=True),
     Keyword("not", SCHEMA, role=Role.NOT, since="draft-04", failures=_not_failures),
     Keyword(
