@@ -251,11 +251,7 @@ class _Search:
         return Cases(list(self._found.values()), tuple(self._missing.values()), cost)
 
     def _count_step(self, num_open: int) -> None:
-        """Count a step; where no place is negated, only the limits bound the number of alternatives.
-
-        Raises:
-            TooManyCases: negations multiply the cases too often.
-        """
+        """Count a step; raise `TooManyCases` where negations multiply the cases too often (others are bounded by the limits only)."""
         self._num_steps += 1
         work.add(_STEP_WORK)
         work.check()
@@ -410,11 +406,7 @@ class _Search:
             return [()]
 
     def _ways_to_fail(self, place: Place) -> Iterator[Conjunction]:
-        """Yield the ways to fail the keywords of a place, except references.
-
-        Raises:
-            NoNegation: one of them cannot be negated.
-        """
+        """Yield the ways to fail the keywords of a place, except references; raise `NoNegation` where one cannot be negated."""
         assert isinstance(place.schema, dict)
         enforced = (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced)
         failures = (keyword.failures(keyword, place, place.get(keyword.name)) for keyword in enforced)
