@@ -41,7 +41,7 @@ from fsm.schema.context import Context, KeyOrder
 from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
-from fsm.schema.empty_place import empty_place
+from fsm.schema.empty_place import empty_place, is_empty
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
@@ -54,7 +54,6 @@ from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.schema.term_table import Dependence, Frame, Key, TermTable
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
-from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Check, Node
 from fsm.terms.work_bound import work_bound
 
@@ -176,7 +175,7 @@ def _compile(
         try:
             with work_bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
                 node = _build(context, cases, (document.root,))
-                is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
+                node = EMPTY if is_empty(node) else node
         except TooCostly:
             continue
         except BudgetExceeded as error:
@@ -187,7 +186,7 @@ def _compile(
             attempts = [("none", True)]
             continue
         cases.disable_budget()
-        return document, context, EMPTY if is_empty else node
+        return document, context, node
 
 
 def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place | None) -> str:

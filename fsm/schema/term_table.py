@@ -76,8 +76,7 @@ class TermTable:
         self._num_at_work = 0
         self._in_use: list[Node] = []
         self._tried: dict[Key, int] = {}
-        self._fewest: dict[Key, int] = {}
-        self._sure: dict[Key, tuple[bool, bool]] = {}
+        self._fewest: dict[Key, tuple[int, bool, bool]] = {}  # levels, and the promises of a `Rule` with as many
         self.recursive: set[Key] = set()
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, Frame] | None:
@@ -126,7 +125,7 @@ class TermTable:
             return EMPTY
         known = self._references.get((key, nesting))
         if known is None:
-            is_sure, is_inhabited = self._sure[key]
+            _, is_sure, is_inhabited = self._fewest[key]
             known = self._references[key, nesting] = Rule(
                 name,
                 lambda: self._build(self, places, nesting),
@@ -143,8 +142,8 @@ class TermTable:
             tried = self._tried[key] = min(before + 1 if before < 4 else 2 * before, nesting)
             node = self._build(self, places, tried)
             if node is not EMPTY:
-                self._fewest[key], self._sure[key] = tried, (node.is_plain, _has_text(node))
-        return nesting >= self._fewest.get(key, nesting + 1)
+                self._fewest[key] = tried, node.is_plain, _has_text(node)
+        return key in self._fewest and nesting >= self._fewest[key][0]
 
 
 def _has_text(node: Node) -> bool:
