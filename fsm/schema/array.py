@@ -145,13 +145,14 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
 
 def _items(first: list[Node], rest: Node, lo: int, hi: int | None, context: Context) -> Node:
     """The items, built from the last fixed one to the first, and the closing bracket."""
-    fixed, syntax = len(first), context.syntax
-    if not fixed:
-        return syntax.array(rest, lo, hi)
-    more = nodes.repeat(nodes.concat(syntax.comma, rest), max(lo - fixed, 0), None if hi is None else hi - fixed)
+    if hi == 0:
+        return _CLOSE
+    first, comma = first or [rest], context.syntax.comma
+    fixed = len(first)
+    more = nodes.repeat(nodes.concat(comma, rest), max(lo - fixed, 0), None if hi is None else hi - fixed)
     tail = nodes.concat(more, _CLOSE)
     for position in reversed(range(1, fixed)):
-        tail = nodes.sequence((syntax.comma, first[position], tail))
+        tail = nodes.sequence((comma, first[position], tail))
         if position >= lo:
             tail = nodes.alternation((_CLOSE, tail))
     filled = nodes.concat(first[0], tail)

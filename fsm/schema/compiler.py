@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, get_args
-from weakref import WeakValueDictionary, ref
 
 from fsm.caller import stacklevel_of_user
 from fsm.errors import (
@@ -42,7 +40,7 @@ from fsm.schema.context import Context, KeyOrder
 from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
-from fsm.schema.empty_place import empty_place
+from fsm.schema.empty_place import empty_place, is_empty
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
@@ -52,17 +50,17 @@ from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
+from fsm.schema.term_table import Dependence, Frame, Key, TermTable
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
-from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Check, Node
-from fsm.terms.rule import Rule
 from fsm.terms.work_bound import work_bound
 
 _MAX_WARNED = 8
 _BLAME_WORK = 20_000
 _HEAVY = "thousands of objects, or keywords whose alternatives multiply"
 _ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
+_FRAME_WORK = 15
 _OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
 
 
@@ -127,7 +125,10 @@ def json_schema(
         )
     suspect = {at: remark.text for at, remark in document.remarks.items() if remark.is_suspect}
     _warn("parts of this schema are not enforced; `strict=True` refuses them", suspect)
-    impossible = _impossible(context, read_again)
+    impossible = {
+        pointer: f"no value satisfies it{_where_it_is_empty(read_again, place) or f', {shorten(place.schema)}'}"
+        for pointer, place in context.impossible.items()
+    }
     if strict and impossible:
         pointer, text = next(iter(impossible.items()))
         raise SchemaError(text, pointer)
@@ -149,7 +150,9 @@ def _read_again(read: Callable[[], Document], whitespace: Whitespace) -> tuple[D
 
 
 def _build(context: Context, cases: CaseFinder, places: Conjunction) -> Node:
-    return _BuildPass(_TermTable(context, cases), context.document.limits.max_nesting, is_outermost=True).build(places)
+    """The term of some places as a whole text."""
+    table = TermTable(context, lambda table, places, nesting: _BuildPass(table, cases, nesting).build(places))
+    return _BuildPass(table, cases, context.document.limits.max_nesting, is_outermost=True).build(places)
 
 
 def _compile(
@@ -157,15 +160,8 @@ def _compile(
 ) -> tuple[Document, Context, Node]:
     """Compile a schema as exactly as `max_work` permits, with fewer negations in each new attempt, at last with coarse cases.
 
-    Args:
-        read: makes a document of the schema, for each attempt a new one.
-        whitespace, key_order, strict: as for `json_schema`.
-
-    Returns:
-        Document and context of the attempt that succeeded, and the term, EMPTY where no value satisfies the schema.
-
-    Raises:
-        BudgetExceeded: the last attempt takes too much work, too, or `strict` forbids to leave more to checks.
+    `read` makes a document of the schema, a new one for each attempt. The result has the document and context of the last attempt, and
+    the term, EMPTY where no value satisfies the schema. With `strict` nothing more is left to checks.
     """
     attempts: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
     most: int | None = None
@@ -178,7 +174,7 @@ def _compile(
         try:
             with work_bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
                 node = _build(context, cases, (document.root,))
-                is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
+                node = EMPTY if is_empty(node) else node
         except TooCostly:
             continue
         except BudgetExceeded as error:
@@ -189,15 +185,7 @@ def _compile(
             attempts = [("none", True)]
             continue
         cases.disable_budget()
-        return document, context, EMPTY if is_empty else node
-
-
-def _impossible(context: Context, read: Callable[[], tuple[Document, Build]]) -> dict[str, str]:
-    """Explain, by pointer, why no value satisfies an optional property."""
-    return {
-        pointer: f"no value satisfies it{_where_it_is_empty(read, place) or f', {shorten(place.schema)}'}"
-        for pointer, place in context.impossible.items()
-    }
+        return document, context, node
 
 
 def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place | None) -> str:
@@ -279,146 +267,22 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
-Key = tuple[tuple[tuple[object, ...], ...], ...]
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A term that is being built.
-
-    Attributes:
-        key: its identity.
-        places: what the value must satisfy.
-        builder: the coroutine that builds it.
-        name: a pointer, for messages.
-        nesting: how many arrays and objects may be open at once within the value.
-        is_value: False for a choice among other terms for the same value, which adds nothing to the depth.
-        dependence: how the term depends on the nesting.
-        height: how many arrays and objects may be open at once in the parts that do not depend on it.
-        left_out: keywords that the term does not enforce exactly.
-        missing_bounds: keywords that would bound its length.
-    """
-
-    key: Key
-    places: Conjunction
-    builder: Builder
-    name: str
-    nesting: int
-    is_value: bool = True
-    dependence: _Dependence = 0
-    height: int = 0
-    left_out: list[str] = field(default_factory=list)
-    missing_bounds: list[str] = field(default_factory=list)
-
-
-_Dependence = int
-"""How a term depends on the nesting. 0: not at all; 1: roughly, it contains values of any type; 2: it contains itself."""
-_STEP = 16
-_FRAME_WORK = 15
-
-
-class _TermTable:
-    """The terms of one document: one for each different value in a text, and for each nesting where it depends on that.
-
-    A schema inside itself is a rule, one for each nesting, which is built when a text first reaches it. A rule that is not built yet keeps
-    this table alive, so the table keeps terms with rules only while `at_work`: then they are freed with their expression.
-    """
-
-    def __init__(self, context: Context, cases: CaseFinder) -> None:
-        self.context, self.cases = context, cases
-        self._known: dict[tuple[Key, _Dependence, int], tuple[Node, _Frame]] = {}
-        self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
-        self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
-        self._family = object()
-        self._num_at_work = 0
-        self._in_use: list[Node] = []
-        self._tried: dict[Key, int] = {}
-        self._fewest: dict[Key, int] = {}
-        self._sure: dict[Key, tuple[bool, bool]] = {}
-        self.recursive: set[Key] = set()  # keys of terms that contain themselves, so that there is one for each nesting
-
-    def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
-        """A known term that fits, with its frame."""
-        for dependence in (0, 1):
-            known = self._known.get((key, dependence, dependence and self.roughly(nesting)))
-            if known is not None and (is_outermost or dependence > 0 or known[1].height <= nesting):
-                return known
-        found = self._with_rules.get((key, nesting))
-        node = None if found is None else found[0]()
-        return None if found is None or node is None else (node, found[1])
-
-    def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
-        """Store a term for `find`."""
-        key, dependence, nesting = frame.key, frame.dependence, frame.nesting
-        if dependence < 2:
-            self._known[key, dependence, dependence and self.roughly(nesting)] = node, frame
-            return
-        self._with_rules[key, nesting] = ref(node), frame
-        self._in_use.append(node)
-        if is_outermost:
-            self.recursive.add(key)
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Keep all terms that are made inside of the `with` block alive, as they may be needed again soon."""
-        self._num_at_work += 1
-        try:
-            yield
-        finally:
-            self._num_at_work -= 1
-            if not self._num_at_work:
-                self._in_use.clear()
-
-    def roughly(self, nesting: int) -> int:
-        """`nesting` rounded down, so that values of any type at different depths share terms and masks."""
-        most = self.context.document.limits.max_nesting
-        steps = -(-(most - nesting) // _STEP)
-        rounded = most - steps * _STEP
-        return rounded if rounded > 0 else max(nesting, 0)
-
-    def reference(self, key: Key, places: Conjunction, nesting: int, name: str) -> Node:
-        """The term of a value inside itself, EMPTY where every value is nested deeper."""
-        self.context.note_spellings(spelling.nested(self.context.document.limits.max_nesting))
-        if nesting <= 0 or not self._reaches(key, places, nesting):
-            return EMPTY
-        known = self._references.get((key, nesting))
-        if known is None:
-            is_sure, is_inhabited = self._sure[key]
-            known = self._references[key, nesting] = Rule(
-                name,
-                lambda: _BuildPass(self, nesting).build(places),
-                is_sure=is_sure,
-                is_inhabited=is_inhabited,
-                family=(self._family, key),
-            ).term
-        self._in_use.append(known)
-        return known
-
-    def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
-        """Whether some value has at most `nesting` levels; 1, 2, 3, 4, 8, ... levels are tried."""
-        while key not in self._fewest and (before := self._tried.get(key, 0)) < nesting:
-            tried = self._tried[key] = min(before + 1 if before < 4 else 2 * before, nesting)
-            node = _BuildPass(self, tried).build(places)
-            if node is not EMPTY:
-                self._fewest[key], self._sure[key] = tried, (node.is_plain, _has_text(node))
-        return nesting >= self._fewest.get(key, nesting + 1)
-
-
 class _BuildPass:
     """One pass over values that are nested in each other, down to where a schema contains itself.
 
     Args:
         terms: the terms of the document.
+        cases: finds the cases of places.
         nesting: how many arrays and objects may be open at once.
         is_outermost: whether these values are whole texts.
     """
 
-    def __init__(self, terms: _TermTable, nesting: int, *, is_outermost: bool = False) -> None:
+    def __init__(self, terms: TermTable, cases: CaseFinder, nesting: int, *, is_outermost: bool = False) -> None:
         self._terms, self._context, self._nesting, self._is_outermost = terms, terms.context, nesting, is_outermost
-        self._document, self._cases = terms.context.document, terms.cases
+        self._document, self._cases = terms.context.document, cases
         self._limits = self._document.limits
-        self._open: dict[Key, _Frame] = {}
-        self._frames: list[_Frame] = []
+        self._open: dict[Key, Frame] = {}
+        self._frames: list[Frame] = []
         self._num_opened = 0
 
     def build(self, places: Conjunction) -> Node:
@@ -434,27 +298,27 @@ class _BuildPass:
         """Run builders on an explicit stack until the term is complete."""
         answer = self._look_up(places)
         frames = self._frames
-        frames += [answer] if isinstance(answer, _Frame) else []
+        frames += [answer] if isinstance(answer, Frame) else []
         depth = sum(frame.is_value for frame in frames)
         while frames:
             frame = frames[-1]
             self._context.left_out, self._context.missing_bounds = frame.left_out, frame.missing_bounds
             self._context.is_outermost = self._is_outermost
             try:
-                need = next(frame.builder) if isinstance(answer, _Frame) else frame.builder.send(answer)
+                need = next(frame.builder) if isinstance(answer, Frame) else frame.builder.send(answer)
             except StopIteration as stop:
                 depth -= frames.pop().is_value
                 answer = self._close(frame, stop.value)
                 continue
             answer = self._look_up(need)
-            if isinstance(answer, _Frame):
+            if isinstance(answer, Frame):
                 frames.append(answer)
                 depth += answer.is_value
                 self._limits.check("max_depth", depth, "values one inside the other", answer.name)
         assert isinstance(answer, Node)
         return answer
 
-    def _look_up(self, places: Conjunction) -> Node | _Frame:
+    def _look_up(self, places: Conjunction) -> Node | Frame:
         """The term of some places where it is known, or refers to one that is being built; else a frame with a new builder."""
         places = tuple(p if p.via is not None or p.negated else self._document.dereference(p) for p in places)
         if len(places) == 1 and (simple := self._simple(places[0])) is not None:
@@ -465,7 +329,7 @@ class _BuildPass:
             return self._open_frame((("any of", places[0].key),), places, _any_of(branches), pointer, False)  # type: ignore[arg-type]
         cases = self._find_cases(places)
         found = self._open_frame(cases.key, places, self._union(cases), pointer)
-        if isinstance(found, _Frame):
+        if isinstance(found, Frame):
             self._cases.spend(cases.cost)
         return found
 
@@ -484,7 +348,7 @@ class _BuildPass:
 
     def _open_frame(
         self, key: Key, places: Conjunction, builder: Builder, pointer: str, is_value: bool = True
-    ) -> Node | _Frame:
+    ) -> Node | Frame:
         nesting = self._frames[-1].nesting - self._frames[-1].is_value if self._frames else self._nesting
         if places or not self._frames:
             self._context.note_met(key, pointer)
@@ -507,10 +371,10 @@ class _BuildPass:
         work.add(_FRAME_WORK if is_value else 1)
         work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
-        frame = self._open[key] = _Frame(key, places, builder, pointer, nesting, is_value)
+        frame = self._open[key] = Frame(key, places, builder, pointer, nesting, is_value)
         return frame
 
-    def _depend(self, dependence: _Dependence, height: int = 0) -> None:
+    def _depend(self, dependence: Dependence, height: int = 0) -> None:
         """Note that the current frame contains a term with this dependence and height."""
         if self._frames:
             frame = self._frames[-1]
@@ -531,7 +395,7 @@ class _BuildPass:
                 raise SchemaError(f"{reason}: they are only checked. Leave `strict` out", "") from None
         return self._cases.find(places, loosely=True)
 
-    def _close(self, frame: _Frame, node: Node) -> Node:
+    def _close(self, frame: Frame, node: Node) -> Node:
         del self._open[frame.key]
         if frame.missing_bounds and node is not EMPTY:
             self._context.note_unbounded(frame.key, frame.missing_bounds)
@@ -639,14 +503,6 @@ def _any_of(branches: Conjunction) -> Builder:
     for branch in branches:
         members.append((yield (branch,)))
     return nodes.alternation(members)
-
-
-def _has_text(node: Node) -> bool:
-    """Whether a short search finds a text of a term; terms for a greater nesting contain that text as well."""
-    try:
-        return Derivatives(max_search=300, max_memo=20_000).is_inhabited(node)
-    except BudgetExceeded:
-        return False
 
 
 _NESTED = frozenset({"array", "object"})

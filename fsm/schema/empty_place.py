@@ -16,6 +16,11 @@ from fsm.terms.node import EMPTY, Node
 _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 
 
+def is_empty(node: Node) -> bool:
+    """Whether no text belongs to a term, by a search."""
+    return node is EMPTY or not Derivatives(max_search=_MAX_SEARCH).is_inhabited(node)
+
+
 def empty_place(document: Document, start: Place, build: Callable[[Place], Node]) -> Place:
     """Return the innermost required part of `start`, a place that no value satisfies, that no value satisfies either.
 
@@ -27,14 +32,11 @@ def empty_place(document: Document, start: Place, build: Callable[[Place], Node]
     Raises:
         FSMError: it takes too much work.
     """
-
-    def is_empty(place: Place) -> bool:
-        node = build(place)
-        return node is EMPTY or not Derivatives(max_search=_MAX_SEARCH).is_inhabited(node)
-
     found = start
     for _ in range(_MAX_DEPTH):
-        inner = next((part for part in _needed(document, document.normalize_draft(found)) if is_empty(part)), None)
+        inner = next(
+            (part for part in _needed(document, document.normalize_draft(found)) if is_empty(build(part))), None
+        )
         if inner is None:
             break
         found = inner

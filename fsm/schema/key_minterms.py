@@ -11,8 +11,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 from fsm.automaton.transition_rows import bytes_of
+from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import ALL_BYTES, EMPTY, Node
+from fsm.terms.node import EMPTY, Node
 
 State = TypeVar("State")
 _MAX_STATES = 1_000
@@ -44,7 +45,7 @@ class KeyMinterms:
             if state[0].nullable:
                 self._accepting[len(self._arcs)] = sum(1 << n for n, node in enumerate(state[1:]) if node.nullable)
             arcs = []
-            for mask, target in _steps(state, derivatives):
+            for target, mask in _steps(state, derivatives).items():
                 number = numbers.setdefault(target, len(queue))
                 if number == len(queue):
                     queue.append(target)
@@ -126,20 +127,10 @@ def few_texts(
     return sorted(found)
 
 
-_Nodes = tuple[Node, ...]
-
-
-def _steps(state: _Nodes, derivatives: Derivatives) -> list[tuple[int, _Nodes]]:
-    """Disjoint masks of bytes, each with the derivatives of all languages; only bytes for which that of the base is not empty."""
-    found: list[tuple[int, _Nodes]] = [(mask, (target,)) for mask, target in derivatives.arcs(state[0])]
-    for node in state[1:]:
-        arcs, rest = list(derivatives.arcs(node)), ALL_BYTES
-        for mask, _ in arcs:
-            rest &= ~mask
-        if rest:
-            arcs.append((rest, EMPTY))
-        found = [(both, (*left, target)) for mask, left in found for other, target in arcs if (both := mask & other)]
-    merged: dict[_Nodes, int] = {}
-    for mask, target in found:
-        merged[target] = merged.get(target, 0) | mask
-    return [(mask, target) for target, mask in merged.items()]
+def _steps(state: tuple[Node, ...], derivatives: Derivatives) -> dict[tuple[Node, ...], int]:
+    """The derivatives of all languages, each with its mask of bytes; only bytes for which that of the base is not empty."""
+    languages = (completed(derivatives.arcs(node), EMPTY) for node in state[1:])
+    found = dict[tuple[Node, ...], int]()
+    for mask, target in product((derivatives.arcs(state[0]), *languages)):
+        found[target] = found.get(target, 0) | mask
+    return found

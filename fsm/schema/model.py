@@ -290,17 +290,13 @@ class _Generator(GenerateJsonSchema):
             found |= {"minLength": -(-(least or 0) // 4)} | ({} if most is None else {"maxLength": most})
         return found if least is most is None else self._checked(schema, "bytes with bounds", found)
 
-    def _bounded(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
+    def _bounded(self, schema: Any, found: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A date, time or duration; bounds are checked."""
+        found = getattr(GenerateJsonSchema, f"{schema['type']}_schema")(self, schema) if found is None else found
         is_plain = schema.keys() <= _COMMON_KEYS | {"microseconds_precision", "tz_constraint"}
         return found if is_plain else self._checked(schema, f"a {schema['type']} with bounds", found)
 
-    def date_schema(self, schema: Any) -> dict[str, Any]:
-        """A date; bounds are checked."""
-        return self._bounded(schema, super().date_schema(schema))
-
-    def time_schema(self, schema: Any) -> dict[str, Any]:
-        """A time; bounds are checked."""
-        return self._bounded(schema, super().time_schema(schema))
+    date_schema = time_schema = _bounded
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:
         """A datetime; naive ones have no offset."""

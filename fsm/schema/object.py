@@ -95,7 +95,7 @@ def object_node(places: Conjunction, context: Context) -> Builder:
     is_ordered, syntax = context.key_order == "schema", context.syntax
     if is_ordered and lo == 0 and hi is None and not keys.duties:
         pairs = [nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others]
-        closing = syntax.members(nodes.alternation(pairs)) if others else (_CLOSE, _CLOSE)
+        closing = syntax.any_number(nodes.alternation(pairs), _CLOSE) if others else (_CLOSE, _CLOSE)
         node = _members(members, *closing, syntax)
     else:
         entries = yield from _entries(members, others, keys, context)
@@ -252,9 +252,8 @@ class _Keys:
 
     def sets_of_duties(self, able: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """Yield the sets of duties that a value may fulfil, of those whose keys match; each contains those that every value fulfils."""
-        able = sorted(able)
-        always = [number for number in able if self.duties[number].value.schema is True]
-        others = [number for number in able if number not in always]
+        always = [number for number in sorted(able) if self.duties[number].value.schema is True]
+        others = sorted({*able} - {*always})
         for size in range(len(others) + 1):
             for chosen in combinations(others, size):
                 yield (*always, *chosen)

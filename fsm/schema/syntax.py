@@ -23,7 +23,7 @@ BOOLEAN = nodes.words((b"true", b"false"))
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """The terms of the separators of JSON, and methods that make arrays, members and values with them."""
+    """The terms of the separators of JSON, and methods that make members, items and values with them."""
 
     comma: Node
     colon: Node
@@ -32,20 +32,10 @@ class Syntax:
         """Any value, with at most `nesting` arrays and objects inside one another; each level is built when it is reached."""
         return _any_rule(self, nesting).term
 
-    def array(self, item: Node, lo: int = 0, hi: int | None = None) -> Node:
-        """`lo` to `hi` equal items of an array, and the closing bracket."""
-        close = nodes.literal(b"]")
-        if hi == 0:
-            return close
-        more = nodes.repeat(nodes.concat(self.comma, item), max(lo - 1, 0), None if hi is None else hi - 1)
-        filled = nodes.sequence((item, more, close))
-        return filled if lo else nodes.alternation((close, filled))
-
-    def members(self, member: Node) -> tuple[Node, Node]:
-        """Any number of equal members and the closing brace: as the first in their object, and after others."""
-        close = nodes.literal(b"}")
-        more = nodes.concat(nodes.repeat(nodes.concat(self.comma, member)), close)
-        return nodes.alternation((close, nodes.concat(member, more))), more
+    def any_number(self, part: Node, close: Node) -> tuple[Node, Node]:
+        """Any number of equal members or items and the closing bracket: as the first in their object or array, and after others."""
+        more = nodes.concat(nodes.repeat(nodes.concat(self.comma, part)), close)
+        return nodes.alternation((close, nodes.concat(part, more))), more
 
 
 @cache
@@ -66,7 +56,7 @@ def _any_value(syntax: Syntax, nesting: int) -> Node:
     if nesting == 0:
         return nodes.alternation(scalars)
     value = syntax.any_value(nesting - 1)
-    array = nodes.concat(nodes.literal(b"["), syntax.array(value))
-    first, _ = syntax.members(nodes.sequence((STRING, syntax.colon, value)))
-    members = nodes.checked(nodes.concat(nodes.literal(b"{"), first), DISTINCT_KEYS)
-    return nodes.alternation((*scalars, array, members))
+    items, _ = syntax.any_number(value, nodes.literal(b"]"))
+    members, _ = syntax.any_number(nodes.sequence((STRING, syntax.colon, value)), nodes.literal(b"}"))
+    an_object = nodes.checked(nodes.concat(nodes.literal(b"{"), members), DISTINCT_KEYS)
+    return nodes.alternation((*scalars, nodes.concat(nodes.literal(b"["), items), an_object))

@@ -194,6 +194,7 @@ def test_a_number_is_accepted_only_if_it_is_valid_as_written_and_as_a_double(sch
 @relaxed
 @given(places(), st.lists(NUMBERS, min_size=4, max_size=8))
 @example('{"multipleOf": 0.01}', [Decimal("9.9"), Decimal(10), Decimal(100)])
+@example('{"minimum": 9007199254740993}', [Decimal(9007199254740993), Decimal(9007199254740994)])
 def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_stand(
     schema: str, values: list[Decimal]
 ) -> None:
@@ -206,7 +207,9 @@ def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_st
         accepts = lambda text: False  # noqa: E731
     for text in texts:
         is_short = len(text) < 20 and len(text.partition(".")[2]) <= 6
-        if is_short and is_valid(schema, text) and is_valid(schema, text, as_double):
+        # A whole number is read as a double, too, unless the type is `integer`.
+        readings = [text] if "." in text or "integer" in schema else [text, str(int(float(text)))]
+        if is_short and all(is_valid(schema, r) and is_valid(schema, r, as_double) for r in readings):
             note(text)
             judged()
             assert accepts(text)

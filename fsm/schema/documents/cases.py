@@ -173,7 +173,7 @@ class CaseFinder:
         if others or keyword is None or keyword.role is not Role.BRANCHES or keyword.is_exclusive:
             return None
         self.document.check_keywords(place)
-        return tuple(map(self.document.dereference, _branches(place, keyword)))
+        return tuple(map(self.document.dereference, keyword.branches(place)))
 
     def spend(self, cost: int) -> None:
         """Subtract from the budget for negations.
@@ -251,11 +251,7 @@ class _Search:
         return Cases(list(self._found.values()), tuple(self._missing.values()), cost)
 
     def _count_step(self, num_open: int) -> None:
-        """Count a step; where no place is negated, only the limits bound the number of alternatives.
-
-        Raises:
-            TooManyCases: negations multiply the cases too often.
-        """
+        """Count a step; raise `TooManyCases` where negations multiply the cases too often (others are bounded by the limits only)."""
         self._num_steps += 1
         work.add(_STEP_WORK)
         work.check()
@@ -352,7 +348,7 @@ class _Search:
             return
         yield from self._document.referred(place)
         for keyword in KEYWORDS.with_roles(place, Role.ALL, Role.NOT):
-            applied = _branches(place, keyword, negated=keyword.role is Role.NOT)
+            applied = keyword.branches(place, negated=keyword.role is Role.NOT)
             if keyword.role is Role.NOT and (self._loosely or self._finder.leaves_out(applied)):
                 self._leave_out(place, keyword.name)
             else:
@@ -374,7 +370,7 @@ class _Search:
 
     def _any_of(self, place: Place, keyword: Keyword) -> Choice:
         """Each branch; every set of branches, the largest first, where it matters which of them evaluate parts of the value."""
-        branches = _branches(place, keyword)
+        branches = keyword.branches(place)
         if place.watches_branches and len(branches) <= _MAX_SUBSETS:
             return list(chain.from_iterable(combinations(branches, size) for size in range(len(branches), 0, -1)))
         if place.watches_branches:
@@ -383,7 +379,7 @@ class _Search:
 
     def _one_of(self, place: Place, keyword: Keyword) -> Choice:
         """Each branch, with the negations of all others unless the branches are disjoint."""
-        branches = _branches(place, keyword)
+        branches = keyword.branches(place)
         normalized = list(map(self._document.normalize_draft, branches))
         for branch in normalized:
             self._document.check_keywords(branch)
@@ -395,7 +391,7 @@ class _Search:
         if len(branches) > _MAX_APART:
             at = place.at(keyword.name)
             raise TooManyCases(f"more than {_MAX_APART} branches that may hold together (at '#{at}')")
-        others = _branches(place, keyword, negated=True)
+        others = keyword.branches(place, negated=True)
         return [(b, *(o for m, o in enumerate(others) if m != n)) for n, b in enumerate(branches)]
 
     def _failures(self, place: Place) -> Choice:
@@ -410,11 +406,7 @@ class _Search:
             return [()]
 
     def _ways_to_fail(self, place: Place) -> Iterator[Conjunction]:
-        """Yield the ways to fail the keywords of a place, except references.
-
-        Raises:
-            NoNegation: one of them cannot be negated.
-        """
+        """Yield the ways to fail the keywords of a place, except references; raise `NoNegation` where one cannot be negated."""
         assert isinstance(place.schema, dict)
         enforced = (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced)
         failures = (keyword.failures(keyword, place, place.get(keyword.name)) for keyword in enforced)
@@ -452,12 +444,6 @@ class _Search:
         rest = {key: value for key, value in place.schema.items() if key not in others}
         parts = {"rest": rest, **others}
         return tuple(place.beside(self._document.make(part, name, id(place.schema))) for name, part in parts.items())
-
-
-def _branches(place: Place, keyword: Keyword, *, negated: bool = False) -> list[Place]:
-    """The places of the schemas in a keyword, for the same value."""
-    schemas = keyword.shape.schemas(place.get(keyword.name))
-    return [place.beside(schema, keyword.name, *tokens, negated=negated) for tokens, schema in schemas]
 
 
 def _weight(place: Place) -> int:

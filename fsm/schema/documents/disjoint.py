@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from fsm.schema.documents.document import Document
-from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, Role, type_of
+from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
 from fsm.terms import work_budget as work
@@ -82,17 +82,12 @@ class _Comparison:
         """Yield facts for the references, `allOf`, `anyOf` and `oneOf` of a place."""
         for referred in self._document.referred(place):
             yield self.facts(referred, depth)
-
-        def below(keyword: Keyword, schemas: list[Any]) -> Iterator[_Facts]:
-            for number, schema in enumerate(schemas):
-                yield self.facts(place.beside(schema, keyword.name, number), depth)
-
         for keyword in KEYWORDS.with_roles(place, Role.BRANCHES, Role.ALL):
-            schemas = place.get(keyword.name)
-            if isinstance(schemas, list) and keyword.role is Role.ALL:
-                yield from below(keyword, schemas)
-            elif isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
-                yield reduce(_Facts.join, below(keyword, schemas))
+            branches = keyword.branches(place) if isinstance(place.get(keyword.name), list) else []
+            if keyword.role is Role.ALL:
+                yield from (self.facts(branch, depth) for branch in branches)
+            elif 0 < len(branches) <= _MAX_BRANCHES:
+                yield reduce(_Facts.join, (self.facts(branch, depth) for branch in branches))
 
     def own_facts(self, place: Place) -> _Facts:
         """The facts that a place implies by itself."""

@@ -142,11 +142,7 @@ class Document:
         return schema
 
     def _remark_dialect(self) -> None:
-        """Note an unknown metaschema, and take its dialect from the registry if it is there.
-
-        Raises:
-            SchemaError: it leaves out vocabularies of the standard, whose keywords then reject nothing.
-        """
+        """Note an unknown metaschema, and take its dialect from the registry if it is there; it must not leave out vocabularies."""
         name = self.root.get("$schema")
         if not isinstance(name, str) or is_known(name):
             return
@@ -172,11 +168,7 @@ class Document:
             self._remark(place, "required", text)
 
     def _remark(self, place: Place, keyword: str, text: str, *, is_suspect: bool = True) -> None:
-        """Add a note on a keyword to the report.
-
-        Raises:
-            SchemaError: it is suspect, and the caller is strict.
-        """
+        """Add a note on a keyword to the report; with `strict`, raise `SchemaError` instead if it is suspect."""
         pointer = place.at(keyword)
         if is_suspect and self._is_strict:
             raise SchemaError(text, pointer)
@@ -274,11 +266,7 @@ class Document:
         self.limits.check("max_enum_values", len(values_at(place) or ()), "values of an enum", place.at("enum"))
 
     def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:
-        """Note an unknown keyword, which is an annotation by the standard, and what it may be a misspelling of.
-
-        Raises:
-            SchemaError: it is not a string, or a malformed `dependencies` (others were rewritten), or misspelt and the caller is strict.
-        """
+        """Note an unknown keyword, an annotation by the standard, with what it may be meant as; `dependencies` here is malformed."""
         if not isinstance(keyword, str):
             raise expected("a string as keyword", keyword, place.pointer)
         if keyword == "dependencies":

@@ -54,15 +54,7 @@ _FORMS = (
     _Form("OpenAI's form of a tool", "function", ("parameters",), True),
     _Form("OpenAI's form of a response format", "json_schema", ("schema",)),
 )
-_OTHERS = (
-    "parametersJsonSchema",
-    "response_format",
-    "responseFormat",
-    "jsonSchema",
-    "toolSpec",
-    "functionDeclarations",
-    "tools",
-)
+_OTHERS = "parametersJsonSchema response_format responseFormat jsonSchema toolSpec functionDeclarations tools"
 
 
 def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +132,7 @@ def refuse_wrapper(schema: Schema) -> None:
             "nothing in this schema rejects a value: it is a document of OpenAPI, which holds many schemas. Choose one: "
             f"`fsm.json_schema({{**document, '$ref': '{at}'}})`"
         )
-    for key in _OTHERS:
+    for key in _OTHERS.split():
         if isinstance(schema.get(key), dict | list):
             raise SchemaError(
                 f"nothing in this schema rejects a value, and its key {key!r} looks like something around a schema. Give the schema "

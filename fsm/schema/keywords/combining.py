@@ -16,25 +16,23 @@ _MAX_ONE_OF = 8
 
 
 def _all_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
-    for position, schema in enumerate(schemas):
-        yield (place.beside(schema, keyword.name, position, negated=True),)
+    return ((branch,) for branch in keyword.branches(place, negated=True))
 
 
 def _any_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
-    yield tuple(place.beside(schema, keyword.name, n, negated=True) for n, schema in enumerate(schemas))
+    yield tuple(keyword.branches(place, negated=True))
 
 
 def _one_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:
     if len(schemas) > _MAX_ONE_OF:
         raise NoNegation(keyword.name)
     yield from _any_of_failures(keyword, place, schemas)
-    for second in range(len(schemas)):
-        for first in range(second):
-            yield tuple(place.beside(schemas[n], keyword.name, n) for n in (first, second))
+    branches = keyword.branches(place)
+    yield from ((first, second) for n, second in enumerate(branches) for first in branches[:n])
 
 
 def _not_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
-    yield (place.beside(schema, keyword.name),)
+    yield tuple(keyword.branches(place))
 
 
 def _if_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Failure]:
@@ -65,7 +63,7 @@ COMBINING = (
     _schemas("oneOf", failures=_one_of_failures, is_exclusive=True),
     _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
     _reference("$ref", since="draft-04", find=Resources.find),
-    _reference("$dynamicRef", since="draft/2020-12", find=Resources.find_dynamic, is_dynamic=True),
+    _reference("$dynamicRef", since="draft/2020-12", find=partial(Resources.find, is_dynamic=True), is_dynamic=True),
     _reference("$recursiveRef", since="draft/2019-09", find=Resources.find_recursive, is_dynamic=True),
     Keyword("not", SCHEMA, role=Role.NOT, since="draft-04", failures=_not_failures),
     Keyword(

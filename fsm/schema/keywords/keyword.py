@@ -176,6 +176,11 @@ class Keyword:
         assert self.accepts is not None
         return type_of(instance) not in self.types or self.accepts(value, instance)
 
+    def branches(self, place: Place, *, negated: bool = False) -> list[Place]:
+        """The places of the schemas in its value at a place, for the same instance."""
+        schemas = self.shape.schemas(place.get(self.name))
+        return [place.beside(schema, self.name, *tokens, negated=negated) for tokens, schema in schemas]
+
     def merged(self, places: Conjunction, default: Any = None) -> Any:
         """The values at all places combined by `merge`, as a whole number; the default where no place has the keyword."""
         assert self.merge is not None

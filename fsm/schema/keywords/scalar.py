@@ -31,13 +31,7 @@ NUMBER_FORMATS: dict[str, dict[str, Any]] = {
 
 
 def _pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
-    """The inside of the strings in which a pattern is found.
-
-    Raises:
-        SchemaError: it is malformed.
-        NotRegular: it is not regular.
-        BudgetExceeded: it is too long.
-    """
+    """The inside of the strings in which a pattern is found; raises `NotRegular`, or `SchemaError` for a malformed pattern."""
     limits.check("max_pattern_length", len(pattern), "characters of a pattern", pointer)
     try:
         return _found(pattern)

@@ -86,28 +86,12 @@ class Resources:
             self._names[uri] = frozenset(names)
         return self._names[uri]
 
-    def find(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
-        """Return the schema that a `$ref` in a scope names, and its scope; `pointer` is that of the keyword.
+    def find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool = False) -> tuple[Schema, Scope]:
+        """Return the schema that a `$ref` or `$dynamicRef` in a scope names, and its scope; `pointer` is that of the keyword.
 
         Raises:
             SchemaError: it names nothing that is known.
         """
-        return self._find(reference, scope, pointer, is_dynamic=False)
-
-    def find_dynamic(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
-        """The same for a `$dynamicRef`."""
-        return self._find(reference, scope, pointer, is_dynamic=True)
-
-    def find_recursive(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
-        """The same for a `$recursiveRef` (draft 2019-09), whose value is always `#`."""
-        schema, found = self.find("#", scope, pointer)
-        if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
-            for uri in scope.path:
-                if "" in self._dynamic_names(uri):
-                    return self.find(uri, scope, pointer)
-        return schema, found
-
-    def _find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool) -> tuple[Schema, Scope]:
         base, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
         try:
@@ -129,6 +113,15 @@ class Resources:
                 "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
                 pointer,
             ) from None
+
+    def find_recursive(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
+        """The same as `find` for a `$recursiveRef` (draft 2019-09), whose value is always `#`."""
+        schema, found = self.find("#", scope, pointer)
+        if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
+            for uri in scope.path:
+                if "" in self._dynamic_names(uri):
+                    return self.find(uri, scope, pointer)
+        return schema, found
 
     def _loosely(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope] | None:
         """Resolve a reference that names nothing by the rules of its draft; None where it still names nothing.

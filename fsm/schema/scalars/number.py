@@ -109,10 +109,8 @@ class Demand:
         """True when a number satisfies all of it."""
         if value in self.excluded or any((Fraction(value) / d).denominator == 1 for d in self.not_divisors):
             return False
-        low, high = self.low, self.high
-        if low is not None and not (value > low.value or (value == low.value and low.inclusive)):
-            return False
-        if high is not None and not (value < high.value or (value == high.value and high.inclusive)):
+        at = Bound(value, True)
+        if ranges.higher(self.low, at) != at or ranges.lower(self.high, at) != at:
             return False
         return self.divisor is None or (Fraction(value) / self.divisor).denominator == 1
 
