@@ -131,14 +131,11 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
     from outlines_cont.cli.chat import begun_chat
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.sampler import make_sampler
-    from outlines_cont.cli.threads import set_threads
     from outlines_cont.pipelines.extractor import Extractor
 
     sampler = make_sampler(options.sampler)
-    model = load_model(options.model, options.device, options.dtype)
-    choice = set_threads(model, options.batch_size)
-    if options.verbose and not options.has_workers:
-        typer.echo(str(choice), err=True)
+    verbose = options.verbose and not options.has_workers
+    model = load_model(options.model, options.device, options.dtype, num_rows=options.batch_size, verbose=verbose)
     try:
         chat = begun_chat(model, None, options.system, options.seed) if options.chat else None
     except NoChatTemplate as error:
@@ -205,17 +202,14 @@ def run(options: ProgramOptions) -> None:
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.program import ProgramRun, json_fields
     from outlines_cont.cli.sampler import parse_sampler
-    from outlines_cont.cli.threads import set_threads
 
     started = time.monotonic()
     parse_sampler(options.sampler)
     job = ProgramRun(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
     with progress_bar(job.tally, options.progress if job.has_rows else False) as show:
-        model = load_model(options.model, options.device, options.dtype)
+        num_rows = 8 if job.has_rows else 1
+        model = load_model(options.model, options.device, options.dtype, num_rows=num_rows, verbose=options.verbose)
         job.tally.loading_seconds = time.monotonic() - started
-        choice = set_threads(model, 8 if job.has_rows else 1)
-        if options.verbose:
-            typer.echo(str(choice), err=True)
         if job.has_rows:
             for tally in job.rows(model):
                 show(tally)
@@ -281,11 +275,9 @@ def chat(options: ChatOptions) -> None:
     from outlines_cont.cli.chat import ChatSession, begun_chat, terminal_lines
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.sampler import make_sampler
-    from outlines_cont.cli.threads import set_threads
 
     sampler = make_sampler(options.sampler)
     model = load_model(options.model, options.device, options.dtype)
-    set_threads(model, 1)
     begun = begun_chat(model, options.template, options.system, options.seed)
     if sys.stdin.isatty():
         typer.echo("Type a message, or /help.")

@@ -36,6 +36,10 @@ class Whitespace(StrEnum):
     SPACED = "spaced"
 
 
+def _number(help_text: str, least: int = 1) -> Any:
+    return Option(min=least, metavar="N", help=help_text)
+
+
 # Options of several commands.
 ModelName = Annotated[
     str | None,
@@ -57,10 +61,7 @@ Sampler = Annotated[
         metavar="NAME", help="How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
     ),
 ]
-Seed = Annotated[
-    int,
-    Option(min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone."),
-]
+Seed = Annotated[int, _number("Of the random numbers. A row's record depends on it and on its prompt alone.", least=0)]
 System = Annotated[str | None, Option(metavar="TEXT", help="How the model is to behave.")]
 AnyOrder = Annotated[bool, Option("--any-order", help="Allow the members of an object in any order.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
@@ -149,8 +150,8 @@ class ExtractOptions:
         ),
     ] = False
     overwrite: Overwrite = False
-    batch_size: Annotated[int, Option(min=1, metavar="N", help="Rows that run together.")] = 32
-    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a record.")] = DEFAULT_MAX_TOKENS
+    batch_size: Annotated[int, _number("Rows that run together.")] = 32
+    max_tokens: Annotated[int, _number("The most tokens of a record.")] = DEFAULT_MAX_TOKENS
     text_field: Annotated[str, Option(metavar="NAME", help="The field of a JSON row that holds the message.")] = "text"
     keep_text: Annotated[bool, Option("--keep-text", help="Write the message beside the record, too.")] = False
     input_format: LineFormat = InputFormat.AUTO
@@ -166,12 +167,7 @@ class ExtractOptions:
         Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")
     ] = Draft.NONE
     samples: Annotated[
-        int,
-        Option(
-            min=0,
-            metavar="N",
-            help="Sample N more records for each row, and say for each value how many have the same.",
-        ),
+        int, _number("Sample N more records for each row, and say for each value how many have the same.", least=0)
     ] = 0
     details: Annotated[
         bool, Option("--details", help="Write log-probabilities, tokens and agreement beside each record.")
@@ -189,10 +185,7 @@ class ExtractOptions:
     save_calibration: Annotated[
         Path | None, Option(metavar="FILE.json", help="Learn that from --gold and --samples, for other messages.")
     ] = None
-    workers: Annotated[
-        int,
-        Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray."),
-    ] = 1
+    workers: Annotated[int, _number("Processes that run the model, each with its own. More than one need Ray.")] = 1
     ray_address: Annotated[
         str | None, Option(metavar="ADDRESS", help="A cluster of Ray, such as auto.", show_default="this machine")
     ] = None
@@ -265,10 +258,8 @@ class ProgramOptions:
     device: Device = None
     dtype: WeightType = None
     sampler: Sampler = "greedy"
-    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0
-    max_tokens: Annotated[
-        int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")
-    ] = 16_384
+    seed: Annotated[int, _number("Of the random numbers; each row has its own.", least=0)] = 0
+    max_tokens: Annotated[int, _number("The most tokens of a run, the text of the template included.")] = 16_384
     progress: Progress = None
     verbose: Verbose = False
 
@@ -295,9 +286,9 @@ class TreeOptions:
             show_default='a message for the bundled model, "Not many people know that" for others',
         ),
     ] = None
-    depth: Annotated[int, Option(min=1, metavar="N", help="Tokens of each completion.")] = 72
-    every: Annotated[int, Option(min=1, metavar="N", help="Tokens between two forks.")] = 16
-    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers.")] = 0
+    depth: Annotated[int, _number("Tokens of each completion.")] = 72
+    every: Annotated[int, _number("Tokens between two forks.")] = 16
+    seed: Annotated[int, _number("Of the random numbers.", least=0)] = 0
     distinct: Annotated[
         bool, Option("--distinct", help="Let the two halves of a fork begin with different tokens.")
     ] = False
@@ -318,7 +309,7 @@ class ChatOptions:
     template: Annotated[
         Path | None, Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer")
     ] = None
-    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512
+    max_tokens: Annotated[int, _number("The most tokens of a reply.")] = 512
     sampler: Sampler = "greedy"
     seed: Seed = 0
     device: Device = None
