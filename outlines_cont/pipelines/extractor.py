@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -289,8 +288,8 @@ def run(
         SetupError: an argument cannot be used; nothing ran, and the output is unchanged.
         WorkersFailed: too many workers crash in succession; what was written can be resumed.
     """
-    make: Callable[[], Extractor] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
-    if resume and not isinstance(extractor, Extractor) and not settings:
+    own = extractor if isinstance(extractor, Extractor) else None
+    if resume and own is None and not settings:
         raise OptionError(
             "expected `settings` with a function that makes extractors and `resume`, got none: a text that changes with what decides a "
             "record, such as a version.",
@@ -300,15 +299,18 @@ def run(
         raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
     path, output = Path(source), Path(destination)
     check_destination(output, path, resume=resume, overwrite=overwrite)
+    has_details = details or report is not None or calibration is not None
+    digest = repr([own.digest if own is not None else "", settings, keep_text, has_details])
     lines = LineOptions(
-        text_field=text_field,
-        needs_text=False,
+        text_field=own.text_field if own is not None else text_field,
+        needs_text=own is not None and own.needs_text,
         keep_text=keep_text,
-        details=details or report is not None or calibration is not None,
+        details=has_details,
         calibration=calibration,
+        shape=own.columns.shape if own is not None else None,
+        settings=digest_of(digest.encode()),
         gold=gold,
     )
-    lines = _completed(lines, extractor, settings)
     rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
     write = partial(
         write_reports,
@@ -319,32 +321,19 @@ def run(
         curves=None,
     )
     extraction = Extraction(rows, output, lines, resume=resume, at_end=write)
-    options = WorkerOptions(
-        workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
-    )
-    has_workers = workers > 1 or ray_address is not None
+    make: Callable[[], Any] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
+    if workers > 1 or ray_address is not None:
+        options = WorkerOptions(
+            workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
+        )
+        make = partial(RayWorkers, make, options)
     started = monotonic()
-    for tally in extraction.run(partial(RayWorkers, make, options) if has_workers else make):
+    for tally in extraction.run(make):
         if on_progress is not None:
             on_progress(tally.progress(monotonic() - started))
     if on_progress is not None:
         on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
     return extraction.tally
-
-
-def _completed(lines: LineOptions, extractor: Any, settings: str) -> LineOptions:
-    """Return the options with the fields that follow from an extractor, and with the digest of the settings."""
-    digest = ""
-    if isinstance(extractor, Extractor):
-        lines = replace(
-            lines,
-            text_field=extractor.text_field,
-            needs_text=extractor.needs_text,
-            shape=extractor.columns.shape,
-        )
-        digest = extractor.digest
-    parts = repr([digest, settings, lines.keep_text, lines.details])
-    return replace(lines, settings=digest_of(parts.encode()))
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:

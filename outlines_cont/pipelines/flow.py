@@ -93,7 +93,7 @@ class Flow:
                 entries += self._entries(key, row)
                 self._pending[key] = _Pending()
             except Exception as error:  # the prompt may be made by code of the user
-                self._ready.append((key, Outcome.of_error(error)))
+                self._ready.append((key, Outcome(failure=Failure.of(error))))
         self._window.add(entries)
 
     def step(self) -> list[tuple[Any, Outcome]]:

@@ -23,7 +23,7 @@ from outlines_cont.engine.engine import Engine
 from outlines_cont.generation.options import Options
 from outlines_cont.pipelines.reports.scores import agreement
 from outlines_cont.pipelines.rows.json_paths import leaves, places
-from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.window import Window, WindowEntry
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
@@ -290,7 +290,7 @@ def columns_of(schema: Any, **options: Any) -> Any:
 
 
 def test_columns_have_the_types_of_the_schema() -> None:
-    table = columns_of(Order).table([Outcome(ORDER), Outcome.of_error(ValueError("no")), Outcome(ORDER)])
+    table = columns_of(Order).table([Outcome(ORDER), Outcome(failure=Failure("ValueError", "no")), Outcome(ORDER)])
     types = {field.name: str(field.type) for field in table.schema}
     assert types == {
         "kind": "string",
