@@ -89,11 +89,11 @@ def demo(options: DemoOptions) -> None:
 def extract(options: ExtractOptions) -> None:
     """Extract a record from every message of INPUT.
 
-    One JSON object per row comes out, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
-    line of INPUT, and a digest of it and of the options, by which --resume knows it again), and `record`, which conforms to the
+    One JSON object per row is written, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
+    line of INPUT, and a digest of it and of the options, by which --resume recognises it), and `record`, which conforms to the
     schema, or `error` with `type` and `message`. A row that fails does not stop the others.
 
-    Exit status: 0 every row has a record, 1 some row failed, 2 nothing could run (one line says why), 130 interrupted.
+    Exit status: 0 every row has a record, 1 some row failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
     from rich.console import Console
 
@@ -127,7 +127,6 @@ def extract(options: ExtractOptions) -> None:
 
 
 def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> Outcomes:
-    """Load the model, choose its threads, and compile the schema for its vocabulary."""
     from outlines_cont.cli.chat import begun_chat
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.sampler import make_sampler
@@ -191,12 +190,12 @@ def _extract_interrupted(output: Path | None) -> str:
     epilog="Example: outlines-cont run program.jinja --set text='Two lamps, please.'",
 )
 def run(options: ProgramOptions) -> None:
-    """Run a program that is a Jinja template: its text is written as it stands, its generators go on from there.
+    """Run a program that is a Jinja template: its text is written unchanged, and its generators continue it.
 
-    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON comes out for
+    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON is written for
     each row, in their order: its fields, `_line`, and `output` (the text) and `captures`, or `error` with `type` and `message`.
 
-    Exit status: 0 every run has come to its end, 1 some run failed, 2 nothing could run (one line says why), 130 interrupted.
+    Exit status: 0 every run is complete, 1 some run failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
     from outlines_cont.cli.growing import progress_bar
     from outlines_cont.cli.model import load_model

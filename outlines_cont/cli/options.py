@@ -1,5 +1,5 @@
 """The options of each command as a frozen dataclass: every field is an option (typer) with its name and default. Its help is its
-description under `Attributes`, or stands in a type that several commands share.
+description under `Attributes`, or part of a type that several commands share.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ Seed = Annotated[
 System = Annotated[str | None, Option(metavar="TEXT", help="How the model is to behave.")]
 AnyOrder = Annotated[bool, Option("--any-order", help="Allow the members of an object in any order.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
-LineFormat = Annotated[InputFormat, Option(help="What the lines of INPUT are; auto goes by its name.")]
+LineFormat = Annotated[InputFormat, Option(help="The format of INPUT; auto takes it from the name.")]
 Progress = Annotated[
     bool | None,
     Option("--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"),
 ]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Say what was chosen, such as the number of threads.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Print what was chosen, such as the number of threads.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +101,18 @@ class ExtractOptions:
             (the JSON Schema).
         chat: The prompt is a message of the user, in the chat template of the model; the record is the reply.
         output: Where to write: lines of JSON, or a table, made when all rows are there.
-        resume: Go on with OUT.jsonl: skip the rows that it holds. Starts from the beginning if it does not exist.
+        resume: Continue OUT.jsonl: skip the rows that it has. Starts from the beginning if it does not exist.
         batch_size: Rows that run together.
         max_tokens: The most tokens of a record.
         text_field: The field of a JSON row that holds the message.
-        keep_text: Write the message beside the record, too.
+        keep_text: Write the message, too.
         whitespace: Spaces after : and , of the JSON that the model writes.
         draft: Speculative decoding by prompt lookup: the same records in fewer forwards.
-        samples: Sample N more records for each row, and say for each value how many have the same.
-        details: Write log-probabilities, tokens and agreement beside each record.
+        samples: Sample N more records for each row, and count for each value how many have the same.
+        details: Write log-probabilities, tokens and agreement with each record.
         report: Write a page on what came out, with what to look at first.
         gold: The field of a row that holds the right record, for the report.
-        calibration: What agreement is worth: the chance that a value is right stands beside it.
+        calibration: Curves from agreement to the probability that a value is right, which is written with it.
         save_calibration: Learn that from --gold and --samples, for other messages.
         workers: Processes that run the model, each with its own. More than one need Ray.
         ray_address: A cluster of Ray, such as auto.

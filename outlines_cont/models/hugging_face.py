@@ -79,11 +79,7 @@ class HuggingFaceModel(EngineModel):
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
         self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
-        parameters = inspect.signature(model.forward).parameters
-        self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
-        self._takes_mask = "attention_mask" in parameters
-        self._takes_columns = "logits_to_keep" in parameters
-        self._takes_positions = "position_ids" in parameters
+        self._takes = frozenset(inspect.signature(model.forward).parameters)
         if self.is_recurrent:
             check_recurrent(model, self)
 
@@ -185,19 +181,18 @@ class HuggingFaceModel(EngineModel):
     ) -> torch.Tensor:
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
         width = input_ids.shape[1]
-        options: dict[str, Any] = {"position_ids": position_ids} if self._takes_positions else {}
-        if self._takes_mask:
+        options: dict[str, Any] = {"past_key_values" if "past_key_values" in self._takes else "cache_params": cache}
+        options |= {"position_ids": position_ids} if "position_ids" in self._takes else {}
+        if "attention_mask" in self._takes:
             options["attention_mask"] = attention_mask
         last = len(columns) == 1 and columns[0] == width - 1
-        if self._takes_columns:
+        if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
         shares = isinstance(cache, GrowingCache) and bool(cache.tails.segments)
         attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
         with torch.inference_mode(), attention:
-            logits: torch.Tensor = self.hugging_face(
-                input_ids=input_ids, use_cache=True, **{self._cache_name: cache}, **options
-            ).logits
-            if not self._takes_columns:
+            logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
+            if "logits_to_keep" not in self._takes:
                 logits = logits[:, list(columns)]
             return logits if logits.dtype == torch.float64 else logits.float()
 

@@ -162,7 +162,6 @@ class BlockRunner:
         self._num_crashes, self._has_worked = 0, True
 
     def _requeue_blocks(self, worker: _Worker, why: str) -> None:
-        """Queue the blocks of a crashed worker again."""
         self._workers.remove(worker)
         self._pool.stop_worker(worker.handle)
         self._num_crashes += 1

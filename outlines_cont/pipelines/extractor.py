@@ -337,7 +337,6 @@ def run(
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
-    """Raise for a value that is not a model, and for unknown options."""
     if not hasattr(model, "eos_token_ids"):
         raise OptionError(
             f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. The schema comes second: "

@@ -158,7 +158,6 @@ class Flow:
         )
 
     def _value(self, ended: Ended) -> tuple[Any, Exception | None]:
-        """Return the value of a row, or its error."""
         row, error = ended.row, ended.error
         if row is None or row.error is not None:
             return None, error if row is None else row.error

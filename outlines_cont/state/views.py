@@ -21,7 +21,7 @@ from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT,
 _KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
 _MAX_ROWS = 16
 _MAX_TOKENS = 600
-# Colours with an alpha channel lie on light and on dark pages alike.
+# Colours with an alpha channel suit light and dark pages alike.
 _STYLE = (
     "<style>.outlines-cont{font-family:ui-monospace,monospace;white-space:pre-wrap;line-height:1.7}"
     ".outlines-cont .t{border-radius:2px;padding:1px 0}"
@@ -253,7 +253,6 @@ def _spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
 
 
 def _html(rows: Rows, tokenizer: Tokenizer) -> str:
-    """Return the rows as HTML with a legend."""
     flat = [(b, s, row) for b, group in enumerate(rows) for s, row in enumerate(group)]
     parts = [_row_html(b, s, row, tokenizer, len(flat) > 1) for b, s, row in flat[:_MAX_ROWS]]
     if len(flat) > _MAX_ROWS:
@@ -290,7 +289,7 @@ def _token_html(row: StateRow, index: int, tokenizer: Tokenizer) -> str:
     title = f"token {token_id}, {data!r}" if data else f"special token {token_id}, {name}"
     title += f", probability {math.exp(logprob):.3g}" if written else ""
     style = f' style="{_colour(logprob)}"' if kind in GENERATED + HEALED else ""
-    # A line break is shown, and is one.
+    # A line break is shown as a sign, and also breaks the line.
     shown = escape(text).replace("\n", '<span class="s">↵</span>\n')
     return f'<span class="{classes}"{style} title="{escape(title, quote=True)}">{shown}</span>'
 

@@ -178,7 +178,6 @@ def _has_prefix_space(processor: Any) -> bool:
 
 
 def _without_normalization(processor: Any) -> Any:
-    """Return a copy of `processor` that neither normalises nor adds a space."""
     plain = type(processor)()
     plain.LoadFromSerializedProto(processor.serialized_model_proto() + _NORMALIZER_SPEC)
     return plain

@@ -36,7 +36,7 @@ _HAS_TIMER = hasattr(signal, "setitimer")
 _PATIENCE = 30 if _HAS_TIMER else 1
 _NUM_TEMPLATES = 64
 _TOO_SLOW = (
-    "expected a template that is filled in within {:g} s of processor time, the limit `max_seconds`, but it goes on beyond it. Leave out "
+    "expected a template that is filled in within {:g} s of processor time, the limit `max_seconds`, but it runs longer. Leave out "
     "nested loops and expressions with huge results, or raise the limit: `PromptTemplate(source, max_seconds=...)`."
 )
 _TOO_LARGE = (
@@ -79,7 +79,7 @@ def filled(template: Template, values: Mapping[str, Any], max_characters: int) -
             if length > max_characters:
                 raise TemplateError(
                     f"expected a prompt of at most {max_characters} characters, the limit `max_characters`, but the "
-                    "template goes on beyond it. Shorten the template or the row."
+                    "text is longer. Shorten the template or the row."
                 )
     except (TemplateError, MemoryError):
         raise
@@ -180,7 +180,9 @@ def _start_process() -> subprocess.Popen[bytes]:
     if not process.stdout.readline():
         process.kill()
         process.communicate()
-        raise TemplateError(f"expected to begin a process for templates with {sys.executable!r}, but it ended at once")
+        raise TemplateError(
+            f"expected to begin a process for templates with {sys.executable!r}, but it ended immediately"
+        )
     return process
 
 
