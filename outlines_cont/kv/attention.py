@@ -67,14 +67,12 @@ class PrefixLayer:
     queries: Queries
 
 
+@dataclass(slots=True, eq=False)
 class Prefix:
     """The segments of one layer for one forward, in the order of the sequences; `uses` counts the calls that have read them."""
 
-    __slots__ = ("layers", "uses")
-
-    def __init__(self, layers: list[PrefixLayer]) -> None:
-        self.layers = layers
-        self.uses = 0
+    layers: list[PrefixLayer]
+    uses: int = 0
 
     def attach(self, keys: Tensor) -> Tensor:
         """Return `keys` as a tensor that carries this prefix."""

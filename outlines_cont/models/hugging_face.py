@@ -1,6 +1,7 @@
 """`HuggingFaceModel`: a causal language model of transformers with the interface of the engine (`LanguageModel`); `transformers` loads
 one by hub id or path, `tiny` the small one that is bundled, `from_transformers` wraps a loaded one. What its KV cache supports is probed
 when first needed; encoder-decoders are refused. A loaded model is pickled as the call that opened it, a wrapped one cannot be pickled.
+The prefix cache has a sixteenth of the memory of the device by default, and at most 4 GiB.
 
 Only the files of the given id are fetched, by transformers, and no code of a repository is run unless the caller passes
 `trust_remote_code=True`. Weights and tokenizer of the caller are never changed; the model is put in evaluation mode, and its attention
@@ -12,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -32,7 +34,6 @@ from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load, load_bundled
-from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
@@ -40,6 +41,9 @@ from outlines_cont.unknown_option import knows_its_options
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# The memory that is assumed where the system does not report it.
+_UNKNOWN_MEMORY = 8 * 2**30
 
 
 class HuggingFaceModel(EngineModel):
@@ -338,3 +342,26 @@ def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
                 if tensor is not None:
                     marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
     return marks
+
+
+def default_prefix_cache_bytes(device: torch.device) -> int:
+    """Return the default size of a prefix cache: a sixteenth of the memory, and no more than 4 GiB.
+
+    It suffices for many prompts: of 32 GB a sixteenth is 16,000 tokens of a model of 8 billion parameters with grouped keys (128 KiB a
+    token).
+    """
+    return min(memory_bytes(device) // 16, 4 * 2**30)
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Return the bytes of memory of a device; for the CPU the limit of the container, if there is one."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, ValueError, OSError):  # not on every system
+        found = [_UNKNOWN_MEMORY]
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # there is no such file, or its content is "max"
+            found.append(int(Path(path).read_text()))
+    return min(found)

@@ -211,15 +211,12 @@ class Extractor:
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
+        needs_text = row_prompt.needs_text
         if chat is None:
-            return (
-                lambda fields: self._encoded(row_prompt.text(fields, self._marked)),
-                template.source,
-                row_prompt.needs_text,
-            )
+            return lambda fields: self._encoded(row_prompt.text(fields, self._marked)), template.source, needs_text
         # A message has no special tokens, so its values need no marks.
         source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
-        return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
+        return lambda fields: chat.user(row_prompt.text(fields, dict)).state, source, needs_text
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""

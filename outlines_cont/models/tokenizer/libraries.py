@@ -127,20 +127,16 @@ class SlowBackend:
 
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text: normalised, with its prefix space."""
-        if self._names.first_in(text) is None:
-            return self._encode(text)
-        pieces = self._tokenizer.tokenize(text, split_special_tokens=True)
-        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(pieces)
-        return token_ids
+        return self._encode(text, **({} if self._names.first_in(text) is None else {"split_special_tokens": True}))
 
     def encode_special(self, text: str) -> list[int]:
         """Encode the start of a text with special tokens recognised, also those that only the SentencePiece model names."""
         return self._unnamed.encode(text, self._encode, self.encode_plain)
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, **options: bool) -> list[int]:
         """Encode as the tokenizer does, special tokens that it names recognised."""
         # Not `tokenizer.encode`, which keeps a note in the tokenizer when a text is long.
-        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text))
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text, **options))
         return token_ids
 
     def encode_plain(self, text: str) -> list[int]:
