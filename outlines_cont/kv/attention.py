@@ -101,10 +101,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tens
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where `visible` (B, 1, Q, K) bool is true and minus infinity elsewhere.
-
-    Its rows are aligned for GPU kernels, to 8 elements.
-    """
+    """Return 0 where `visible` (B, 1, Q, K) bool is true, else minus infinity; rows are aligned for GPU kernels, to 8 elements."""
     columns = visible.shape[-1]
     padded = torch.zeros((*visible.shape[:-1], -(-columns // _ALIGNED) * _ALIGNED), dtype=dtype, device=visible.device)
     return padded[..., :columns].masked_fill_(~visible, -torch.inf)

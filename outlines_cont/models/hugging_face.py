@@ -345,15 +345,11 @@ def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
 
 
 def default_prefix_cache_bytes(device: torch.device) -> int:
-    """Return the default size of a prefix cache: a sixteenth of the memory, and no more than 4 GiB.
-
-    It suffices for many prompts: of 32 GB a sixteenth is 16,000 tokens of a model of 8 billion parameters with grouped keys (128 KiB a
-    token).
-    """
-    return min(memory_bytes(device) // 16, 4 * 2**30)
+    """Return a sixteenth of the memory, at most 4 GiB: of 32 GB, 16,000 tokens of an 8B model with grouped keys (128 KiB a token)."""
+    return min(_memory_bytes(device) // 16, 4 * 2**30)
 
 
-def memory_bytes(device: torch.device) -> int:
+def _memory_bytes(device: torch.device) -> int:
     """Return the bytes of memory of a device; for the CPU the limit of the container, if there is one."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)

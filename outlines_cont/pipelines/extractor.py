@@ -144,10 +144,7 @@ class Extractor:
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digits of everything but the row that a record depends on: model, schema, prompt and options.
-
-        A function that makes prompts is represented by its name.
-        """
+        """A SHA-256 of what a record depends on except its row: model, schema, prompt (of a function its name) and options."""
         left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
         options = {name: value for name, value in self._arguments.items() if name not in left_out}
         parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]

@@ -43,10 +43,7 @@ def cache_of_rows(model: LanguageModel, rows: Sequence[StateRow]) -> DynamicCach
 
 
 def to_dynamic_cache(rows: Sequence[RowKV | None], width: int) -> DynamicCache:
-    """Return a cache of `width` columns, each row left-padded with zeros; None is a row of padding only.
-
-    At least one row has tokens, none more than `width`.
-    """
+    """Return a cache of rows, at least one of which has tokens, left-padded with zeros to `width` columns; None is only padding."""
     lines = [row.layers() if row is not None else [] for row in rows]
     cache = DynamicCache()
     for index, like in enumerate(next(line for line in lines if line)):

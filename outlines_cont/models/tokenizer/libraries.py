@@ -44,10 +44,7 @@ class LibraryBackend:
 
 
 def sentencepiece_backend(processor: Any, start_token_ids: tuple[int, ...] = ()) -> LibraryBackend:
-    """Return the backend of a `sentencepiece.SentencePieceProcessor`; `start_token_ids` go before a text.
-
-    Raises `TokenizerError` where the model marks spaces at the end of words.
-    """
+    """Return the backend of a `SentencePieceProcessor`; `TokenizerError` where its model marks spaces after words."""
     pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
     table = TokenTable(
         {token_id: _piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
@@ -77,10 +74,9 @@ def tekken_backend(tekkenizer: Any, start_token_ids: tuple[int, ...] = ()) -> Li
 
 
 class SlowBackend:
-    """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`); it is not changed.
+    """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`), with a numbering and added tokens of its own.
 
-    Such a tokenizer may number the pieces in its own way, and adds tokens of its own. Raises `TokenizerError` where the model marks
-    spaces after words.
+    It is not changed. Raises `TokenizerError` where the model marks spaces after words.
     """
 
     def __init__(self, tokenizer: Any) -> None:
