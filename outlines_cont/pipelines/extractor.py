@@ -179,11 +179,7 @@ class Extractor:
                     first += 1
 
     def prompt(self, row: Row) -> Any:
-        """Return the prompt of a row.
-
-        Raises:
-            RowError: the row is neither a text nor a dict, or lacks a field.
-        """
+        """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""
         fields = self._fields(row)
         if isinstance(fields, Exception):
             raise fields

@@ -108,11 +108,7 @@ class TemplateProcess:
         self._owner = 0
 
     def fill(self, source: str, values: Mapping[str, Any], limits: TemplateLimits) -> str:
-        """Return the text of a template with the values of a row.
-
-        Raises:
-            TemplateError: the template fails on this row, or exceeds a limit; or the row has a value that is not JSON.
-        """
+        """Return the text of a template; `TemplateError` where it fails or exceeds a limit, or a value of the row is not JSON."""
         try:
             request = json.dumps([source, dict(values), *astuple(limits)])
         except (TypeError, ValueError, RecursionError) as error:
