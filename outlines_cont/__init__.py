@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from outlines_cont.policies.row_view import RowView
     from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.state.sequence_state import SequenceState, kv_bytes
-    from outlines_cont.state.span import Span
     from outlines_cont.state.tokens import Tokens
+    from outlines_cont.state.views import Span
     from outlines_cont.streams import TokenStream
     from outlines_cont.templates import Template, TemplateBudget, TemplateResult
 
@@ -158,7 +158,7 @@ _NAMES = {
     "policies.row_view": "RowView",
     "progress": "Progress ProgressBar",
     "state.sequence_state": "SequenceState kv_bytes",
-    "state.span": "Span",
+    "state.views": "Span",
     "state.tokens": "Tokens",
     "streams": "TokenStream",
     "templates": "Template TemplateBudget TemplateResult",
@@ -194,7 +194,7 @@ _OLD_MODULES = {
     "pipelines.report_page": "pipelines.reports.report_page",
     "policies.phrase_list": "text_search.phrase_list",
     "sampling.token_counts": "sampling.kernels.token_counts",
-    "span": "state.span",
+    "span": "state.views",
     "streams.event": "events.event",
     "streams.open_call": "events.event",
     "streams.state_stream": "generation.state_stream",

@@ -89,11 +89,11 @@ def demo(options: DemoOptions) -> None:
 def extract(options: ExtractOptions) -> None:
     """Extract a record from every message of INPUT.
 
-    One JSON object per row comes out, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
-    line of INPUT, and a digest of it and of the options, by which --resume knows it again), and `record`, which conforms to the
+    One JSON object per row is written, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
+    line of INPUT, and a digest of it and of the options, by which --resume recognises it), and `record`, which conforms to the
     schema, or `error` with `type` and `message`. A row that fails does not stop the others.
 
-    Exit status: 0 every row has a record, 1 some row failed, 2 nothing could run (one line says why), 130 interrupted.
+    Exit status: 0 every row has a record, 1 some row failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
     from rich.console import Console
 
@@ -127,18 +127,14 @@ def extract(options: ExtractOptions) -> None:
 
 
 def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> Outcomes:
-    """Load the model, choose its threads, and compile the schema for its vocabulary."""
     from outlines_cont.cli.chat import begun_chat
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.sampler import make_sampler
-    from outlines_cont.cli.threads import set_threads
     from outlines_cont.pipelines.extractor import Extractor
 
     sampler = make_sampler(options.sampler)
-    model = load_model(options.model, options.device, options.dtype)
-    choice = set_threads(model, options.batch_size)
-    if options.verbose and not options.has_workers:
-        typer.echo(str(choice), err=True)
+    verbose = options.verbose and not options.has_workers
+    model = load_model(options.model, options.device, options.dtype, num_rows=options.batch_size, verbose=verbose)
     try:
         chat = begun_chat(model, None, options.system, options.seed) if options.chat else None
     except NoChatTemplate as error:
@@ -194,28 +190,25 @@ def _extract_interrupted(output: Path | None) -> str:
     epilog="Example: outlines-cont run program.jinja --set text='Two lamps, please.'",
 )
 def run(options: ProgramOptions) -> None:
-    """Run a program that is a Jinja template: its text is written as it stands, its generators go on from there.
+    """Run a program that is a Jinja template: its text is written unchanged, and its generators continue it.
 
-    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON comes out for
+    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON is written for
     each row, in their order: its fields, `_line`, and `output` (the text) and `captures`, or `error` with `type` and `message`.
 
-    Exit status: 0 every run has come to its end, 1 some run failed, 2 nothing could run (one line says why), 130 interrupted.
+    Exit status: 0 every run is complete, 1 some run failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
     from outlines_cont.cli.growing import progress_bar
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.program import ProgramRun, json_fields
     from outlines_cont.cli.sampler import parse_sampler
-    from outlines_cont.cli.threads import set_threads
 
     started = time.monotonic()
     parse_sampler(options.sampler)
     job = ProgramRun(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
     with progress_bar(job.tally, options.progress if job.has_rows else False) as show:
-        model = load_model(options.model, options.device, options.dtype)
+        num_rows = 8 if job.has_rows else 1
+        model = load_model(options.model, options.device, options.dtype, num_rows=num_rows, verbose=options.verbose)
         job.tally.loading_seconds = time.monotonic() - started
-        choice = set_threads(model, 8 if job.has_rows else 1)
-        if options.verbose:
-            typer.echo(str(choice), err=True)
         if job.has_rows:
             for tally in job.rows(model):
                 show(tally)
@@ -281,11 +274,9 @@ def chat(options: ChatOptions) -> None:
     from outlines_cont.cli.chat import ChatSession, begun_chat, terminal_lines
     from outlines_cont.cli.model import load_model
     from outlines_cont.cli.sampler import make_sampler
-    from outlines_cont.cli.threads import set_threads
 
     sampler = make_sampler(options.sampler)
     model = load_model(options.model, options.device, options.dtype)
-    set_threads(model, 1)
     begun = begun_chat(model, options.template, options.system, options.seed)
     if sys.stdin.isatty():
         typer.echo("Type a message, or /help.")

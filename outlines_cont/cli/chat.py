@@ -84,7 +84,6 @@ class ChatSession:
             self._say(f"There is no {text.split()[0]}; /help says what there is.")
 
     def _reply(self, asked: Chat) -> None:
-        """Generate a reply, and print its cost."""
         started = time.monotonic()
         stream = asked.stream(self._writer, max_tokens=self._max_tokens)
         model: Any = asked.model

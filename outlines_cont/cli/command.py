@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -35,15 +37,15 @@ Run = Callable[[Options], None]
 
 
 def command(
-    kind: Callable[..., Options],
+    kind: type[Options],
     interrupted: Callable[[Options], str] = lambda options: "Interrupted.",
     **settings: Any,
 ) -> Callable[[Run[Options]], Callable[..., None]]:
     """Return a decorator that registers a function of one dataclass of options as a command of `app`.
 
     Args:
-        kind: the dataclass; a field is annotated with its `typer.Option` or `typer.Argument`, except `given`, the names of the options on
-            the command line.
+        kind: the dataclass; a field is annotated with its `typer.Option` or `typer.Argument`, whose help is the description of the field in
+            the docstring; `given` has the names of the options on the command line.
         interrupted: returns the message after Ctrl-C.
         **settings: of the command, such as its `epilog`.
     """
@@ -59,7 +61,7 @@ def command(
             with one_line_errors(lambda: interrupted(options)):
                 run(options)
 
-        hints = get_type_hints(kind, include_extras=True)
+        hints = _typed_options(kind)
         fields = [field for field in inspect.signature(kind).parameters.values() if field.name != "given"]
         context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -70,6 +72,19 @@ def command(
         return registered
 
     return decorated
+
+
+def _typed_options(kind: type) -> dict[str, Any]:
+    """Return the annotation of each field; the help of an option is the description of the field in the docstring of the class."""
+    hints = get_type_hints(kind, include_extras=True)
+    for text in re.split(r"\n {4}(?=\w)", inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2]):
+        name, colon, described = text.partition(": ")
+        if colon:
+            plain, option = get_args(hints[name])
+            option = copy(option)
+            option.help = " ".join(described.split())
+            hints[name] = Annotated[plain, option]
+    return hints
 
 
 @contextmanager

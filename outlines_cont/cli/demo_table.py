@@ -20,7 +20,6 @@ from outlines_cont.cli.demo import VOTES, Demo, DemoRow, DemoStep, read_messages
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.cli.model import load_model
 from outlines_cont.cli.options import DemoOptions
-from outlines_cont.cli.threads import set_threads
 
 _NARROWEST, _WIDEST = 72, 110
 _INTRODUCTION = """\
@@ -34,7 +33,6 @@ agree with it is a hint at how sure the model is.
 def show_demo(options: DemoOptions, file: TextIO, started: float) -> bool:
     """Run the demo, print its table and summary, and write the records to `file`; return whether a step has failed."""
     model = load_model(None, None, None)
-    set_threads(model, 1)
     chain, table, growing = Demo(model), DemoTable(Console()), GrowingRecords(Console())
     typer.echo(_INTRODUCTION)
     table.print_head()

@@ -83,7 +83,6 @@ class ExtractCommand:
 
 
 def _load_in_worker(load: LoadOutcomes, options: ExtractOptions, folder: str) -> Outcomes:
-    """Load schema, template and model in the process of a worker."""
     if os.path.isdir(folder):  # it may be missing on another machine
         os.chdir(folder)
     return load(options, load_schema(options.schema), _template(options))
@@ -130,7 +129,7 @@ def _check_options(options: ExtractOptions) -> None:
     if options.gold is not None and options.report is None and options.save_calibration is None:
         raise SetupError("expected --report FILE or --save-calibration FILE with --gold: nothing else uses it.")
     if options.calibration is not None and not options.samples:
-        raise SetupError("expected --samples N with --calibration: it says what their agreement is worth.")
+        raise SetupError("expected --samples N with --calibration: it converts their agreement to a probability.")
 
 
 def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:

@@ -1,18 +1,33 @@
-"""`load_model`: the model of a command, by hub id or path, or the bundled one; all failures are a `SetupError`."""
+"""`load_model`: the model of a command, by hub id or path, or the bundled one, with its number of threads; failures are `SetupError`s."""
 
 from __future__ import annotations
 
 import torch
+import typer
 from transformers.utils.logging import disable_progress_bar
 
 from outlines_cont.cli.options import DType
+from outlines_cont.cli.threads import set_threads
 from outlines_cont.errors import ModelNotFound
 from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transformers
 from outlines_cont.pipelines.rows.errors import SetupError
 
 
-def load_model(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
-    """Return a model by hub id or path, or the bundled one for None; raise `SetupError` if it cannot be loaded."""
+def load_model(
+    name: str | None, device: str | None, dtype: DType | None, *, num_rows: int = 1, verbose: bool = False
+) -> HuggingFaceModel:
+    """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
+
+    Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed.
+    """
+    model = _loaded(name, device, dtype)
+    choice = set_threads(model, num_rows)
+    if verbose:
+        typer.echo(str(choice), err=True)
+    return model
+
+
+def _loaded(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
     # Its bar for the files of a model would interfere with ours; downloads keep theirs.
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

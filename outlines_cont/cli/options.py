@@ -1,5 +1,5 @@
 """The options of each command as a frozen dataclass: every field but `given` is an option or argument (typer), with its name, default and
-help.
+help: its description under `Attributes`, or part of a type that several commands share.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Whitespace(StrEnum):
     SPACED = "spaced"
 
 
+Count = Annotated[int, Option(min=1, metavar="N")]
+Natural = Annotated[int, Option(min=0, metavar="N")]
 # Options of several commands.
 ModelName = Annotated[
     str | None,
@@ -60,59 +62,66 @@ Sampler = Annotated[
     ),
 ]
 Seed = Annotated[
-    int,
-    Option(min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone."),
+    int, Option(min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone.")
 ]
 System = Annotated[str | None, Option(metavar="TEXT", help="How the model is to behave.")]
 AnyOrder = Annotated[bool, Option("--any-order", help="Allow the members of an object in any order.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
-LineFormat = Annotated[InputFormat, Option(help="What the lines of INPUT are; auto goes by its name.")]
+LineFormat = Annotated[InputFormat, Option(help="The format of INPUT; auto takes it from the name.")]
 Progress = Annotated[
     bool | None,
     Option("--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"),
 ]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Say what was chosen, such as the number of threads.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Print what was chosen, such as the number of threads.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """The options of `outlines-cont demo`."""
+    """The options of `outlines-cont demo`.
 
-    output: Annotated[Path, Option("--output", "-o", help="Where to write the records, one JSON object per line.")] = (
-        Path("records.jsonl")
-    )
-    stream: Annotated[
-        bool,
-        Option(
-            "--stream",
-            help="Show each record while it is written: growing on a terminal, else a line for each field that is whole.",
-        ),
-    ] = False
+    Attributes:
+        output: Where to write the records, one JSON object per line.
+        stream: Show each record while it is written: growing on a terminal, else a line for each field that is whole.
+    """
+
+    output: Annotated[Path, Option("--output", "-o")] = Path("records.jsonl")
+    stream: Annotated[bool, Option("--stream")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOptions:
-    """The options of `outlines-cont extract`, and in `given` the names of those that the command line has."""
+    """The options of `outlines-cont extract`, and in `given` the names of those that the command line has.
 
-    input: Annotated[
-        str,
-        Argument(
-            metavar="INPUT",
-            help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` "
-            "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
-            "text).",
-        ),
-    ]
-    schema: Annotated[
-        str,
-        Option(
-            "--schema",
-            "-s",
-            metavar="FILE.json|module:Class",
-            help="What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory "
-            "first, or FILE.py:Class).",
-        ),
-    ]
+    Attributes:
+        input: Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` column),
+            a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else text).
+        schema: What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory first, or
+            FILE.py:Class).
+        prompt: A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and {{ schema }}
+            (the JSON Schema).
+        chat: The prompt is a message of the user, in the chat template of the model; the record is the reply.
+        output: Where to write: lines of JSON, or a table, made when all rows are there.
+        resume: Continue OUT.jsonl: skip the rows that it has. Starts from the beginning if it does not exist.
+        batch_size: Rows that run together.
+        max_tokens: The most tokens of a record.
+        text_field: The field of a JSON row that holds the message.
+        keep_text: Write the message, too.
+        whitespace: Spaces after : and , of the JSON that the model writes.
+        draft: Speculative decoding by prompt lookup: the same records in fewer forwards.
+        samples: Sample N more records for each row, and count for each value how many have the same.
+        details: Write log-probabilities, tokens and agreement with each record.
+        report: Write a page on what came out, with what to look at first.
+        gold: The field of a row that holds the right record, for the report.
+        calibration: Curves from agreement to the probability that a value is right, which is written with it.
+        save_calibration: Learn that from --gold and --samples, for other messages.
+        workers: Processes that run the model, each with its own. More than one need Ray.
+        ray_address: A cluster of Ray, such as auto.
+        stream: Show records while they are written, on the standard error: a table that grows on a terminal, else a line for each field
+            that is whole. The output stays whole lines.
+    """
+
+    input: Annotated[str, Argument(metavar="INPUT")]
+    schema: Annotated[str, Option("--schema", "-s", metavar="FILE.json|module:Class")]
     model: ModelName = None
     prompt: Annotated[
         Path | None,
@@ -120,93 +129,38 @@ class ExtractOptions:
             "--prompt",
             "-p",
             metavar="TEMPLATE.jinja",
-            help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
-            "{{ schema }} (the JSON Schema).",
             show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
         ),
     ] = None
-    chat: Annotated[
-        bool,
-        Option(
-            "--chat",
-            help="The prompt is a message of the user, in the chat template of the model; the record is the reply.",
-        ),
-    ] = False
+    chat: Annotated[bool, Option("--chat")] = False
     system: System = None
     output: Annotated[
-        Path | None,
-        Option(
-            "--output",
-            "-o",
-            metavar="OUT.jsonl|.csv|.parquet",
-            help="Where to write: lines of JSON, or a table, made when all rows are there.",
-            show_default="standard output",
-        ),
+        Path | None, Option("--output", "-o", metavar="OUT.jsonl|.csv|.parquet", show_default="standard output")
     ] = None
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            help="Go on with OUT.jsonl: skip the rows that it holds. Starts from the beginning if it does not exist.",
-        ),
-    ] = False
+    resume: Annotated[bool, Option("--resume")] = False
     overwrite: Overwrite = False
-    batch_size: Annotated[int, Option(min=1, metavar="N", help="Rows that run together.")] = 32
-    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a record.")] = DEFAULT_MAX_TOKENS
-    text_field: Annotated[str, Option(metavar="NAME", help="The field of a JSON row that holds the message.")] = "text"
-    keep_text: Annotated[bool, Option("--keep-text", help="Write the message beside the record, too.")] = False
+    batch_size: Count = 32
+    max_tokens: Count = DEFAULT_MAX_TOKENS
+    text_field: Annotated[str, Option(metavar="NAME")] = "text"
+    keep_text: Annotated[bool, Option("--keep-text")] = False
     input_format: LineFormat = InputFormat.AUTO
     device: Device = None
     dtype: WeightType = None
-    whitespace: Annotated[Whitespace, Option(help="Spaces after : and , of the JSON that the model writes.")] = (
-        Whitespace.ONE_SPACE
-    )
+    whitespace: Annotated[Whitespace, Option()] = Whitespace.ONE_SPACE
     any_order: AnyOrder = False
     sampler: Sampler = "greedy"
     seed: Seed = 0
-    draft: Annotated[
-        Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")
-    ] = Draft.NONE
-    samples: Annotated[
-        int,
-        Option(
-            min=0,
-            metavar="N",
-            help="Sample N more records for each row, and say for each value how many have the same.",
-        ),
-    ] = 0
-    details: Annotated[
-        bool, Option("--details", help="Write log-probabilities, tokens and agreement beside each record.")
-    ] = False
-    report: Annotated[
-        Path | None, Option(metavar="FILE.html", help="Write a page on what came out, with what to look at first.")
-    ] = None
-    gold: Annotated[
-        str | None, Option(metavar="NAME", help="The field of a row that holds the right record, for the report.")
-    ] = None
-    calibration: Annotated[
-        Path | None,
-        Option(metavar="FILE.json", help="What agreement is worth: the chance that a value is right stands beside it."),
-    ] = None
-    save_calibration: Annotated[
-        Path | None, Option(metavar="FILE.json", help="Learn that from --gold and --samples, for other messages.")
-    ] = None
-    workers: Annotated[
-        int,
-        Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray."),
-    ] = 1
-    ray_address: Annotated[
-        str | None, Option(metavar="ADDRESS", help="A cluster of Ray, such as auto.", show_default="this machine")
-    ] = None
+    draft: Annotated[Draft, Option()] = Draft.NONE
+    samples: Natural = 0
+    details: Annotated[bool, Option("--details")] = False
+    report: Annotated[Path | None, Option(metavar="FILE.html")] = None
+    gold: Annotated[str | None, Option(metavar="NAME")] = None
+    calibration: Annotated[Path | None, Option(metavar="FILE.json")] = None
+    save_calibration: Annotated[Path | None, Option(metavar="FILE.json")] = None
+    workers: Count = 1
+    ray_address: Annotated[str | None, Option(metavar="ADDRESS", show_default="this machine")] = None
     progress: Progress = None
-    stream: Annotated[
-        bool,
-        Option(
-            "--stream",
-            help="Show records while they are written, on the standard error: a table that grows on a terminal, else a line for "
-            "each field that is whole. The output stays whole lines.",
-        ),
-    ] = False
+    stream: Annotated[bool, Option("--stream")] = False
     verbose: Verbose = False
     given: frozenset[str] = frozenset()
 
@@ -228,99 +182,98 @@ class ExtractOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramOptions:
-    """The options of `outlines-cont run`."""
+    """The options of `outlines-cont run`.
 
-    template: Annotated[
-        Path,
-        Argument(
-            metavar="TEMPLATE.jinja",
-            help="A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in "
-            "values are letters.",
-        ),
-    ]
-    settings: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A value, a text; @FILE is the text of a file. May be repeated."),
-    ] = None
-    rows: Annotated[
-        str | None,
-        Option(
-            "--rows",
-            "-r",
-            metavar="INPUT",
-            help="Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its "
-            "fields are values.",
-        ),
-    ] = None
+    Attributes:
+        template: A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in values
+            are letters.
+        settings: A value, a text; @FILE is the text of a file. May be repeated.
+        rows: Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its fields are
+            values.
+        output: Where the rows go.
+        as_json: Without --rows: write a line of JSON with the captures, not the text.
+        seed: Of the random numbers; each row has its own.
+        max_tokens: The most tokens of a run, the text of the template included.
+    """
+
+    template: Annotated[Path, Argument(metavar="TEMPLATE.jinja")]
+    settings: Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE")] = None
+    rows: Annotated[str | None, Option("--rows", "-r", metavar="INPUT")] = None
     output: Annotated[
-        Path | None,
-        Option(
-            "--output", "--out", "-o", metavar="OUT.jsonl", help="Where the rows go.", show_default="standard output"
-        ),
+        Path | None, Option("--output", "--out", "-o", metavar="OUT.jsonl", show_default="standard output")
     ] = None
     overwrite: Overwrite = False
-    as_json: Annotated[
-        bool, Option("--json", help="Without --rows: write a line of JSON with the captures, not the text.")
-    ] = False
+    as_json: Annotated[bool, Option("--json")] = False
     input_format: LineFormat = InputFormat.AUTO
     model: ModelName = None
     device: Device = None
     dtype: WeightType = None
     sampler: Sampler = "greedy"
-    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0
-    max_tokens: Annotated[
-        int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")
-    ] = 16_384
+    seed: Natural = 0
+    max_tokens: Count = 16_384
     progress: Progress = None
     verbose: Verbose = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaOptions:
-    """The options of `outlines-cont schema`."""
+    """The options of `outlines-cont schema`.
 
-    source: Annotated[str, Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")]
-    strict: Annotated[bool, Option("--strict", help="Reject what is not exact, and what looks misspelt.")] = False
+    Attributes:
+        source: What a record is, as for `extract`.
+        strict: Reject what is not exact, and what looks misspelt.
+        draw: Write a picture of the automaton.
+    """
+
+    source: Annotated[str, Argument(metavar="FILE.json|module:Class")]
+    strict: Annotated[bool, Option("--strict")] = False
     any_order: AnyOrder = False
-    draw: Annotated[Path | None, Option("--draw", metavar="FILE.svg", help="Write a picture of the automaton.")] = None
+    draw: Annotated[Path | None, Option("--draw", metavar="FILE.svg")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeOptions:
-    """The options of `outlines-cont tree`."""
+    """The options of `outlines-cont tree`.
+
+    Attributes:
+        prompt: Where all completions begin.
+        depth: Tokens of each completion.
+        every: Tokens between two forks.
+        seed: Of the random numbers.
+        distinct: Let the two halves of a fork begin with different tokens.
+        output: Write a picture, too.
+    """
 
     prompt: Annotated[
         str | None,
         Argument(
-            metavar="PROMPT",
-            help="Where all completions begin.",
-            show_default='a message for the bundled model, "Not many people know that" for others',
+            metavar="PROMPT", show_default='a message for the bundled model, "Not many people know that" for others'
         ),
     ] = None
-    depth: Annotated[int, Option(min=1, metavar="N", help="Tokens of each completion.")] = 72
-    every: Annotated[int, Option(min=1, metavar="N", help="Tokens between two forks.")] = 16
-    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers.")] = 0
-    distinct: Annotated[
-        bool, Option("--distinct", help="Let the two halves of a fork begin with different tokens.")
-    ] = False
+    depth: Count = 72
+    every: Count = 16
+    seed: Natural = 0
+    distinct: Annotated[bool, Option("--distinct")] = False
     model: ModelName = None
-    output: Annotated[
-        Path | None, Option("--output", "-o", metavar="FILE.svg|FILE.html", help="Write a picture, too.")
-    ] = None
+    output: Annotated[Path | None, Option("--output", "-o", metavar="FILE.svg|FILE.html")] = None
     device: Device = None
     dtype: WeightType = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """The options of `outlines-cont chat`."""
+    """The options of `outlines-cont chat`.
 
-    model: Annotated[str | None, Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")] = None
+    Attributes:
+        model: A chat model.
+        template: A chat template.
+        max_tokens: The most tokens of a reply.
+    """
+
+    model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one")] = None
     system: System = None
-    template: Annotated[
-        Path | None, Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer")
-    ] = None
-    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512
+    template: Annotated[Path | None, Option(metavar="FILE.jinja", show_default="that of the tokenizer")] = None
+    max_tokens: Count = 512
     sampler: Sampler = "greedy"
     seed: Seed = 0
     device: Device = None

@@ -47,7 +47,7 @@ def set_threads(model: Any, num_rows: int) -> ThreadChoice:
     if model.device.type != "cpu":
         return ThreadChoice(None, f"the model runs on {model.device}")
     if _VARIABLE in os.environ:
-        return ThreadChoice(torch.get_num_threads(), f"{torch.get_num_threads()}, as {_VARIABLE} says")
+        return ThreadChoice(torch.get_num_threads(), f"{torch.get_num_threads()}, as set by {_VARIABLE}")
     input_ids = torch.zeros((num_rows, 2), dtype=torch.int64)
 
     def forward(threads: int) -> float:

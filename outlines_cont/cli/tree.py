@@ -14,7 +14,6 @@ from rich.text import Text
 from outlines_cont.cli.command import check_picture, write_picture
 from outlines_cont.cli.model import load_model
 from outlines_cont.cli.options import TreeOptions
-from outlines_cont.cli.threads import set_threads
 from outlines_cont.conversation.tree import CompletionTree, to_html, to_svg, to_text
 from outlines_cont.pipelines.rows.errors import SetupError
 
@@ -32,8 +31,7 @@ def grow(options: TreeOptions) -> None:
     if not prompt:
         raise SetupError("expected a text that the tree begins with as PROMPT, got an empty one")
     check_picture(options.output, "output", ".svg", ".html")
-    model = load_model(options.model, options.device, options.dtype)
-    set_threads(model, 4)
+    model = load_model(options.model, options.device, options.dtype, num_rows=4)
     tree = CompletionTree(
         model, prompt, depth=options.depth, every=options.every, seed=options.seed, distinct=options.distinct
     )

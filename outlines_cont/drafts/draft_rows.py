@@ -110,7 +110,7 @@ class DraftRows:
         )
         counts.forwards += 1
         counts.fed_tokens += sum(map(len, chunks))
-        return [fed.logits[at, fed.places[at][len(chunks[at]) - 1]] if is_whole[at] else None for at in indices]
+        return [fed.logits[at, fed.columns[at][len(chunks[at]) - 1]] if is_whole[at] else None for at in indices]
 
     @property
     def _batch(self) -> KVBatch:

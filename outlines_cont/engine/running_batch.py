@@ -90,10 +90,10 @@ class RunningBatch:
         fed = self._kv.feed(chunks, wanted)
         self.counts.forwards += fed.num_forwards
         self.num_fed = width * len(sequences)
-        self._score(fed.logits, fed.places)
+        self._score(fed.logits, fed.columns)
         for i, (one, chunk) in enumerate(zip(sequences, chunks, strict=True)):
             if chunk:
-                one.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.places[i].items()})
+                one.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.columns[i].items()})
         is_plain = fed.logits.shape[1] == 1 and all(map(len, chunks)) and all(row.is_ready for row in self.rows)
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
@@ -212,11 +212,11 @@ class RunningBatch:
                 kv.rewind(i, one.feed.held)
                 one.lose(kv.lengths[i])
 
-    def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
+    def _score(self, logits: torch.Tensor, columns: Sequence[dict[int, int]]) -> None:
         """Set the log-probabilities of the forced tokens for which there are logits now; called before rows note what was fed."""
         unscored = [(i, row) for i, row in enumerate(self.rows) if row.tokens.unscored]
-        scored = [(i, row, row.tokens.scored_by(row.cached, places[i])) for i, row in unscored]
-        indices = [(i, places[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
+        scored = [(i, row, row.tokens.scored_by(row.cached, columns[i])) for i, row in unscored]
+        indices = [(i, columns[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
         if not indices:
             return
         row_index, position, token_ids = torch.tensor(indices, device=logits.device).unbind(1)

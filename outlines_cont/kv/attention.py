@@ -66,14 +66,12 @@ class PrefixLayer:
     queries: Queries
 
 
+@dataclass(slots=True, eq=False)
 class Prefix:
     """The segments of one layer for one forward, in the order of the sequences; `uses` counts the calls that have read them."""
 
-    __slots__ = ("layers", "uses")
-
-    def __init__(self, layers: list[PrefixLayer]) -> None:
-        self.layers = layers
-        self.uses = 0
+    layers: list[PrefixLayer]
+    uses: int = 0
 
     def attach(self, keys: Tensor) -> Tensor:
         """Return `keys` as a tensor that carries this prefix."""
@@ -102,10 +100,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tens
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where `visible` (B, 1, Q, K) bool is true and minus infinity elsewhere.
-
-    Its rows are aligned for GPU kernels, to 8 elements.
-    """
+    """Return 0 where `visible` (B, 1, Q, K) bool is true, else minus infinity; rows are aligned for GPU kernels, to 8 elements."""
     columns = visible.shape[-1]
     padded = torch.zeros((*visible.shape[:-1], -(-columns // _ALIGNED) * _ALIGNED), dtype=dtype, device=visible.device)
     return padded[..., :columns].masked_fill_(~visible, -torch.inf)

@@ -27,13 +27,13 @@ _SPARE_COLUMNS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fed:
-    """(R, K, V) logits of the tokens that were fed, float32 or float64: those after token j of row r's chunk are `logits[r, places[r][j]]`.
+    """(R, K, V) logits of the tokens that were fed, float32 or float64; those after token j of row r are `logits[r, columns[r][j]]`.
 
-    `places` has only the positions that were requested; `num_forwards` is the number of forwards.
+    `columns` has only the positions that were requested; `num_forwards` is the number of forwards.
     """
 
     logits: torch.Tensor
-    places: list[dict[int, int]]
+    columns: list[dict[int, int]]
     num_forwards: int = 1
 
 
@@ -104,9 +104,8 @@ class KVBatch:
         logits = self._forward(ids, positions, new, columns)
         self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
         self._tidy()
-        place = {column: at for at, column in enumerate(columns)}
-        places = [{i: place[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)]
-        return Fed(logits, places)
+        at = {column: index for index, column in enumerate(columns)}
+        return Fed(logits, [{i: at[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)])
 
     def rewind(self, row: int, length: int) -> None:
         """Remove the tokens of `row` from index `length` on: mask them, or set the batch up anew where `length` is in the head."""

@@ -102,10 +102,7 @@ class Buffer:
             self.used = stop
 
     def write(self, index: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
-        """Write (R, H, Q, D) keys and values at columns `start` and on, and return views of all columns up to there.
-
-        Raises `KVBudgetError` where the budget of the model has no room for it.
-        """
+        """Write (R, H, Q, D) keys and values from column `start` on; return views of all columns. `KVBudgetError` without room."""
         stop = start + keys.shape[2]
         layer = self._reserve(index, keys, values, start, stop)
         layer[0][:, :, start:stop] = keys

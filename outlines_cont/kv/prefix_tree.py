@@ -127,7 +127,6 @@ class PrefixTree:
         return steps
 
     def _use(self, path: Sequence[PrefixNode]) -> None:
-        """Record that the nodes of a path are used now."""
         for node in reversed(path):
             self._by_use.move_to_end(node)
             if node.part is not None:

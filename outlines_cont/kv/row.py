@@ -20,10 +20,7 @@ from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 
 @dataclass(frozen=True, eq=False)
 class KVPart:
-    """Some tokens of one sequence: token i of the part is in row `row`, column `columns[i]` of `buffer`.
-
-    `columns` is int64, 1-D, strictly ascending, not empty.
-    """
+    """Some tokens of one sequence: token i is in row `row`, column `columns[i]` of `buffer` (int64, strictly ascending, not empty)."""
 
     buffer: Buffer
     row: int

@@ -87,7 +87,7 @@ class RecurrentBatch:
             sorted(columns) or [len(chunk) - 1],
         )
         self._length = stop
-        return Fed(logits, [{column: place for place, column in enumerate(sorted(columns))}])
+        return Fed(logits, [{column: at for at, column in enumerate(sorted(columns))}])
 
     def rewind(self, row: int, length: int) -> None:
         """Restore the last snapshot of at most `length` tokens; the caller feeds those after `lengths` again."""
@@ -129,7 +129,7 @@ class SerialBatch:
         found = [one.logits[0] for one in fed if one is not None]
         lines = [one.logits[0].to(found[0].device) if one is not None else found[0][:0] for one in fed]
         logits = torch.nn.utils.rnn.pad_sequence(lines, batch_first=True)
-        return Fed(logits, [one.places[0] if one is not None else {} for one in fed], num_forwards=len(found))
+        return Fed(logits, [one.columns[0] if one is not None else {} for one in fed], num_forwards=len(found))
 
     def rewind(self, row: int, length: int) -> None:
         """Remove the tokens of one sequence from index `length` on; see the batches for what must be fed again."""

@@ -1,7 +1,7 @@
 """`HuggingFaceModel`: a causal language model of transformers with the interface of the engine (`LanguageModel`); `transformers` loads one
 by hub id or path, `tiny` the small one that is bundled, `from_transformers` wraps a loaded one. What its KV cache supports is probed when
 first needed; encoder-decoders, and recurrent models whose cache is not exact, are refused. A loaded model is pickled as the call that
-opened it, a wrapped one cannot be pickled.
+opened it, a wrapped one cannot be pickled. The prefix cache has a sixteenth of the device's memory by default, at most 4 GiB.
 
 Only the files of the given id are fetched, by transformers, and no code of a repository is run unless the caller passes
 `trust_remote_code=True`. Weights and tokenizer of the caller are never changed; the model is put in evaluation mode, and its attention
@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -33,7 +34,6 @@ from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load, load_bundled
-from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
@@ -41,6 +41,9 @@ from outlines_cont.unknown_option import knows_its_options
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# The memory that is assumed where the system does not report it.
+_UNKNOWN_MEMORY = 8 * 2**30
 
 
 class HuggingFaceModel(EngineModel):
@@ -80,11 +83,7 @@ class HuggingFaceModel(EngineModel):
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
         self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
-        parameters = inspect.signature(model.forward).parameters
-        self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
-        self._takes_mask = "attention_mask" in parameters
-        self._takes_columns = "logits_to_keep" in parameters
-        self._takes_positions = "position_ids" in parameters
+        self._takes = frozenset(inspect.signature(model.forward).parameters)
         if self.is_recurrent:
             check_recurrent(model, self)
 
@@ -186,19 +185,18 @@ class HuggingFaceModel(EngineModel):
     ) -> torch.Tensor:
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
         width = input_ids.shape[1]
-        options: dict[str, Any] = {"position_ids": position_ids} if self._takes_positions else {}
-        if self._takes_mask:
+        options: dict[str, Any] = {"past_key_values" if "past_key_values" in self._takes else "cache_params": cache}
+        options |= {"position_ids": position_ids} if "position_ids" in self._takes else {}
+        if "attention_mask" in self._takes:
             options["attention_mask"] = attention_mask
         last = len(columns) == 1 and columns[0] == width - 1
-        if self._takes_columns:
+        if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
         shares = isinstance(cache, GrowingCache) and bool(cache.tails.segments)
         attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
         with torch.inference_mode(), attention:
-            logits: torch.Tensor = self.hugging_face(
-                input_ids=input_ids, use_cache=True, **{self._cache_name: cache}, **options
-            ).logits
-            if not self._takes_columns:
+            logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
+            if "logits_to_keep" not in self._takes:
                 logits = logits[:, list(columns)]
             return logits if logits.dtype == torch.float64 else logits.float()
 
@@ -344,3 +342,22 @@ def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
                 if tensor is not None:
                     marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
     return marks
+
+
+def default_prefix_cache_bytes(device: torch.device) -> int:
+    """Return a sixteenth of the memory, at most 4 GiB: of 32 GB, 16,000 tokens of an 8B model with grouped keys (128 KiB a token)."""
+    return min(_memory_bytes(device) // 16, 4 * 2**30)
+
+
+def _memory_bytes(device: torch.device) -> int:
+    """Return the bytes of memory of a device; for the CPU the limit of the container, if there is one."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, ValueError, OSError):  # not on every system
+        found = [_UNKNOWN_MEMORY]
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # there is no such file, or its content is "max"
+            found.append(int(Path(path).read_text()))
+    return min(found)

@@ -80,10 +80,7 @@ class _Worker:
 
 
 class BlockRunner:
-    """Runs rows on workers, in blocks, and restarts workers that crash.
-
-    Memory: the rows and outcomes of at most `8 * num_workers` blocks of `block_size` rows.
-    """
+    """Runs rows on workers, in blocks, and restarts workers that crash; at most `8 * num_workers` blocks are in memory."""
 
     def __init__(self, pool: WorkerPool, num_workers: int, block_size: int) -> None:
         self._pool = pool
@@ -162,7 +159,6 @@ class BlockRunner:
         self._num_crashes, self._has_worked = 0, True
 
     def _requeue_blocks(self, worker: _Worker, why: str) -> None:
-        """Queue the blocks of a crashed worker again."""
         self._workers.remove(worker)
         self._pool.stop_worker(worker.handle)
         self._num_crashes += 1

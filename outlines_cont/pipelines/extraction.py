@@ -168,7 +168,6 @@ class Extraction:
     def _ended(
         self, rows: Iterator[InputRow], runner: Outcomes, show: ShowValue | None
     ) -> Iterator[tuple[InputRow, Outcome]]:
-        """Yield the rows with their outcomes."""
         waiting: deque[InputRow] = deque()  # rows without an outcome
         num_ended = 0
 
@@ -223,7 +222,7 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
         pyarrow()
     if resume and path.exists() and not lines.exists():
         raise SetupError(
-            f"the table {str(path)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
+            f"the table {str(path)!r} is complete. To continue it when the input has grown, write to a .jsonl file; to make it "
             "anew, pass --overwrite."
         )
     check_output(lines, None, resume=resume, overwrite=overwrite)

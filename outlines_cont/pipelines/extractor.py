@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -145,10 +144,7 @@ class Extractor:
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digits of everything but the row that a record depends on: model, schema, prompt and options.
-
-        A function that makes prompts is represented by its name.
-        """
+        """A SHA-256 of what a record depends on except its row: model, schema, prompt (of a function its name) and options."""
         left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
         options = {name: value for name, value in self._arguments.items() if name not in left_out}
         parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
@@ -183,11 +179,7 @@ class Extractor:
                     first += 1
 
     def prompt(self, row: Row) -> Any:
-        """Return the prompt of a row.
-
-        Raises:
-            RowError: the row is neither a text nor a dict, or lacks a field.
-        """
+        """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""
         fields = self._fields(row)
         if isinstance(fields, Exception):
             raise fields
@@ -212,15 +204,12 @@ class Extractor:
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
+        needs_text = row_prompt.needs_text
         if chat is None:
-            return (
-                lambda fields: self._encoded(row_prompt.text(fields, self._marked)),
-                template.source,
-                row_prompt.needs_text,
-            )
+            return lambda fields: self._encoded(row_prompt.text(fields, self._marked)), template.source, needs_text
         # A message has no special tokens, so its values need no marks.
         source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
-        return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
+        return lambda fields: chat.user(row_prompt.text(fields, dict)).state, source, needs_text
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""
@@ -289,8 +278,8 @@ def run(
         SetupError: an argument cannot be used; nothing ran, and the output is unchanged.
         WorkersFailed: too many workers crash in succession; what was written can be resumed.
     """
-    make: Callable[[], Extractor] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
-    if resume and not isinstance(extractor, Extractor) and not settings:
+    own = extractor if isinstance(extractor, Extractor) else None
+    if resume and own is None and not settings:
         raise OptionError(
             "expected `settings` with a function that makes extractors and `resume`, got none: a text that changes with what decides a "
             "record, such as a version.",
@@ -300,15 +289,18 @@ def run(
         raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
     path, output = Path(source), Path(destination)
     check_destination(output, path, resume=resume, overwrite=overwrite)
+    has_details = details or report is not None or calibration is not None
+    digest = repr([own.digest if own is not None else "", settings, keep_text, has_details])
     lines = LineOptions(
-        text_field=text_field,
-        needs_text=False,
+        text_field=own.text_field if own is not None else text_field,
+        needs_text=own is not None and own.needs_text,
         keep_text=keep_text,
-        details=details or report is not None or calibration is not None,
+        details=has_details,
         calibration=calibration,
+        shape=own.columns.shape if own is not None else None,
+        settings=digest_of(digest.encode()),
         gold=gold,
     )
-    lines = _completed(lines, extractor, settings)
     rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
     write = partial(
         write_reports,
@@ -319,12 +311,14 @@ def run(
         curves=None,
     )
     extraction = Extraction(rows, output, lines, resume=resume, at_end=write)
-    options = WorkerOptions(
-        workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
-    )
-    has_workers = workers > 1 or ray_address is not None
+    make: Callable[[], Any] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
+    if workers > 1 or ray_address is not None:
+        options = WorkerOptions(
+            workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
+        )
+        make = partial(RayWorkers, make, options)
     started = monotonic()
-    for tally in extraction.run(partial(RayWorkers, make, options) if has_workers else make):
+    for tally in extraction.run(make):
         if on_progress is not None:
             on_progress(tally.progress(monotonic() - started))
     if on_progress is not None:
@@ -332,23 +326,7 @@ def run(
     return extraction.tally
 
 
-def _completed(lines: LineOptions, extractor: Any, settings: str) -> LineOptions:
-    """Return the options with the fields that follow from an extractor, and with the digest of the settings."""
-    digest = ""
-    if isinstance(extractor, Extractor):
-        lines = replace(
-            lines,
-            text_field=extractor.text_field,
-            needs_text=extractor.needs_text,
-            shape=extractor.columns.shape,
-        )
-        digest = extractor.digest
-    parts = repr([digest, settings, lines.keep_text, lines.details])
-    return replace(lines, settings=digest_of(parts.encode()))
-
-
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
-    """Raise for a value that is not a model, and for unknown options."""
     if not hasattr(model, "eos_token_ids"):
         raise OptionError(
             f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. The schema comes second: "

@@ -93,7 +93,7 @@ class Flow:
                 entries += self._entries(key, row)
                 self._pending[key] = _Pending()
             except Exception as error:  # the prompt may be made by code of the user
-                self._ready.append((key, Outcome.of_error(error)))
+                self._ready.append((key, Outcome(failure=Failure.of(error))))
         self._window.add(entries)
 
     def step(self) -> list[tuple[Any, Outcome]]:
@@ -158,7 +158,6 @@ class Flow:
         )
 
     def _value(self, ended: Ended) -> tuple[Any, Exception | None]:
-        """Return the value of a row, or its error."""
         row, error = ended.row, ended.error
         if row is None or row.error is not None:
             return None, error if row is None else row.error

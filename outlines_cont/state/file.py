@@ -415,7 +415,7 @@ class _RowLoader:
         search = row.search
         if search is None:
             return None
-        if max([search.start, *(place for place, _ in search.others)]) > row.length:
+        if max([search.start, *(position for position, _ in search.others)]) > row.length:
             raise ValueError("a score begins beyond its row")
         return SearchScore(**dict(search))
 
@@ -507,7 +507,7 @@ def _path(path: str | os.PathLike[str]) -> Path:
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write a file beside the target, then rename it (atomic). A symbolic link stays one: the file that it names is replaced."""
+    """Write a temporary file and rename it (atomic). Of a symbolic link the file that it names is replaced."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise StateFileError(
@@ -561,7 +561,6 @@ def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def _opened(file: IO[bytes], verb: str) -> IO[bytes]:
-    """Return the file, if it is one that is open for bytes."""
     if not hasattr(file, verb) or isinstance(file, io.TextIOBase):
         raise TypeError(f"expected a path, or a file or buffer that is open for bytes, got {type(file).__name__}")
     return file

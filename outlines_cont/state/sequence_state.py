@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import torch
@@ -17,13 +18,14 @@ from transformers import DynamicCache
 from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.file import File, load_state, save_state
 from outlines_cont.state.indexing import cut, parse_key
+from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
-from outlines_cont.state.transformers_cache import cache_of_rows, rows_of_cache
+from outlines_cont.state.transformers_cache import cache_of_rows, checked_mask, with_cache
 from outlines_cont.state.views import StateViews
 
 
@@ -201,8 +203,14 @@ class SequenceState(StateViews):
 
         Cost: a copy, and one forward of the last 8 cached tokens of each row, to check that the cache is theirs.
         """
-        rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
-        return cls(model, tuple((row,) for row in rows), seed)
+        mask = checked_mask(model, token_ids, attention_mask)
+        seeds, own = open_seeds(rng, len(mask))
+        rows = []
+        for number, (ids, is_token) in enumerate(zip(token_ids.tolist(), mask, strict=True)):
+            stream = RandomStream(seeds[number], 0 if own else number)
+            rows.append(prompt_row([*compress(ids, is_token)], model, stream))
+        groups = tuple((row,) for row in with_cache(model, rows, cache, mask))
+        return cls(model, groups, tuple(seeds) if own else seeds[0])
 
     def save(self, path: File, *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.

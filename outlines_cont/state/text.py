@@ -340,10 +340,7 @@ def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Token
 
 
 def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
-    """Return ids that spell `data` after `before`; invalid UTF-8 is spelled byte by byte.
-
-    Unless it is `inside` a text, `data` begins a row and may get a prefix space.
-    """
+    """Return ids that spell `data` after `before`, invalid UTF-8 byte by byte; not `inside` a text it may get a prefix space."""
     token_ids: list[int] = []
     for text, broken in _runs(data):
         known = [*before, *token_ids]

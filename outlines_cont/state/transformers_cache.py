@@ -1,4 +1,4 @@
-"""`cache_of_rows`, `rows_of_cache`: the rows of a state as a `DynamicCache` of transformers, left-padded with zeros, and rows from one.
+"""`cache_of_rows`, `with_cache`: the rows of a state as a `DynamicCache` of transformers, left-padded with zeros, and rows with one.
 Both copy. A cache is accepted only if its layers are plain (no sliding windows, no recurrent states), and the last 8 cached tokens of
 each row, fed again, get the same keys and values up to rounding (a beam search returns another cache). Models whose keys depend on the
 length of the text are not checked.
@@ -19,8 +19,6 @@ from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.buffer import FOREIGN, Buffer
 from outlines_cont.kv.row import KVPart, RowKV
-from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
-from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 
 # How many of the last cached tokens of each row are fed once more, to check that the cache is that of the row.
@@ -45,10 +43,7 @@ def cache_of_rows(model: LanguageModel, rows: Sequence[StateRow]) -> DynamicCach
 
 
 def to_dynamic_cache(rows: Sequence[RowKV | None], width: int) -> DynamicCache:
-    """Return a cache of `width` columns, each row left-padded with zeros; None is a row of padding only.
-
-    At least one row has tokens, none more than `width`.
-    """
+    """Return a cache of rows, at least one of which has tokens, left-padded with zeros to `width` columns; None is only padding."""
     lines = [row.layers() if row is not None else [] for row in rows]
     cache = DynamicCache()
     for index, like in enumerate(next(line for line in lines if line)):
@@ -71,24 +66,25 @@ def _padded(rows: Sequence[torch.Tensor | None], like: torch.Tensor, width: int)
     return out
 
 
-def rows_of_cache(
-    model: LanguageModel, token_ids: torch.Tensor, cache: DynamicCache, attention_mask: torch.Tensor | None, rng: Rng
-) -> tuple[list[StateRow], int | tuple[int, ...]]:
-    """Return the rows that transformers has fed, with copies of their keys and values, and their seeds; see `SequenceState.from_cache`."""
+def checked_mask(
+    model: LanguageModel, token_ids: torch.Tensor, attention_mask: torch.Tensor | None
+) -> NDArray[np.bool_]:
+    """Return where (R, T) ids are tokens, not padding; raise where the model has no keys and values, or the shapes do not fit."""
     _check_has_kv(model)
     mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
-    num_rows, width = _checked_shape(token_ids, mask, model.vocab_size)
-    seeds, own = open_seeds(rng, num_rows)
-    length = min(cache.get_seq_length(), width)
-    seen = mask.cpu().numpy().astype(bool)
-    shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
-    rows = []
-    for number, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
-        stream = RandomStream(seeds[number], 0 if own else number)
-        kept = [token_id for token_id, real in zip(ids, seen[number], strict=True) if real]
-        rows.append(replace(prompt_row(kept, model, stream), kv=share))
-    _check_cache(model, rows)
-    return rows, tuple(seeds) if own else seeds[0]
+    _check_shape(token_ids, mask, model.vocab_size)
+    return mask.cpu().numpy().astype(bool)
+
+
+def with_cache(
+    model: LanguageModel, rows: Sequence[StateRow], cache: DynamicCache, mask: NDArray[np.bool_]
+) -> list[StateRow]:
+    """Return the rows that transformers has fed with copies of their keys and values; see `SequenceState.from_cache`."""
+    length = min(cache.get_seq_length(), mask.shape[1])
+    shares = from_dynamic_cache(model.kv_store, cache, mask[:, :length])
+    found = [replace(row, kv=share) for row, share in zip(rows, shares, strict=True)]
+    _check_cache(model, found)
+    return found
 
 
 def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
@@ -156,7 +152,7 @@ def _check_has_kv(model: LanguageModel) -> None:
         )
 
 
-def _checked_shape(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:
+def _check_shape(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> None:
     if token_ids.dim() != 2 or mask.shape != token_ids.shape or not token_ids.numel():
         raise OptionError(
             f"expected `token_ids` and `attention_mask` of one shape (rows, tokens), got {tuple(token_ids.shape)} and "
@@ -166,4 +162,3 @@ def _checked_shape(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int)
         )
     if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:
         raise OptionError(f"expected token ids from 0 to {vocab_size - 1} in `token_ids`", "token_ids")
-    return token_ids.shape[0], token_ids.shape[1]

@@ -9,18 +9,19 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import Any
 
 import torch
 
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.state.row import FORCED, GENERATED, HEALED, SCORED, Rows, StateRow
-from outlines_cont.state.span import Span, spans_of
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, SCORED, Rows, StateRow
 
+_KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
 _MAX_ROWS = 16
 _MAX_TOKENS = 600
-# Colours with an alpha channel lie on light and on dark pages alike.
+# Colours with an alpha channel suit light and dark pages alike.
 _STYLE = (
     "<style>.outlines-cont{font-family:ui-monospace,monospace;white-space:pre-wrap;line-height:1.7}"
     ".outlines-cont .t{border-radius:2px;padding:1px 0}"
@@ -29,6 +30,26 @@ _STYLE = (
     ".outlines-cont .s{opacity:.55;font-size:85%}"
     ".outlines-cont .k{opacity:.7;font-size:85%;white-space:normal;font-family:sans-serif}</style>"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of neighbouring tokens of one provenance, and their text.
+
+    Attributes:
+        kind: `prompt`, `appended` (given, or encoded anew), `generated` (sampled), `forced` (without a choice) or `healed` (sampled
+            or forced, of text that the row had before).
+        tokens: their indices in the row, a range.
+        text: their part of the text of the row, decoded with `errors="replace"`; a character that ends in the next span is cut.
+        is_piece: whether they belong to the last generated span.
+        num_healed: how many bytes at the beginning of `text` the row had before token healing; such tokens are a span of their own.
+    """
+
+    kind: str
+    tokens: range
+    text: str
+    is_piece: bool
+    num_healed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +172,7 @@ class StateViews(Immutable):
     @property
     def spans(self) -> list[list[list[Span]]]:
         """B lists of S lists: the tokens of each row as runs of one provenance; see `Span`."""
-        return self._grid(lambda row: spans_of(row, self.tokenizer))
+        return self._grid(lambda row: _spans_of(row, self.tokenizer))
 
     def __iter__(self) -> Iterator[str]:
         return iter([row.text(self.tokenizer) for row in self._flat])
@@ -210,8 +231,28 @@ class StateViews(Immutable):
         return out
 
 
+def _spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
+    """Return the spans of a row, in order; together they are all of its tokens."""
+    start, num_healed = (len(row.token_ids), 0) if row.piece is None else (row.piece.start, row.piece.healed)
+    keys, left = [], num_healed
+    for index, token_id in enumerate(row.token_ids):
+        is_healed = index >= start and left > 0
+        keys.append((row.kinds[index : index + 1], index >= start, is_healed))
+        left -= len(tokenizer.text_bytes([token_id])) if is_healed else 0
+    left = num_healed
+    parts = row.written(tokenizer)
+    out, at = [], 0
+    for (kind, is_piece, is_healed), group in groupby(keys):
+        stop = at + len(list(group))
+        data = b"".join(parts[at:stop])
+        num_healed = min(left, len(data)) if is_healed else 0
+        left -= num_healed
+        out.append(Span(_KINDS[kind], range(at, stop), data.decode(errors="replace"), is_piece, num_healed))
+        at = stop
+    return out
+
+
 def _html(rows: Rows, tokenizer: Tokenizer) -> str:
-    """Return the rows as HTML with a legend."""
     flat = [(b, s, row) for b, group in enumerate(rows) for s, row in enumerate(group)]
     parts = [_row_html(b, s, row, tokenizer, len(flat) > 1) for b, s, row in flat[:_MAX_ROWS]]
     if len(flat) > _MAX_ROWS:
@@ -248,7 +289,7 @@ def _token_html(row: StateRow, index: int, tokenizer: Tokenizer) -> str:
     title = f"token {token_id}, {data!r}" if data else f"special token {token_id}, {name}"
     title += f", probability {math.exp(logprob):.3g}" if written else ""
     style = f' style="{_colour(logprob)}"' if kind in GENERATED + HEALED else ""
-    # A line break is shown, and is one.
+    # A line break is shown as a sign, and also breaks the line.
     shown = escape(text).replace("\n", '<span class="s">↵</span>\n')
     return f'<span class="{classes}"{style} title="{escape(title, quote=True)}">{shown}</span>'
 

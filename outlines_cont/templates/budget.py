@@ -89,7 +89,7 @@ class TemplateUsage:
         allowed = getattr(self.budget, limit)
         if allowed is not None and reached > allowed:
             raise TemplateBudgetError(
-                f"expected a template that runs with {allowed:,} {limit}, and it goes on. {advice}, or raise `TemplateBudget({limit}=)`.",
+                f"expected a template that runs with {allowed:,} {limit}, got more. {advice}, or raise `TemplateBudget({limit}=)`.",
                 limit,
                 allowed,
                 reached,

@@ -44,8 +44,7 @@ def failure(
     """Return an error of a run with its line and column.
 
     Args:
-        template: the compiled template.
-        source: its text.
+        template, source: the compiled template, and its text.
         names: the column of each name in a line.
         error: the error that the template has raised.
         at: the position of the generator that was running, or None.

@@ -123,7 +123,7 @@ def _with_sampler(generator: Generator, sampler: Any) -> Generator:
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
     if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):
         raise OptionError(
-            f"expected a sampler of one text, got {chosen!r}. A template goes on with one: `best_of({chosen.num_samples})` takes the best.",
+            f"expected a sampler of one text, got {chosen!r}. A template needs one: `best_of({chosen.num_samples})` takes the best.",
             "sampler",
         )
     return generator if chosen is generator.sampler else replace(generator, sampler=chosen)

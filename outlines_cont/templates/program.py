@@ -38,7 +38,8 @@ from outlines_cont.templates.rewriting import Site
 from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.user_code import shielded
 
-_current: ContextVar[TemplateProgram] = ContextVar("template")
+running_program: ContextVar[TemplateProgram] = ContextVar("template")
+"""The program that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ class TemplateProgram:
 
     def _advance(self, send: Callable[[], TemplatePiece]) -> None:
         """Run the template to its next generated span, and start that; or to its end."""
-        usage, program = running_usage.set(self._usage), _current.set(self)
+        usage, program = running_usage.set(self._usage), running_program.set(self)
         try:
             self._piece = self._checked(shielded(send))
             while self.run is None:
@@ -204,7 +205,7 @@ class TemplateProgram:
         except Exception as error:
             self._end(error)
         finally:
-            _current.reset(program)
+            running_program.reset(program)
             running_usage.reset(usage)
 
     def _checked(self, request: object) -> TemplatePiece:
@@ -293,7 +294,6 @@ class TemplateProgram:
         return SequenceState(model, ((row,),), self._stream.seed)
 
     def _current_state(self) -> SequenceState:
-        """Return the state, at the beginning that of an empty text."""
         if self._state is None:
             state = self._state_with(Tokens(""))
             if not state.rows[0][0].token_ids:
@@ -314,8 +314,3 @@ class TemplateProgram:
 @coroutine
 def _ask(piece: TemplatePiece) -> Generator[TemplatePiece, Any, Any]:
     return (yield piece)
-
-
-def current() -> TemplateProgram:
-    """Return the program that runs."""
-    return _current.get()

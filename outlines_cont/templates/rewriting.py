@@ -262,7 +262,6 @@ class _Rewriter(NodeTransformer):
         return _filter(nodes.Const(node.data), SPECIAL, _place(node))
 
     def _comparison(self, node: nodes.Compare) -> nodes.Node:
-        """Charge for the operands."""
         self.generic_visit(node)
         node.expr = _filter(node.expr, SIZED, _place(node))
         for operand in node.ops:
@@ -290,14 +289,14 @@ class _Rewriter(NodeTransformer):
         if self._collected:
             raise _refused(
                 node.node,
-                f"expected `{kind}` where text is written at once, got it in {self._collected[-1]}, whose text is collected first. Write "
+                f"expected `{kind}` where text is written directly, got it in {self._collected[-1]}, whose text is collected first. Write "
                 "it outside",
             )
         if id(node) not in self._allowed:
             raise _refused(
                 node.node,
                 f"expected `{kind}(...)` alone in its `{{{{ ... }}}}`, got it inside of an expression, whose value would be written after "
-                f'it. Write `{{{{ {kind}("name", ...) }}}}`, or `{{% set name = {kind}(...) %}}`, which writes it there, and go on with '
+                f'it. Write `{{{{ {kind}("name", ...) }}}}`, or `{{% set name = {kind}(...) %}}`, which writes it there, and continue with '
                 "`name`",
             )
 

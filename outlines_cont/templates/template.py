@@ -40,7 +40,7 @@ from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.budget import TemplateBudget, usage
 from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.kinds import piece_of
-from outlines_cont.templates.program import Settings, TemplateProgram, current
+from outlines_cont.templates.program import Settings, TemplateProgram, running_program
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
@@ -312,8 +312,8 @@ class Template:
         if name is not None:
             warnings.warn(
                 f"expected a template without special tokens, got one in which {name!r} is written, whose letters are encoded. For the "
-                f"control token write {{{{ {name!r} | special }}}}, or give `special=True` for all of the template. What "
-                "stands in values is always letters, and does not warn.",
+                f"control token write {{{{ {name!r} | special }}}}, or give `special=True` for all of the template. A "
+                "special token in a value is always letters, and does not warn.",
                 SpecialTokenWarning,
                 stacklevel=stacklevel_of_user(),
             )
@@ -375,12 +375,12 @@ def _environment() -> TemplateSandbox:
 @pass_context
 def _generate(context: Context, site: tuple[Any, ...], /, *args: Any, **options: Any) -> Any:
     usage().step()
-    return current().generate(Site(*site), args, options)
+    return running_program.get().generate(Site(*site), args, options)
 
 
 @pass_context
 def _captured(context: Context, name: str | None) -> Any:
-    program = current()
+    program = running_program.get()
     if name is None:
         return program.captures
     try:

@@ -461,7 +461,7 @@ def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(
 def test_an_interrupt_before_the_first_row_promises_no_output(
     saved_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("outlines_cont.cli.model.load_model", interrupt)

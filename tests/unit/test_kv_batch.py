@@ -39,7 +39,7 @@ def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list
             rows[at] += chunk
             if chunk:
                 wanted = next_logits(model, rows[at])[-len(chunk) :]
-                got = torch.stack([fed.logits[at, fed.places[at][i]] for i in range(len(chunk))])
+                got = torch.stack([fed.logits[at, fed.columns[at][i]] for i in range(len(chunk))])
                 assert_close(wanted, got, 1e-8)
     assert [len(row) for row in rows] == batch.lengths
 
@@ -101,7 +101,7 @@ def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[i
         rows[at] += chunk
         if chunk:
             wanted = next_logits(model, rows[at])[-len(chunk) :]
-            got = torch.stack([fed.logits[at, fed.places[at][i]] for i in range(len(chunk))])
+            got = torch.stack([fed.logits[at, fed.columns[at][i]] for i in range(len(chunk))])
             assert_close(wanted, got, 1e-8)
 
 
@@ -189,8 +189,8 @@ def test_rows_that_leave_and_rows_that_stay_keep_what_is_theirs(family: str) -> 
     gone = batch.release(1)
     batch.keep([2, 0])
     fed = batch.feed([[20], [21, 22]], [[0], [1]])
-    assert_close(next_logits(model, [10, 20])[-1], fed.logits[0, fed.places[0][0]], 1e-8)
-    assert_close(next_logits(model, [3, 4, 21, 22])[-1], fed.logits[1, fed.places[1][1]], 1e-8)
+    assert_close(next_logits(model, [10, 20])[-1], fed.logits[0, fed.columns[0][0]], 1e-8)
+    assert_close(next_logits(model, [3, 4, 21, 22])[-1], fed.logits[1, fed.columns[1][1]], 1e-8)
     back = KVBatch(model, [gone]).feed([[23]], [[0]])
     assert_close(next_logits(model, [5, 6, 7, 8, 9, 23])[-1], back.logits[0, 0], 1e-8)
 

@@ -115,7 +115,7 @@ def test_logits_are_at_least_float32() -> None:
 
 def test_a_model_without_selected_logits_gives_all_and_the_same_tokens() -> None:
     plain, limited = random_model("llama"), models.from_transformers(random_network("llama"), FakeTokenizer())
-    limited._takes_columns = False
+    limited._takes -= {"logits_to_keep"}
     prompts = ["the name", "a"]
     assert generate.text(plain)(prompts, max_tokens=6) == generate.text(limited)(prompts, max_tokens=6)
 

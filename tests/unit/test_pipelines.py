@@ -22,8 +22,8 @@ from outlines_cont import OptionError, UnknownOption, engine_of, generate, model
 from outlines_cont.engine.engine import Engine
 from outlines_cont.generation.options import Options
 from outlines_cont.pipelines.reports.scores import agreement
-from outlines_cont.pipelines.rows.json_paths import leaves, places
-from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.json_paths import byte_ranges, leaves
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.window import Window, WindowEntry
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
@@ -186,7 +186,7 @@ def test_the_log_probabilities_of_a_record_and_its_values_are_those_of_its_token
     assert outcome.weight == pytest.approx(float(state.weights[0, 0]), abs=1e-5)
     row = state.rows[0][0]
     text, told = b"", dict[str, float]()
-    spans = places(made.model.tokenizer.text_bytes(row.token_ids[row.piece.start :]))  # type: ignore[union-attr]
+    spans = byte_ranges(made.model.tokenizer.text_bytes(row.token_ids[row.piece.start :]))  # type: ignore[union-attr]
     for token_id, logprob in zip(
         row.token_ids[row.piece.start :], row.sampling_logprobs[row.piece.start :], strict=True
     ):  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ json_values = st.recursive(
 @given(json_values, st.booleans())
 def test_every_value_is_found_where_it_stands(value: Any, ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii).encode()
-    found = places(text)
+    found = byte_ranges(text)
     expected = leaves(value)
     assert list(expected) == list(found) or len(set(expected)) < len(list(expected))
     assert expected == {path: json.loads(text[start:end]) for path, (start, end) in found.items()}
@@ -290,7 +290,7 @@ def columns_of(schema: Any, **options: Any) -> Any:
 
 
 def test_columns_have_the_types_of_the_schema() -> None:
-    table = columns_of(Order).table([Outcome(ORDER), Outcome.of_error(ValueError("no")), Outcome(ORDER)])
+    table = columns_of(Order).table([Outcome(ORDER), Outcome(failure=Failure("ValueError", "no")), Outcome(ORDER)])
     types = {field.name: str(field.type) for field in table.schema}
     assert types == {
         "kind": "string",

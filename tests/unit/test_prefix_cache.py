@@ -21,7 +21,7 @@ from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.memory import default_prefix_cache_bytes
+from outlines_cont.models.hugging_face import default_prefix_cache_bytes
 from outlines_cont.policies import FreeText
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
@@ -493,7 +493,7 @@ def test_the_default_is_a_share_of_the_memory(tmp_path: Path) -> None:
     assert default_prefix_cache_bytes(torch.device("cpu")) == model.prefix_cache.max_bytes
     limit = tmp_path / "memory.max"
     limit.write_text(f"{2**24}\n")
-    with mock.patch("outlines_cont.models.memory._CGROUP_LIMITS", (tmp_path / "missing", limit)):
+    with mock.patch("outlines_cont.models.hugging_face._CGROUP_LIMITS", (tmp_path / "missing", limit)):
         assert default_prefix_cache_bytes(torch.device("cpu")) == 2**20
 
 

@@ -56,11 +56,7 @@ def _cannot_spell(data: bytes, offset: int) -> TokenizerError:
 
 
 def encode_bytes_inside(tokenizer: Tokenizer, data: bytes, before: Sequence[int]) -> list[int]:
-    """Return ids whose bytes are exactly `data`, the continuation of the ids `before`; it may begin inside a character.
-
-    Raises:
-        TokenizerError: the tokens cannot spell `data`.
-    """
+    """Return ids whose bytes are `data`, which follows `before` and may begin inside a character; `TokenizerError` without any."""
     try:
         return tokenizer.encode_inside(data.decode(), before) if data else []
     except UnicodeDecodeError:

@@ -20,10 +20,9 @@ import tokenizers
 from outlines_cont.errors import TokenizerError
 from outlines_cont.immutable import Immutable
 from outlines_cont.models.tokenizer.fast import FastBackend
-from outlines_cont.models.tokenizer.sentencepiece import SentencePieceBackend, SlowBackend
+from outlines_cont.models.tokenizer.libraries import SlowBackend, sentencepiece_backend, tekken_backend
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.models.tokenizer.spelling import Speller
-from outlines_cont.models.tokenizer.tekken import TekkenBackend
 from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
 # How much of the text before is encoded together with its continuation. More would not often change the result, since tokenizers
@@ -270,9 +269,9 @@ def open_backend(tokenizer: Any) -> TokenizerBackend:
             bos_token_id=tokenizer.bos_token_id,
         )
     if hasattr(tokenizer, "serialized_model_proto"):
-        return SentencePieceBackend(tokenizer)
+        return sentencepiece_backend(tokenizer)
     if hasattr(tokenizer, "id_to_byte_piece"):
-        return TekkenBackend(tokenizer)
+        return tekken_backend(tokenizer)
     if hasattr(tokenizer, "sp_model"):
         return SlowBackend(tokenizer)
     instruct = getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None)
@@ -287,9 +286,9 @@ def open_backend(tokenizer: Any) -> TokenizerBackend:
 def _open_mistral_common(inner: Any) -> TokenizerBackend:
     """Return the backend of the tokenizer inside a `MistralTokenizer`, which puts BOS before a text."""
     if hasattr(inner, "id_to_byte_piece"):
-        return TekkenBackend(inner, start_token_ids=(inner.bos_id,))
+        return tekken_backend(inner, (inner.bos_id,))
     if hasattr(processor := getattr(inner, "_model", None), "serialized_model_proto"):
-        return SentencePieceBackend(processor, start_token_ids=(inner.bos_id,))
+        return sentencepiece_backend(processor, (inner.bos_id,))
     raise TokenizerError(
         f"expected a tekken or SentencePiece tokenizer of mistral-common, received {type(inner).__name__}. "
         "Load the model's tokenizer.json instead, with `transformers.PreTrainedTokenizerFast`."

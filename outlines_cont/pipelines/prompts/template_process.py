@@ -36,7 +36,7 @@ _HAS_TIMER = hasattr(signal, "setitimer")
 _PATIENCE = 30 if _HAS_TIMER else 1
 _NUM_TEMPLATES = 64
 _TOO_SLOW = (
-    "expected a template that is filled in within {:g} s of processor time, the limit `max_seconds`, but it goes on beyond it. Leave out "
+    "expected a template that is filled in within {:g} s of processor time, the limit `max_seconds`, but it runs longer. Leave out "
     "nested loops and expressions with huge results, or raise the limit: `PromptTemplate(source, max_seconds=...)`."
 )
 _TOO_LARGE = (
@@ -79,7 +79,7 @@ def filled(template: Template, values: Mapping[str, Any], max_characters: int) -
             if length > max_characters:
                 raise TemplateError(
                     f"expected a prompt of at most {max_characters} characters, the limit `max_characters`, but the "
-                    "template goes on beyond it. Shorten the template or the row."
+                    "text is longer. Shorten the template or the row."
                 )
     except (TemplateError, MemoryError):
         raise
@@ -108,11 +108,7 @@ class TemplateProcess:
         self._owner = 0
 
     def fill(self, source: str, values: Mapping[str, Any], limits: TemplateLimits) -> str:
-        """Return the text of a template with the values of a row.
-
-        Raises:
-            TemplateError: the template fails on this row, or exceeds a limit; or the row has a value that is not JSON.
-        """
+        """Return the text of a template; `TemplateError` where it fails or exceeds a limit, or a value of the row is not JSON."""
         try:
             request = json.dumps([source, dict(values), *astuple(limits)])
         except (TypeError, ValueError, RecursionError) as error:
@@ -180,7 +176,9 @@ def _start_process() -> subprocess.Popen[bytes]:
     if not process.stdout.readline():
         process.kill()
         process.communicate()
-        raise TemplateError(f"expected to begin a process for templates with {sys.executable!r}, but it ended at once")
+        raise TemplateError(
+            f"expected to begin a process for templates with {sys.executable!r}, but it ended immediately"
+        )
     return process
 
 

@@ -57,11 +57,7 @@ class Calibration:
 
     @classmethod
     def learned(cls, answers: Iterable[Answer]) -> Self:
-        """Learn from answers.
-
-        Raises:
-            SetupError: the list is empty.
-        """
+        """Learn from answers; raise `SetupError` if there are none."""
         counts: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
         for answer in answers:
             for name in (_ALL, field_of(answer.path)):
@@ -92,11 +88,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file that `save` has written.
-
-        Raises:
-            SetupError: the file is not a saved calibration.
-        """
+        """Read a file that `save` has written; raise `SetupError` if it is not one."""
         try:
             curves = _CURVES.validate_python(json.loads(Path(path).read_text(encoding="utf-8"))["curves"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:

@@ -134,11 +134,7 @@ class Report:
         return _ranked(self._wrong)
 
     def calibration(self) -> Calibration:
-        """Return the calibration learned from the rows with a right record.
-
-        Raises:
-            SetupError: no sample was compared with a right record.
-        """
+        """Return the calibration learned from the rows with a right record; `SetupError` if no sample was compared with one."""
         return Calibration.learned(
             Answer(name, share, is_right, count) for (name, share, is_right), count in self.answers.items()
         )

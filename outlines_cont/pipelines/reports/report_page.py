@@ -67,7 +67,6 @@ def page(report: Report, title: str) -> str:
 
 
 def _cards(report: Report) -> list[tuple[str, str]]:
-    """Return names and values of the numbers at the top of the page."""
     cards = [("rows", f"{report.rows:,}"), ("failed", f"{report.failed:,}")]
     if report.compared:
         values = sum(counts.compared for counts in report.fields.values())

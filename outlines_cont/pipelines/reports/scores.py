@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.pipelines.rows.json_paths import leaves, places
+from outlines_cont.pipelines.rows.json_paths import byte_ranges, leaves
 
 if TYPE_CHECKING:
     from outlines_cont.state.row import StateRow
@@ -31,7 +31,7 @@ def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
     ends = list(accumulate(map(len, parts)))
     sums = list(accumulate(logprobs, initial=0.0))
     found = {}
-    for path, (start, end) in places(b"".join(parts)).items():
+    for path, (start, end) in byte_ranges(b"".join(parts)).items():
         first, last = bisect_right(ends, start), bisect_left(ends, end)
         found[path] = sums[min(last + 1, len(parts))] - sums[first]
     return found

@@ -1,5 +1,5 @@
 """Paths of JSON values, such as `address.city` or `items[0].name` (names are not escaped): `leaves` lists the scalars and empty containers
-of a parsed document, and `places` the byte range of each in its text, by a tokenizing regular expression and an explicit stack (no
+of a parsed document, and `byte_ranges` the byte range of each in its text, by a tokenizing regular expression and an explicit stack (no
 recursion); of truncated text those that are whole. `field_of`: a path without the numbers of items.
 """
 
@@ -13,10 +13,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:{}\[\]"]+', re.DOTALL)
 
 
 def leaves(value: Any) -> dict[str, Any]:
-    """Return the values inside a value by their paths: texts, numbers, truth values, nulls, empty objects and lists.
-
-    The path of a scalar is empty.
-    """
+    """Return the scalars, empty objects and empty lists inside a value by their paths; the path of a scalar itself is empty."""
     found: dict[str, Any] = {}
     stack: list[tuple[str, Any]] = [("", value)]
     while stack:
@@ -30,7 +27,7 @@ def leaves(value: Any) -> dict[str, Any]:
     return found
 
 
-def places(text: bytes) -> dict[str, tuple[int, int]]:
+def byte_ranges(text: bytes) -> dict[str, tuple[int, int]]:
     """Return the byte range of each value of `leaves` in a JSON text: its first byte, and the one after its last.
 
     Of a text that was cut, those that are whole. Cost: about 1 us per value; no recursion.

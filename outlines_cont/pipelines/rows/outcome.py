@@ -73,8 +73,3 @@ class Outcome:
     logprobs: Mapping[str, float] = field(default_factory=dict)
     agreement: Mapping[str, float] = field(default_factory=dict)
     reused_tokens: int = 0
-
-    @classmethod
-    def of_error(cls, error: BaseException) -> Self:
-        """Return the outcome of a row that failed."""
-        return cls(failure=Failure.of(error))

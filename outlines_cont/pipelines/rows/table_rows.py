@@ -35,11 +35,7 @@ def csv_reader(file: BinaryIO) -> Iterator[Any]:
 
 
 def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
-    """Yield the rows of a CSV file (RFC 4180, UTF-8, the first line names the columns); all values are texts.
-
-    Raises:
-        SetupError: the header cannot be used.
-    """
+    """Yield the rows of a CSV file (RFC 4180, UTF-8, with a header) as texts; `SetupError` where the header cannot be used."""
     with csv_reader(file) as reader:
         header: list[str] = next(reader, [])
         _check_columns(header)

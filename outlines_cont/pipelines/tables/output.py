@@ -41,9 +41,7 @@ def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
 def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
     """Yield a function that writes lines to a file, unbuffered. However the block ends, the file has only whole lines.
 
-    Args:
-        path: the file.
-        keep: how many of its first bytes stay, whole lines; None for a file that must not exist yet.
+    `keep` is how many of its first bytes stay, whole lines; None for a file that must not exist yet.
 
     Raises:
         SetupError: the file cannot be opened; before the block begins.

@@ -128,12 +128,7 @@ _PYTHON_TYPES: dict[type, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, floa
 
 
 def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
-    """Return the shape of records.
-
-    Args:
-        schema: the schema of records.
-        has_formats: whether `format` is asserted; otherwise a `date` may be any text.
-    """
+    """Return the shape of records of a schema; `has_formats`: `format` is asserted, otherwise a `date` may be any text."""
     if isinstance(schema.schema, dict | bool):
         return _ShapeReader(schema.schema, is_type=False, has_formats=has_formats).shape(schema.schema)
     try:

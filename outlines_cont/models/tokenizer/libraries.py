@@ -1,15 +1,17 @@
-"""Backends for SentencePiece models: `SentencePieceBackend` for the library `sentencepiece`, and `SlowBackend` for slow Hugging Face
-tokenizers, which may number the pieces anew and add tokens. A copy of the model with normalisation switched off encodes text within a
-text; models that mark spaces after words are refused.
+"""Backends for the libraries `sentencepiece` and mistral-common (tekken: byte-level BPE, like tiktoken), and `SlowBackend` for slow
+Hugging Face tokenizers around SentencePiece, which may number the pieces anew and add tokens. A copy of a SentencePiece model with
+normalisation switched off encodes text within a text; models that mark spaces after words are refused.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from outlines_cont.errors import TokenizerError
-from outlines_cont.models.tokenizer.special_names import SpecialNames
+from outlines_cont.models.tokenizer.special_names import Encode, SpecialNames
 from outlines_cont.models.tokenizer.token_bytes import PieceCode, TokenTable
 
 _SPACE = "▁"
@@ -23,47 +25,58 @@ _IDENTITY_SPEC = b"\x12\x00\x18\x00\x20\x00"
 _NORMALIZER_SPEC = b"\x1a" + bytes([len(_IDENTITY_SPEC)]) + _IDENTITY_SPEC  # field 3 of ModelProto
 
 
-class SentencePieceBackend:
-    """A `sentencepiece.SentencePieceProcessor`, which is not changed; `start_token_ids` go before a text.
+@dataclass(frozen=True)
+class LibraryBackend:
+    """The functions of a library that never reads special tokens in a text; see `TokenizerBackend`. The library is not changed."""
 
-    Raises `TokenizerError` where the model marks spaces at the end of words.
-    """
-
-    def __init__(self, processor: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
-        pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
-        self.table = TokenTable(
-            {token_id: _piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
-            special_token_ids=_special_ids(processor),
-            unknown_token_ids=[processor.unk_id()],
-            eos_token_id=None if processor.eos_id() < 0 else processor.eos_id(),
-            bos_token_id=None if processor.bos_id() < 0 else processor.bos_id(),
-            has_prefix_space=_has_prefix_space(processor),
-        )
-        self.start_token_ids = start_token_ids
-        self._processor = processor
-        self._plain = _without_normalization(processor)
-        self._names = SpecialNames(self.table.special_tokens)
-
-    def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text: normalised, with its prefix space."""
-        token_ids: list[int] = self._processor.encode(text, enable_sampling=False)
-        return token_ids
+    table: TokenTable
+    start_token_ids: tuple[int, ...]
+    encode_start: Encode
+    encode_plain: Encode
 
     def encode_special(self, text: str) -> list[int]:
-        """Encode the start of a text in which special tokens are recognised, which the library itself never does."""
+        """Encode the start of a text in which special tokens are recognised, by a search of their names."""
         return self._names.encode(text, self.encode_start, self.encode_plain)
 
-    def encode_plain(self, text: str) -> list[int]:
-        """Encode text without normalisation and prefix space."""
-        token_ids: list[int] = self._plain.encode(text)
-        return token_ids
+    @cached_property
+    def _names(self) -> SpecialNames:
+        return SpecialNames(self.table.special_tokens)
+
+
+def sentencepiece_backend(processor: Any, start_token_ids: tuple[int, ...] = ()) -> LibraryBackend:
+    """Return the backend of a `SentencePieceProcessor`; `TokenizerError` where its model marks spaces after words."""
+    pieces = processor.id_to_piece(list(range(processor.get_piece_size())))
+    table = TokenTable(
+        {token_id: _piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
+        special_token_ids=_special_ids(processor),
+        unknown_token_ids=[processor.unk_id()],
+        eos_token_id=None if processor.eos_id() < 0 else processor.eos_id(),
+        bos_token_id=None if processor.bos_id() < 0 else processor.bos_id(),
+        has_prefix_space=_has_prefix_space(processor),
+    )
+    encode_start = partial(processor.encode, enable_sampling=False)
+    return LibraryBackend(table, start_token_ids, encode_start, _without_normalization(processor).encode)
+
+
+def tekken_backend(tekkenizer: Any, start_token_ids: tuple[int, ...] = ()) -> LibraryBackend:
+    """Return the backend of a `Tekkenizer` of mistral-common, which neither normalises nor adds a space."""
+    special = frozenset(tekkenizer.special_ids)
+    ordinary = (token_id for token_id in range(tekkenizer.n_words) if token_id not in special)
+    entries = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
+    table = TokenTable(
+        entries | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
+        special_token_ids=special,
+        eos_token_id=tekkenizer.eos_id,
+        bos_token_id=tekkenizer.bos_id,
+    )
+    encode = partial(tekkenizer.encode, bos=False, eos=False)
+    return LibraryBackend(table, start_token_ids, encode, encode)
 
 
 class SlowBackend:
-    """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`); it is not changed.
+    """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`), with a numbering and added tokens of its own.
 
-    Such a tokenizer may number the pieces in its own way, and adds tokens of its own. Raises `TokenizerError` where the model marks
-    spaces after words.
+    It is not changed. Raises `TokenizerError` where the model marks spaces after words.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -110,20 +123,16 @@ class SlowBackend:
 
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text: normalised, with its prefix space."""
-        if self._names.first_in(text) is None:
-            return self._encode(text)
-        pieces = self._tokenizer.tokenize(text, split_special_tokens=True)
-        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(pieces)
-        return token_ids
+        return self._encode(text, **({} if self._names.first_in(text) is None else {"split_special_tokens": True}))
 
     def encode_special(self, text: str) -> list[int]:
         """Encode the start of a text with special tokens recognised, also those that only the SentencePiece model names."""
         return self._unnamed.encode(text, self._encode, self.encode_plain)
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, **options: bool) -> list[int]:
         """Encode as the tokenizer does, special tokens that it names recognised."""
         # Not `tokenizer.encode`, which keeps a note in the tokenizer when a text is long.
-        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text))
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text, **options))
         return token_ids
 
     def encode_plain(self, text: str) -> list[int]:
@@ -139,7 +148,6 @@ class SlowBackend:
 
 
 def _piece_bytes(processor: Any, token_id: int, piece: str) -> bytes:
-    """Return the bytes of a piece of `processor`."""
     return (_BYTE if processor.is_byte(token_id) else _TEXT).piece_bytes(piece)
 
 
@@ -162,7 +170,6 @@ def _has_prefix_space(processor: Any) -> bool:
 
 
 def _without_normalization(processor: Any) -> Any:
-    """Return a copy of `processor` that neither normalises nor adds a space."""
     plain = type(processor)()
     plain.LoadFromSerializedProto(processor.serialized_model_proto() + _NORMALIZER_SPEC)
     return plain
