@@ -70,12 +70,12 @@ class ControlledRow(Row):
     def feeds_all(self) -> bool:
         """Whether all pending tokens may be fed, also while its driver is called."""
         reads_ahead = self.driver.speculates or self.feeds_before_call
-        return super().feeds_all or (self.status is RowStatus.ASKING and not self.is_idle and reads_ahead)
+        return super().feeds_all or (self.status is RowStatus.CALLING and not self.is_idle and reads_ahead)
 
     @property
     def needs_call(self) -> bool:
         """Whether its driver is to be called now."""
-        return self.status is RowStatus.ASKING and not (self.feeds_before_call and self.num_pending)
+        return self.status is RowStatus.CALLING and not (self.feeds_before_call and self.num_pending)
 
     def plan(self) -> None:
         """Plan by the policies of a generated span; outside of one, have the driver called."""
@@ -91,7 +91,7 @@ class ControlledRow(Row):
                 self.finish_reason = ""
                 self._leave_piece()
         if self._piece is None and self.status is RowStatus.WAITING and not self.has_ended and not self.waits_for:
-            self.status = RowStatus.ASKING
+            self.status = RowStatus.CALLING
 
     def act(self, plan: ForkPlan) -> None:
         """Execute a plan, whose driver is called from now on."""
@@ -142,7 +142,7 @@ class ControlledRow(Row):
     def _leave_piece(self) -> None:
         self._piece, self.draft = None, None
         self._owed = []
-        self.policies.tracks, self.policies.decider = [], None
+        self.policies.states, self.policies.decider = [], None
         self.text = replace(self.text, start=self.start)
         self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
         self.limits = self._own_limits.up_to(None).without_ends()

@@ -50,7 +50,7 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
     """
     check("text", text, isinstance(text, str), "a text")
     check("following", following, isinstance(following, Label | None), "a label that `label()` has returned")
-    await _ask(Fixed(text, following))
+    await _request(Fixed(text, following))
 
 
 @knows_its_options(elsewhere=_NOT_OF_PIECES)
@@ -116,7 +116,7 @@ async def gen(
         require_stop=require_stop,
         draft=draft,
     )
-    return str(await _ask(request))
+    return str(await _request(request))
 
 
 async def fork(count: int) -> int:
@@ -127,7 +127,7 @@ async def fork(count: int) -> int:
         OptionError: `count` is not an int, 1 or more.
     """
     check_int("count", count, 1)
-    return int(await _ask(ForkInto(count)))
+    return int(await _request(ForkInto(count)))
 
 
 def label() -> Label:
@@ -187,14 +187,14 @@ class SharedVariables:
         Raises:
             DeadlockError: no fork is left that could write them.
         """
-        return list(await _ask(Wait(texts_of(names, "names"))))
+        return list(await _request(Wait(texts_of(names, "names"))))
 
 
 shared = SharedVariables()
 
 
 @coroutine
-def _ask(request: Request) -> Generator[Request, Any, Any]:
+def _request(request: Request) -> Generator[Request, Any, Any]:
     _driver()
     return (yield request)
 

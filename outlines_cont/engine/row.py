@@ -147,7 +147,7 @@ class Row(RowRecord):
             assert decider is not None
             self._end_text(decider.policy.finish_reason)
             if self.has_ended:  # no other policy has rewound
-                self.stop = decider.policy.stop(decider.states[-1])
+                self.stop = decider.policy.stop(decider.stack[-1])
         elif self._owed and not any(branch.is_rewind for branch in branches):
             # The rest of a forced text that a limit has cut, whatever would be forced now.
             return [Branch(ff_tokens=[self._owed])]
@@ -391,7 +391,7 @@ class Row(RowRecord):
             self.tokens.tops[-1] = draw.top
         follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
         if follow is not None and len(follow) > 1:
-            if self.policies.tracks and self._room(follow[1:]) == 0:
+            if self.policies.states and self._room(follow[1:]) == 0:
                 self._owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
             else:
                 self.append_all(follow[1:], FORCED)
@@ -425,7 +425,7 @@ class Row(RowRecord):
         room = self._room()
         return Lookahead(
             self,
-            self.policies.tracks,
+            self.policies.states,
             self.mask,
             self._sequences,
             eos=self.limits.eos,

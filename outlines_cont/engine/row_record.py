@@ -39,7 +39,7 @@ class RowStatus(Enum):
     SAMPLING = "sampling"
     SCORING = "scoring"  # its forced tokens are fed for their log-probabilities
     WAITING = "waiting"
-    ASKING = "asking"  # a controller outside the engine decides; see `Job.ask`
+    CALLING = "calling"  # its controller is to be called; see `Job.start_calls`
     FORKING = "forking"
     LEAVING = "leaving"
 
