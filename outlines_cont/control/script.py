@@ -97,26 +97,13 @@ async def gen(
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far is kept.
     """
-    if isinstance(choice, str):
-        check("choice", choice, False, "a list of options", f"Write [{choice!r}] for a single option.")
-    request = Gen(
-        regex=regex,
-        choice=None if choice is None else texts_of(choice, "choice"),
-        json=json,
-        grammar=grammar,
-        substring_of=substring_of,
-        substring_end=substring_end,
-        stop_at=texts_of(stop_at, "stop_at"),
-        keep_stop=keep_stop,
-        max_tokens=max_tokens,
-        policies=checked_policies(policies),
-        temperature=temperature,
-        name=name,
-        force=force,
-        require_stop=require_stop,
-        draft=draft,
+    options = locals()
+    check(
+        "choice", choice, not isinstance(choice, str), "a list of options", f"Write [{choice!r}] for a single option."
     )
-    return str(await _request(request))
+    options["choice"] = None if choice is None else texts_of(choice, "choice")
+    options["stop_at"], options["policies"] = texts_of(stop_at, "stop_at"), checked_policies(policies)
+    return str(await _request(Gen(**options)))
 
 
 async def fork(count: int) -> int:

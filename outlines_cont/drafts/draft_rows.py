@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from outlines_cont.engine.drafting.feed_width import chunk_width
+from outlines_cont.engine.drafting.forward_costs import chunk_width
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.meter import Meter

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from outlines_cont.policies.branch import TokenSet
     from outlines_cont.sampling.sampler import Sampler
-    from outlines_cont.streams.token_tally import TokenTally
+    from outlines_cont.streams.draw import TokenTally
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -270,7 +270,7 @@ class TokenStream(Immutable):
     def _own_tally(self) -> TokenTally:
         """Return the token counts that this stream shares with those made from it, except by `fork`; created at the first use."""
         if self._tally is None:
-            from outlines_cont.streams.token_tally import TokenTally
+            from outlines_cont.streams.draw import TokenTally
 
             object.__setattr__(self, "_tally", TokenTally(self._options.prompt or ()))
         assert self._tally is not None
