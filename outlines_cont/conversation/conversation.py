@@ -67,7 +67,7 @@ class Conversation:
         self._num_forks = 0
         self._kept = KeptLogits(sys.maxsize, pool.kept_logits_bytes)
         self._marks: WeakKeyDictionary[Mark, Content] = WeakKeyDictionary()
-        pool.conversations[number] = self
+        pool._by_number[number] = self
 
     # -- content -------------------------------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class Conversation:
         with self._pool.lock:
             self._content = None
             self._marks.clear()
-            self._pool.conversations.pop(self._number, None)
+            self._pool._by_number.pop(self._number, None)
 
     def __enter__(self) -> Self:
         self._open()
@@ -408,12 +408,12 @@ class Conversation:
         self._content = content
 
     def _fork(self, same: bool) -> Conversation:
-        self._pool.check_open()
+        self._pool._check_open()
         content = self._open()
         if not same:
             content = replace(content, row=replace(content.row, stream=content.row.stream.fork(self._num_forks)))
             self._num_forks += 1
-        fork = Conversation(self._pool, next(self._pool.numbers), content)
+        fork = Conversation(self._pool, next(self._pool._numbers), content)
         fork._marks.update(self._marks)
         fork._kept = self._kept.fork()
         return fork
@@ -453,8 +453,8 @@ class Conversation:
 def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:
     """Return a new conversation; see `BatchedExecutor.create`."""
     with pool.lock:
-        pool.check_open()
-        number = next(pool.numbers)
+        pool._check_open()
+        number = next(pool._numbers)
         stream = RandomStream(pool.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
         conversation = Conversation(pool, number, Content(StateRow.of_prompt([], stream), 0))
         if prompt is not None:
@@ -465,11 +465,11 @@ def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | Non
 def load_conversation(pool: ConversationPool, path: str | os.PathLike[str]) -> Conversation:
     """Return a conversation that was saved; see `BatchedExecutor.load`."""
     with pool.lock:
-        pool.check_open()
+        pool._check_open()
         rows, seed, start = load_state(path, pool.model)
         row = _only_row(SequenceState(pool.model, rows, seed))
         constraint = None if start is None else ConversationConstraint(start)
-        return Conversation(pool, next(pool.numbers), Content(row, row.pending, constraint))
+        return Conversation(pool, next(pool._numbers), Content(row, row.pending, constraint))
 
 
 def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
@@ -512,7 +512,7 @@ def draw_each(
         feed(pool, conversations)
         rows = [conversation._open().row for conversation in conversations]
         masks = [conversation.allowed & (TokenSet.all if mask is None else mask) for conversation in conversations]
-        draws = draw_tokens(pool.model, pool.masker, rows, masks, sampler, scores)
+        draws = draw_tokens(pool.model, pool._masker, rows, masks, sampler, scores)
         for conversation, drawn in zip(conversations, draws, strict=True):
             conversation._take(drawn, append)
     return [drawn.token_id for drawn in draws]

@@ -12,11 +12,10 @@ from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 from outlines_cont.drafts.copying import CopyHabits, CopyTrail
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
-from outlines_cont.engine.drafting.row_draft import DraftRequest
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
 """Initial acceptance rates, by the length of the n-gram, and whether it has only one earlier occurrence."""
@@ -52,11 +51,10 @@ class LookupMemory:
         self.index.follow(token_ids)
 
 
-class Lookup:
+class Lookup(Drafter):
     """A drafter that looks up the last tokens of a row in the row itself; for all rows of one model."""
 
     def __init__(self) -> None:
-        self.has_warned = False
         self._habits = CopyHabits()
 
     def __repr__(self) -> str:
@@ -65,9 +63,6 @@ class Lookup:
     def memory(self) -> LookupMemory:
         """Return an empty memory."""
         return LookupMemory()
-
-    def keep(self, memories: Sequence[Any]) -> None:
-        """Do nothing, as nothing is kept for rows."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Push copies of what followed the last tokens of each row earlier."""
