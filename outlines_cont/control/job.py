@@ -1,9 +1,7 @@
 """`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a
-plan in a fixed order, then all plans are executed together, so that a program is deterministic. Also enforces the budget in time and
-memory, detects deadlocks on shared variables, and restores the program when a step is undone.
-
-The order of the calls is that of the rows in the batches. Until the last call has returned, no fork of the program takes a token; other
-programs do not wait. So the order in which forks read and write shared variables does not depend on timing.
+plan, in the order of the rows, then all plans are executed together; until then no fork of the program takes a token, but other programs
+run. So a program is deterministic, shared variables included. Also enforces the budget in time and memory, detects deadlocks on shared
+variables, and restores the program when a step is undone.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ class ControlJob(Job):
 
     Attributes:
         forks: all of them, by their number.
-        events: what has happened, in order.
-        num_events: how many of them cannot be undone any more.
+        num_events: how many of `events` cannot be undone any more.
         usage: the work of its rows, up to the last step.
         used: the counters of its budget.
     """

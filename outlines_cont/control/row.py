@@ -29,7 +29,6 @@ class ControlledRow(Row):
     Outside of a generated span ends of text are ordinary tokens, and log-probabilities of forced text are computed when it is fed.
 
     Attributes:
-        driver: decides what it does next.
         fork_index: its number in the program.
         start: how many of its tokens are the prompt; those are never rewound.
         waits_for: the shared variables that it waits for.
@@ -145,7 +144,8 @@ class ControlledRow(Row):
         self.policies.states, self.policies.decider = [], None
         self.text = replace(self.text, start=self.start)
         self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
-        self.limits = self._own_limits.up_to(None).without_ends()
+        # Ends of text are ordinary tokens.
+        self.limits = replace(self._own_limits.up_to(None), eos=TokenSet.none, not_eos=TokenSet.all)
         self._score_last = True
         self.status = RowStatus.WAITING
 

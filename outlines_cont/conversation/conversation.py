@@ -376,7 +376,7 @@ class Conversation:
         """
         with self._pool.lock:
             state, constraint = self.state, self._open().constraint
-        start = None if constraint is None or constraint.is_over else constraint.start
+        start = None if constraint is None or constraint.state is None else constraint.start
         save_state(path, state.model, state.rows, state.seed, kv=kv, constrained_from=start)
 
     def close(self) -> None:

@@ -2,8 +2,7 @@
 prompt or output, by a hash index of n-grams. Beyond the end of a copy it continues with the tokens that usually end copies, and the next
 value (`copying`).
 
-A JSON record repeats the names and numbers of a message, and code the names of its variables. The occurrence whose kind had the highest
-acceptance rate is tried first, and tokens that the constraint forces are skipped.
+The occurrence whose kind had the highest acceptance rate is tried first, and tokens that the constraint forces are skipped.
 """
 
 from __future__ import annotations

@@ -101,10 +101,8 @@ class Job:
         return False
 
     def finish_calls(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
-        """Execute what the controllers have returned, if they have within `patience` seconds; else return None.
-
-        Returns:
-            Each row that forks, with the rows that it forks into, itself first.
+        """Execute what the controllers return within `patience` seconds; return each row that forks, with the rows that it forks into,
+        itself first; None if they have not returned.
         """
         return None
 
@@ -115,14 +113,9 @@ class Job:
         """Release the resources of a cancelled job; called before its rows are removed."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
-        """Choose how the rows of a joint job continue.
+        """Return (old row, new row) for each next row of a joint job; several may continue one old row.
 
-        Args:
-            rows: those that are ready to sample; the other rows of the job do not change.
-            logits: (R, V), those of `rows`.
-            masked: the same under the masks of the rows.
-
-        Returns:
-            (old row, new row) for each new row of the job; several may continue one old row.
+        `rows` are those that are ready to sample; the others do not change. `logits` are their (R, V) logits, `masked` the same
+        under their masks.
         """
         raise NotImplementedError

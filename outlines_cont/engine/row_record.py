@@ -48,21 +48,12 @@ class RowRecord(FedSequence):
     """The state of one running row.
 
     Attributes:
-        status: what the row does in this step.
-        mask: the tokens that may be sampled, while it is sampling.
-        tokens: its tokens, with their kinds and log-probabilities.
-        policies: its policies, with their states.
-        limits: its lengths and end tokens.
-        text: the bytes of its piece.
+        mask, temperature: of the next sample; a temperature of None is that of the sampler.
         draft: its `RowDraft`; None without speculative decoding.
         negative: its `NegativeSequence`; None without guidance.
-        stream: its random numbers.
-        temperature: that of the next sample; None for that of the sampler.
         stop: the stop text or stop token that has ended the piece, if one did.
         finish_reason: why the piece has ended; empty until then.
-        error: what the row has failed with.
-        counts: where the row counts its work.
-        job: the call that the row belongs to; see `Job`.
+        job: the `Job` that it belongs to.
     """
 
     limits: RowLimits

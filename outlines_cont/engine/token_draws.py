@@ -26,13 +26,7 @@ class TokenDraws:
         self._plans = DrawPlans()
 
     def take(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor | None = None) -> None:
-        """Draw a token for every row; joint jobs choose among theirs when all of them are ready.
-
-        Args:
-            batch: the batch of the rows.
-            rows: those that are ready.
-            logits: (R, V) after their tokens; None to take those of each row.
-        """
+        """Draw a token for every row from (R, V) logits, those of each row for None; joint jobs choose when all their rows are ready."""
         if logits is None:
             logits = torch.stack([row.draw_input.logits for row in rows])
         drawn_from = guided([row.negative for row in rows], logits)

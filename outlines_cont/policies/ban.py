@@ -186,13 +186,7 @@ def ban(
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
-    texts: dict[tuple[str, ...], BanRule] = {}
-    for banned, factor in factors.items():
-        if isinstance(banned, str):
-            symbols = reader.phrase(banned)
-            known = texts.get(symbols)
-            if known is None or factor < known.factor:  # of equal phrases the smallest factor counts
-                texts[symbols] = BanRule(banned, factor)
+    texts = _rules_by_symbols(factors, reader)
     patterns = [
         (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
     ]
@@ -207,6 +201,17 @@ def ban(
         on_exhausted=on_exhausted,
         alternatives=alternatives,
     )
+
+
+def _rules_by_symbols(factors: Mapping[Banned, float], reader: SymbolReader) -> dict[tuple[str, ...], BanRule]:
+    """Return the rules of phrases; of equal phrases the smallest factor counts."""
+    rules: dict[tuple[str, ...], BanRule] = {}
+    for banned, factor in factors.items():
+        if isinstance(banned, str):
+            symbols = reader.phrase(banned)
+            if symbols not in rules or factor < rules[symbols].factor:
+                rules[symbols] = BanRule(banned, factor)
+    return rules
 
 
 def _factors(phrases: object) -> list[tuple[Banned, float]]:

@@ -9,7 +9,7 @@ import math
 import secrets
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,26 +19,18 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.streams.stream_state import StreamState
-
-if TYPE_CHECKING:
-    from outlines_cont.sampling.sampler import Sampler
 
 
 def drawn_token(
     logits: Any, sampler: Sampler, mask: TokenSet | None, uniform: float | None, counts: TokenCounts | None
 ) -> tuple[int, float]:
-    """Return a token id and the log-probability with which it was drawn.
+    """Return a token id, drawn from (V,) or (1, V) logits under a mask, and the log-probability with which it was drawn.
 
-    Args:
-        logits: (V,) or (1, V) tensor of floats.
-        sampler: How a token is chosen.
-        mask: The tokens that may be drawn, None for all.
-        uniform: In [0, 1), for a sampler that needs one.
-        counts: The token counts, for a sampler that needs them.
-
-    Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` for NaN, plus infinity, or minus infinity
-    throughout, `DeadEnd` if no token of the mask has a probability, `SamplerError` for an invalid draw of a user's sampler.
+    `uniform`, in [0, 1), and `counts` are for samplers that need them. Raises `TypeError` or `ValueError` for other logits or another
+    mask, `InvalidLogits` for NaN, plus infinity, or minus infinity throughout, `DeadEnd` if no token of the mask has a probability,
+    `SamplerError` for an invalid draw of a user's sampler.
     """
     row = _one_row(logits)
     if mask is not None:

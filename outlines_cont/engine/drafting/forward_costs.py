@@ -91,10 +91,7 @@ def _size(num_tokens: int) -> int:
 def chunk_width(pending: Sequence[int], max_tokens: int, device_type: str) -> int:
     """Return the width at which a forward feeds the most tokens for its cost, where rows with fewer pending tokens are padded.
 
-    Args:
-        pending: the number of tokens to feed of each row; not all are 0.
-        max_tokens: the most tokens of a forward, padding included.
-        device_type: as `torch.device.type`.
+    `pending` are the numbers of tokens to feed, not all 0; `max_tokens` are the most tokens of a forward, padding included.
     """
     longest = max(max_tokens // len(pending), 1)
     free = FREE_TOKENS.get(device_type, OTHER_FREE_TOKENS)

@@ -59,13 +59,9 @@ class Lookahead:
         temperature: float | None,
         takes_hints: bool,
     ) -> None:
-        """Begin behind the last token of a row that is about to sample; row and states are not changed.
+        """Begin behind the last token of a row that is about to sample, with at most `room` tokens; row and states are not changed.
 
-        Args:
-            mask, sequences, temperature: those of the row's next token; see `Branch`.
-            eos: the tokens that end the text, which are not drafted.
-            room: the most tokens.
-            takes_hints: whether to add the hints of policies; see `Policy.hint`.
+        `mask`, `sequences` and `temperature` are those of the row's next token. `eos` are the tokens that end the text, never drafted.
         """
         self.token_ids: list[int] = []
         self.kinds: list[Hashable] = []

@@ -84,7 +84,6 @@ class RowDraft:
     """The speculative decoding of one row.
 
     Attributes:
-        drafter: drafts the tokens.
         memory: the drafter's memory of the row.
         counts: how many tokens were drafted for the row, and how many of them accepted.
         is_off: whether the drafter has failed on the row, and is not called again.
