@@ -84,7 +84,7 @@ async def gen(
         stop_at: a text, or several; the generated text ends exactly before the first of them.
         keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
-        policies: policies of this text, besides those of `control.run`.
+        policies: policies of this text, in addition to those of `control.run`.
         temperature: used in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.

@@ -437,7 +437,7 @@ class Conversation:
         if self.num_pending:
             raise InferenceRequired(
                 f"expected a conversation without pending tokens, got one with {self.num_pending} of {len(self)}. "
-                "Call `executor.infer()` first; it feeds those of all conversations at once.",
+                "Call `executor.infer()` first; it feeds those of all conversations together.",
                 self.num_pending,
             )
 

@@ -58,7 +58,7 @@ def draw_tokens(
     streams = [row.stream.open() for row in rows]
     uniforms = [stream.draw() for stream in streams] if sampler.needs_random else None
     drawing = drawing_of(sampler)
-    drawn = draw_with(sampler, masked, uniforms, [drawing.counts_of(row) for row in rows])
+    drawn = draw_with(drawing, masked, uniforms, [drawing.counts_of(row) for row in rows])
     logprobs = logits.gather(-1, drawn.token_ids[:, None])[:, 0] - norm
     table = torch.stack([norm, logprobs, drawn.logprobs.to(norm)]).T.tolist()
     for row, (total, _, sampled) in zip(rows, table, strict=True):

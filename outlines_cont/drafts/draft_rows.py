@@ -1,5 +1,5 @@
 """`DraftRows`: the KV cache of a draft model with one row per drafted row, fed in common forwards. Before a forward each is rolled back to
-its longest common prefix with the row as it is now; long prompts are fed in parts (chunked prefill). `FedIds`: the ids fed for one row.
+its longest common prefix with the present row; long prompts are fed in parts (chunked prefill). `FedIds`: the ids fed for one row.
 """
 
 from __future__ import annotations

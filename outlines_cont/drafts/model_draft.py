@@ -137,7 +137,7 @@ class ModelDraft(Drafter):
     def _masked(self, requests: Sequence[DraftRequest], logits: torch.Tensor) -> torch.Tensor:
         """Return (R, V) logits under the masks of the rows; V is that of the target model.
 
-        A lazy mask that is not computed yet is left out; the policy refuses the token if it does not fit.
+        A lazy mask that is not computed yet is not applied; the policy refuses the token if it does not fit.
         """
         if logits.shape[-1] < self._vocab_size:
             missing = self._vocab_size - logits.shape[-1]

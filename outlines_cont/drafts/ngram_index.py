@@ -64,6 +64,6 @@ class NgramIndex:
                 del self._last[run]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """Yield the last n-gram of each size; the empty tuple if there are not so many tokens."""
+        """Yield the last n-gram of each size; the empty tuple if there are fewer tokens."""
         at = len(self._token_ids)
         return (tuple(self._token_ids[at - size : at]) if at >= size else () for size in SIZES)

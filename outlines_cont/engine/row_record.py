@@ -247,7 +247,7 @@ class RowRecord(FedSequence):
         length = len(self.token_ids) - count
         if length < self.piece_start:
             raise ValueError(
-                f"expected a policy to give back at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, "
+                f"expected a policy to rewind at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, "
                 f"got {count}"
             )
         self.policies.rewind(count, self)
@@ -291,7 +291,7 @@ class RowRecord(FedSequence):
 
         Only the keys and values of the source are restored; the others are fed again.
 
-        Cost: 3 us and more for every policy, whatever the length.
+        Cost: 3 us and more for every policy, at any length.
         """
         attributes, length, drawn = vars(self).copy(), len(self.token_ids), self.stream.drawn
         tokens, feed, policies = shallow_copy(self.tokens), self.feed.without_kept(), self.policies.checkpoint()

@@ -69,10 +69,10 @@ class TokenDraws:
             _take(row, draw)
 
     def _drawn(
-        self, asked: Sequence[tuple[Row, DrawInput]], logits: torch.Tensor, drawn_from: torch.Tensor
+        self, wanted: Sequence[tuple[Row, DrawInput]], logits: torch.Tensor, drawn_from: torch.Tensor
     ) -> list[Draw]:
         """Return the draw for each pair of a row and an input; a row whose sampler fails has failed."""
-        rows, inputs = [row for row, _ in asked], [one for _, one in asked]
+        rows, inputs = [row for row, _ in wanted], [one for _, one in wanted]
         masked = self._masker.masked(drawn_from, [one.mask for one in inputs])
         token_ids, sampling_logprobs = self._token_ids(rows, inputs, masked)
         normal = logits.log_softmax(dim=-1)

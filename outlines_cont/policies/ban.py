@@ -153,7 +153,7 @@ def ban(
     on_exhausted: Literal["error", "allow"] = "error",
     alternatives: int = 1,
 ) -> Ban:
-    """Return a policy that keeps phrases out of a text, whatever tokens spell them.
+    """Return a policy that keeps phrases out of a text, independently of the tokens that spell them.
 
     Args:
         phrases: texts, patterns of `re.compile`, or expressions of `fsm`, one or several; or a mapping from these to factors from 0

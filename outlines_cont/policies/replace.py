@@ -112,7 +112,7 @@ class Replace(ScanPolicy):
 
 @knows_its_options()
 def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
-    """Return a policy that replaces texts by others, whatever tokens spell them.
+    """Return a policy that replaces texts by others, independently of the tokens that spell them.
 
     The text before a match stays, the bytes of its last token after it are dropped, and the row continues after the replacement. That
     counts as given: its log-probabilities are 0, it counts in `max_tokens` but is not cut, and nothing in it is replaced again.

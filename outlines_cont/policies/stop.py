@@ -101,7 +101,7 @@ class StopAt(Policy[StopState]):
         return state.match.text if state.match is not None else None
 
     def held_bytes(self, state: StopState) -> int:
-        """Return the number of trailing bytes that may belong to a stop text, or that come after one."""
+        """Return the number of trailing bytes that may belong to a stop text, or that follow one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe
 
     def _split(self, token_ids: Sequence[int], start: int) -> tuple[int, bytes]:

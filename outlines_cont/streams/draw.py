@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import draw_with
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
@@ -41,7 +41,9 @@ def drawn_token(
             "The model that made them, or their float type, may be at fault."
         )
     masked = row if mask is None else Masker().masked(row, [mask])
-    drawn = draw_with(sampler, masked, None if uniform is None else [uniform], None if counts is None else [counts])
+    drawn = draw_with(
+        drawing_of(sampler), masked, None if uniform is None else [uniform], None if counts is None else [counts]
+    )
     logprob = float(drawn.logprobs[0])
     if not math.isfinite(logprob):
         raise DeadEnd(

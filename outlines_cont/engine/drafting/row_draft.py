@@ -29,9 +29,9 @@ from outlines_cont.user_code import place_of
 
 # The acceptance rate before anything is known.
 _EXPECTED = 0.7
-# Hints are taken where so many of them are accepted, and else every so often, to measure the rate again.
+# Hints are taken where this share of them is accepted, and else every 16th time, to measure the rate again.
 _WORTH, _EVERY = 0.3, 16
-# Where no draft pays, a short one is made after so many forwards, to measure the rate again.
+# Where no draft pays, a short one is made after this many forwards, to measure the rate again.
 _FIRST_PATIENCE, _LONGEST_PATIENCE, _NUM_PROBED = 8, 128, 2
 # The most new tokens that a drafter reads between two drafts whose time counts.
 _FEW_NEW = 24

@@ -86,11 +86,11 @@ class DrawPlan:
 
 
 def draw_with(
-    sampler: Sampler, masked: torch.Tensor, uniforms: Sequence[float] | None, counts: Counts | None
+    drawing: Drawing, masked: torch.Tensor, uniforms: Sequence[float] | None, counts: Counts | None
 ) -> BatchDraw:
     """Return the draws of one sampler from masked (R, V) logits; raise the first error of the sampler."""
     numbers = None if uniforms is None else torch.tensor(uniforms, dtype=torch.float64)
-    drawn = DrawPlan([drawing_of(sampler)] * len(masked)).draw(masked, numbers, counts)
+    drawn = DrawPlan([drawing] * len(masked)).draw(masked, numbers, counts)
     for error in drawn.errors.values():
         raise error
     return drawn

@@ -1,4 +1,4 @@
-"""`Masker`: applies the token bitmasks of a batch to its logits at once, by a table of bytes, or by ids where few tokens are allowed (on
+"""`Masker`: applies the token bitmasks of a batch to its logits, by a table of bytes, or by ids where few tokens are allowed (on
 a CPU). `overlap_mask_computation`: computes lazy masks in a thread while a forward runs, on a CPU; elsewhere they are computed after it.
 """
 

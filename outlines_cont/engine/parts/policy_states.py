@@ -127,7 +127,7 @@ class PolicyStates:
     # -- backtracking --------------------------------------------------------------------------------------------------
 
     def backtrack(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:
-        """Rewind the row and exclude tokens as a branch says; return False if the rest of the branch is not to be executed.
+        """Rewind the row and exclude tokens as a branch requires; return False if the rest of the branch is not to be executed.
 
         That is where the decider has no retries left, and gives up or raises, or where its position has none left.
         """
@@ -153,7 +153,7 @@ class PolicyStates:
         has_budget = branch.is_retry and decider is not None and decider.max_retries is not None
         if self._num_rewinds > _MAX_REWINDS and not has_budget:
             raise UnsupportedBranch(
-                f"expected policies that come to an end, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
+                f"expected policies that end after some steps, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
                 f"was never longer than {self._longest:,} tokens, now at {row.excerpt}; {decider!r} has decided last. Let it exclude "
                 "the tokens that it refuses (`Branch.exclude`), or limit its retries (`max_retries`)."
             )
