@@ -19,7 +19,7 @@ from outlines_cont.checks import check, check_int, checked_bool, is_number
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan
@@ -33,7 +33,6 @@ Banned: TypeAlias = str | re.Pattern[str] | Expression
 MAX_RETRIES = 1000
 MAX_RETRIES_PER_PLACE = 100
 
-_FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
 
 
@@ -87,7 +86,7 @@ class Ban(ScanPolicy):
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
         """Rewind where a match ends that is refused; else allow all tokens."""
         match = self._refused(state.matches, row) if state.matches else None
-        return _FREE if match is None else [self._back(state, match, row)]
+        return FREE if match is None else [self._back(state, match, row)]
 
     def at_end(self, state: ScanState, row: RowView) -> Branch | None:
         """Rewind where something is banned because the text ends here, such as a whole word."""
@@ -131,7 +130,7 @@ class Ban(ScanPolicy):
         first = max(row.piece_start + match.token, row.first_open)
         if first >= end:
             self.give_up(state, row, "its text was streamed already")
-            return _FREE[0]
+            return FREE[0]
         drawn = [i for i in range(first, end) if row.was_drawn(i)] or [first]
         index = next((i for i in drawn[:-1] if row.token_ids[i] not in row.excluded(i)), drawn[-1])
         refused = TokenSet.of([row.token_ids[index]])

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import FREE, Branch
 from outlines_cont.policies.piece_text import tail_tokens
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
-
-_FREE = [Branch(sample_mask=TokenSet.all)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class StopAt(Policy[StopState]):
             return []
         match = state.matcher.match
         if match is None:
-            return _FREE
+            return FREE
         token_ids = row.token_ids[row.piece_start :]
         start = match.end if self._keep else max(match.start, 0)
         kept, rest = self._split(token_ids, len(row.healed) + start)
