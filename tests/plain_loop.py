@@ -13,7 +13,7 @@ import torch
 
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track, compose
+from outlines_cont.policies.compose import PolicyState, compose
 from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
@@ -61,7 +61,7 @@ class PlainRow:
         self.refused: dict[int, tuple[set[int], set[int], int, int]] = {}  # excluded, avoided, who, how often
         self.stream, self.retries, self.is_random = stream.open(), 0, sampler.needs_random
         self.reason, self.error = "", ""
-        self.tracks = [Track(policy.for_model(model), self) for policy in policies]
+        self.states = [PolicyState(policy.for_model(model), self) for policy in policies]
 
     # -- what policies read --------------------------------------------------------------------------------------------
 
@@ -95,11 +95,11 @@ class PlainRow:
         """Write the piece."""
         try:
             while not self.reason:
-                branches, track = compose(self.tracks, self)
+                branches, state = compose(self.states, self)
                 if branches:
-                    self._follow(branches[0], track)
+                    self._follow(branches[0], state)
                 else:
-                    self.reason = track.policy.finish_reason
+                    self.reason = state.policy.finish_reason
         except Exception as error:
             self.reason, self.error = "error", type(error).__name__
         return self
@@ -115,16 +115,16 @@ class PlainRow:
         ends = accumulate(len(self.model.tokenizer.text_bytes([token_id])) for token_id in self.ids)
         return sum(end > len(self.healed) for end in ends)
 
-    def _follow(self, branch: Branch, track: Track) -> None:
+    def _follow(self, branch: Branch, state: PolicyState) -> None:
         if branch.is_retry:
-            most = track.policy.max_retries
-            if most is not None and track.retries >= most:
-                self._give_up(track)
+            most = state.policy.max_retries
+            if most is not None and state.retries >= most:
+                self._give_up(state)
                 return
-            self._count(track)
+            self._count(state)
         if branch.backtrack:
-            self._cut(len(self.token_ids) - branch.backtrack, track)
-        if branch.is_retry and not self._refuse(branch, track):
+            self._cut(len(self.token_ids) - branch.backtrack, state)
+        if branch.is_retry and not self._refuse(branch, state):
             return
         if branch.sample_mask is not None:
             assert not branch.ff_tokens
@@ -142,17 +142,17 @@ class PlainRow:
                     self.reason = "length"
                     return
 
-    def _count(self, track: Track) -> None:
-        track.retries += 1
+    def _count(self, state: PolicyState) -> None:
+        state.retries += 1
         self.retries += 1
 
-    def _refuse(self, branch: Branch, track: Track) -> bool:
+    def _refuse(self, branch: Branch, state: PolicyState) -> bool:
         at = len(self.token_ids)
         excluded, avoided, _, times = self.refused.get(at, (set(), set(), 0, 0))
         for target, tokens in ((excluded, branch.exclude), (avoided, branch.avoid)):
             target.update(i for i in range(self.model.vocab_size) if tokens is not None and i in tokens)
-        self.refused[at] = excluded, avoided, self.tracks.index(track), times + 1
-        most = track.policy.max_retries_per_place
+        self.refused[at] = excluded, avoided, self.states.index(state), times + 1
+        most = state.policy.max_retries_per_place
         if most is not None and times + 1 > most:
             self._leave()
             return False
@@ -161,20 +161,20 @@ class PlainRow:
     def _leave(self) -> None:
         at = len(self.token_ids)
         who = self.refused[at][2]
-        track = self.tracks[who]
+        state = self.states[who]
         index = next((i for i in range(at - 1, self.first_open - 1, -1) if self.was_drawn(i)), None)
-        most = track.policy.max_retries
-        if index is None or (most is not None and track.retries >= most):
-            self._give_up(track)
+        most = state.policy.max_retries
+        if index is None or (most is not None and state.retries >= most):
+            self._give_up(state)
             return
         token_id = self.token_ids[index]
         self._cut(index, None)
-        self._count(track)
+        self._count(state)
         excluded, avoided, _, times = self.refused.get(index, (set(), set(), 0, 0))
         self.refused[index] = excluded | {token_id}, avoided, who, times + 1
 
-    def _give_up(self, track: Track) -> None:
-        track.give_up(self, "there is nothing else")
+    def _give_up(self, state: PolicyState) -> None:
+        state.give_up(self, "there is nothing else")
         self.refused.pop(len(self.token_ids), None)
 
     def _sample(self, mask: TokenSet) -> None:
@@ -205,16 +205,16 @@ class PlainRow:
             self._append(int(token_ids[0]), is_drawn=True, is_written=True, logprob=float(logprobs[0]))
 
     def _end(self, reason: str) -> None:
-        for track in self.tracks:
-            branch = track.policy.at_end(track.states[-1], self)
+        for state in self.states:
+            branch = state.policy.at_end(state.stack[-1], self)
             if branch is not None:
-                self._follow(branch, track)
+                self._follow(branch, state)
                 return
         self.reason = reason
 
     def _append(self, token_id: int, *, is_drawn: bool, is_written: bool, logprob: float = 0.0) -> None:
-        for track in self.tracks:
-            track.append(token_id)
+        for state in self.states:
+            state.append(token_id)
         before = self.num_new
         self.token_ids.append(token_id)
         is_new = self.num_new > before  # else it only spells what was given back
@@ -222,10 +222,10 @@ class PlainRow:
         self.drawn.append(is_drawn and is_new)
         self.sampling_logprobs.append(logprob)
 
-    def _cut(self, length: int, decider: Track | None) -> None:
+    def _cut(self, length: int, decider: PolicyState | None) -> None:
         count = len(self.token_ids) - length
-        for track in self.tracks:
-            track.rewind(count, self if track is decider else None)
+        for state in self.states:
+            state.rewind(count, self if state is decider else None)
         for values in (self.token_ids, self.written, self.drawn, self.sampling_logprobs):
             del values[length:]
         self.refused = {index: what for index, what in self.refused.items() if index <= length}

@@ -49,7 +49,6 @@ class ProgramUsage:
     """Counters of one program. Methods that count raise the error of a limit that is exceeded.
 
     Attributes:
-        budget: the limits.
         num_tokens: how many tokens its forks have appended.
         num_reserved: how many forks were requested in this round of calls.
     """

@@ -76,7 +76,7 @@ class ForkDriver(ABC):
     """Decides what one fork does next; implemented for controllers and scripts."""
 
     speculates: bool
-    """Whether tokens are fed while the driver is called for what comes after them."""
+    """Whether tokens are fed while the driver is called for what follows them."""
 
     @abstractmethod
     def call(self, view: ForkView) -> list[ForkPlan]:

@@ -40,8 +40,7 @@ class ControlJob(Job):
 
     Attributes:
         forks: all of them, by their number.
-        events: what has happened, in order.
-        num_events: how many of them cannot be undone any more.
+        num_events: how many of `events` cannot be undone any more.
         usage: the work of its rows, up to the last step.
         used: the counters of its budget.
     """
@@ -72,7 +71,7 @@ class ControlJob(Job):
         shared.join(self)
 
     @property
-    def is_asked(self) -> bool:  # type: ignore[override]
+    def is_calling(self) -> bool:  # type: ignore[override]
         """Whether a round is being made."""
         return self._round is not None
 
@@ -85,7 +84,7 @@ class ControlJob(Job):
             return self._num_writes == self._shared.num_writes
         return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
-    def ask(self, notify: Callable[[], None]) -> bool:
+    def start_calls(self, notify: Callable[[], None]) -> bool:
         """Begin a round: call the drivers of all forks that need a plan, in a thread."""
         if self._round is not None:
             self._caller.start(self._round)  # if a step was interrupted before that
@@ -104,7 +103,7 @@ class ControlJob(Job):
             self._caller.start(self._round)
         return bool(called)
 
-    def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
+    def finish_calls(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
         """Execute the plans of a round, if it is over within `patience` seconds; a call that takes too long is abandoned."""
         calls = self._round
         if calls is None:
@@ -141,7 +140,7 @@ class ControlJob(Job):
         return undo
 
     def refuse_deadlock(self) -> None:
-        """Do nothing: `ask` reports deadlocks, with the names of the variables."""
+        """Do nothing: `start_calls` reports deadlocks, with the names of the variables."""
 
     def note_end(self, row: Row, state_row: StateRow) -> None:
         """Collect the result of a fork."""
@@ -246,7 +245,7 @@ class ControlJob(Job):
         """Wake forks whose variables were written; if no program is left that could write them, with a `DeadlockError`."""
         for row in self.rows:
             if row.waits_for and self._shared.has(row.waits_for):
-                row.waits_for, row.status = (), RowStatus.ASKING
+                row.waits_for, row.status = (), RowStatus.CALLING
         if self.is_stuck and self._shared.is_deadlocked:
             for row in self.rows:
                 self._fail_deadlocked(row)
@@ -256,7 +255,7 @@ class ControlJob(Job):
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
         if row.waits_for:
-            row.waits_for, row.driver_error, row.status = (), error, RowStatus.ASKING
+            row.waits_for, row.driver_error, row.status = (), error, RowStatus.CALLING
         else:
             row.fail(error)
 

@@ -30,7 +30,6 @@ class ControlledRow(Row):
     Outside of a generated span ends of text are ordinary tokens, and log-probabilities of forced text are computed when it is fed.
 
     Attributes:
-        driver: decides what it does next.
         fork_index: its number in the program.
         start: how many of its tokens are the prompt; those are never rewound.
         waits_for: the shared variables that it waits for.
@@ -71,12 +70,12 @@ class ControlledRow(Row):
     def feeds_all(self) -> bool:
         """Whether all pending tokens may be fed, also while its driver is called."""
         reads_ahead = self.driver.speculates or self.feeds_before_call
-        return super().feeds_all or (self.status is RowStatus.ASKING and not self.is_idle and reads_ahead)
+        return super().feeds_all or (self.status is RowStatus.CALLING and not self.is_idle and reads_ahead)
 
     @property
     def needs_call(self) -> bool:
         """Whether its driver is to be called now."""
-        return self.status is RowStatus.ASKING and not (self.feeds_before_call and self.num_pending)
+        return self.status is RowStatus.CALLING and not (self.feeds_before_call and self.num_pending)
 
     def plan(self) -> None:
         """Plan by the policies of a generated span; outside of one, have the driver called."""
@@ -92,7 +91,7 @@ class ControlledRow(Row):
                 self.finish_reason = ""
                 self._leave_piece()
         if self._piece is None and self.status is RowStatus.WAITING and not self.has_ended and not self.waits_for:
-            self.status = RowStatus.ASKING
+            self.status = RowStatus.CALLING
 
     def act(self, plan: ForkPlan) -> None:
         """Execute a plan, whose driver is called from now on."""
@@ -143,10 +142,11 @@ class ControlledRow(Row):
     def _leave_piece(self) -> None:
         self._piece, self.draft = None, None
         self._owed = []
-        self.policies.tracks, self.policies.decider = [], None
+        self.policies.states, self.policies.decider = [], None
         self.text = replace(self.text, start=self.start)
         self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
-        self.limits = self._own_limits.up_to(None).without_ends()
+        # Ends of text are ordinary tokens.
+        self.limits = replace(self._own_limits.up_to(None), eos=TokenSet.none, not_eos=TokenSet.all)
         self._score_last = True
         self.status = RowStatus.WAITING
 

@@ -50,7 +50,7 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
     """
     check("text", text, isinstance(text, str), "a text")
     check("following", following, isinstance(following, Label | None), "a label that `label()` has returned")
-    await _ask(Fixed(text, following))
+    await _request(Fixed(text, following))
 
 
 @knows_its_options(elsewhere=_NOT_OF_PIECES)
@@ -84,7 +84,7 @@ async def gen(
         stop_at: a text, or several; the generated text ends exactly before the first of them.
         keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
-        policies: policies of this text, besides those of `control.run`.
+        policies: policies of this text, in addition to those of `control.run`.
         temperature: used in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
@@ -97,26 +97,13 @@ async def gen(
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far is kept.
     """
-    if isinstance(choice, str):
-        check("choice", choice, False, "a list of options", f"Write [{choice!r}] for a single option.")
-    request = Gen(
-        regex=regex,
-        choice=None if choice is None else texts_of(choice, "choice"),
-        json=json,
-        grammar=grammar,
-        substring_of=substring_of,
-        substring_end=substring_end,
-        stop_at=texts_of(stop_at, "stop_at"),
-        keep_stop=keep_stop,
-        max_tokens=max_tokens,
-        policies=checked_policies(policies),
-        temperature=temperature,
-        name=name,
-        force=force,
-        require_stop=require_stop,
-        draft=draft,
+    options = locals()
+    check(
+        "choice", choice, not isinstance(choice, str), "a list of options", f"Write [{choice!r}] for a single option."
     )
-    return str(await _ask(request))
+    options["choice"] = None if choice is None else texts_of(choice, "choice")
+    options["stop_at"], options["policies"] = texts_of(stop_at, "stop_at"), checked_policies(policies)
+    return str(await _request(Gen(**options)))
 
 
 async def fork(count: int) -> int:
@@ -127,7 +114,7 @@ async def fork(count: int) -> int:
         OptionError: `count` is not an int, 1 or more.
     """
     check_int("count", count, 1)
-    return int(await _ask(ForkInto(count)))
+    return int(await _request(ForkInto(count)))
 
 
 def label() -> Label:
@@ -187,14 +174,14 @@ class SharedVariables:
         Raises:
             DeadlockError: no fork is left that could write them.
         """
-        return list(await _ask(Wait(texts_of(names, "names"))))
+        return list(await _request(Wait(texts_of(names, "names"))))
 
 
 shared = SharedVariables()
 
 
 @coroutine
-def _ask(request: Request) -> Generator[Request, Any, Any]:
+def _request(request: Request) -> Generator[Request, Any, Any]:
     _driver()
     return (yield request)
 

@@ -57,7 +57,6 @@ class ScriptDriver(ForkDriver):
     """Runs a script for one fork.
 
     Attributes:
-        shared: the variables of the program.
         journal: the requests of the script so far, with their answers.
         token_ids: the tokens of the fork as the script sees them: also those that it has appended since the model ran last.
     """
@@ -123,11 +122,7 @@ class ScriptDriver(ForkDriver):
     def _run(self, view: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
         """Send the script an answer, and answer its requests until one needs the model; return its plan and those of its forks.
 
-        Args:
-            view: the present state of the row.
-            answer: to the request that the script awaits; None if it has not begun, or its request is to be executed now.
-            index: of its plan among all of the row.
-            parent: see `ForkPlan`.
+        `answer` is None if the script has not begun, or its request is to be executed now; `index` is that of its plan.
         """
         forks: list[ScriptDriver] = []
         found: JournalEntry | Then

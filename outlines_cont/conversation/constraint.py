@@ -23,11 +23,6 @@ class ConversationConstraint:
     state: int | None = 0  # of the token FSM after them; None after an end of text, after which every token is allowed
 
     @property
-    def is_over(self) -> bool:
-        """Whether an end of text was read."""
-        return self.state is None
-
-    @property
     def mask(self) -> TokenSet:
         """The token ids that may be sampled next, with ends of text where the text may end; `ConstraintRequired` if not known."""
         fsm = self._known.token_fsm

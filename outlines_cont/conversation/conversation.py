@@ -68,7 +68,7 @@ class Conversation:
         self._num_forks = 0
         self._kept = KeptLogits(sys.maxsize, pool.kept_logits_bytes)
         self._marks: WeakKeyDictionary[Mark, Content] = WeakKeyDictionary()
-        pool.conversations[number] = self
+        pool._by_number[number] = self
 
     # -- content -------------------------------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class Conversation:
         """
         with self._pool.lock:
             state, constraint = self.state, self._open().constraint
-        start = None if constraint is None or constraint.is_over else constraint.start
+        start = None if constraint is None or constraint.state is None else constraint.start
         save_state(path, state.model, state.rows, state.seed, kv=kv, constrained_from=start)
 
     def close(self) -> None:
@@ -385,7 +385,7 @@ class Conversation:
         with self._pool.lock:
             self._content = None
             self._marks.clear()
-            self._pool.conversations.pop(self._number, None)
+            self._pool._by_number.pop(self._number, None)
 
     def __enter__(self) -> Self:
         self._open()
@@ -409,12 +409,12 @@ class Conversation:
         self._content = content
 
     def _fork(self, same: bool) -> Conversation:
-        self._pool.check_open()
+        self._pool._check_open()
         content = self._open()
         if not same:
             content = replace(content, row=replace(content.row, stream=content.row.stream.fork(self._num_forks)))
             self._num_forks += 1
-        fork = Conversation(self._pool, next(self._pool.numbers), content)
+        fork = Conversation(self._pool, next(self._pool._numbers), content)
         fork._marks.update(self._marks)
         fork._kept = self._kept.fork()
         return fork
@@ -438,7 +438,7 @@ class Conversation:
         if self.num_pending:
             raise InferenceRequired(
                 f"expected a conversation without pending tokens, got one with {self.num_pending} of {len(self)}. "
-                "Call `executor.infer()` first; it feeds those of all conversations at once.",
+                "Call `executor.infer()` first; it feeds those of all conversations together.",
                 self.num_pending,
             )
 
@@ -454,8 +454,8 @@ class Conversation:
 def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:
     """Return a new conversation; see `BatchedExecutor.create`."""
     with pool.lock:
-        pool.check_open()
-        number = next(pool.numbers)
+        pool._check_open()
+        number = next(pool._numbers)
         stream = RandomStream(pool.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
         conversation = Conversation(pool, number, Content(StateRow.of_prompt([], stream), 0))
         if prompt is not None:
@@ -466,11 +466,11 @@ def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | Non
 def load_conversation(pool: ConversationPool, path: str | os.PathLike[str]) -> Conversation:
     """Return a conversation that was saved; see `BatchedExecutor.load`."""
     with pool.lock:
-        pool.check_open()
+        pool._check_open()
         rows, seed, start = load_state(path, pool.model)
         row = _only_row(SequenceState(pool.model, rows, seed))
         constraint = None if start is None else ConversationConstraint(start)
-        return Conversation(pool, next(pool.numbers), Content(row, row.pending, constraint))
+        return Conversation(pool, next(pool._numbers), Content(row, row.pending, constraint))
 
 
 def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
@@ -513,7 +513,7 @@ def draw_each(
         feed(pool, conversations)
         rows = [conversation._open().row for conversation in conversations]
         masks = [conversation.allowed & (TokenSet.all if mask is None else mask) for conversation in conversations]
-        draws = draw_tokens(pool.model, pool.masker, rows, masks, sampler, scores)
+        draws = draw_tokens(pool.model, pool._masker, rows, masks, sampler, scores)
         for conversation, drawn in zip(conversations, draws, strict=True):
             conversation._take(drawn, append)
     return [drawn.token_id for drawn in draws]

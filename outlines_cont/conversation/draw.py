@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.conversation.content import Drawn
-from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.interfaces import LanguageModel
@@ -56,13 +56,9 @@ def draw_tokens(
     norm = logits.logsumexp(dim=-1)
     masked = masker.masked(logits if scores is None else scores, masks)
     streams = [row.stream.open() for row in rows]
-    uniforms = None
-    if sampler.needs_random:
-        uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
+    uniforms = [stream.draw() for stream in streams] if sampler.needs_random else None
     drawing = drawing_of(sampler)
-    drawn = DrawPlan([drawing] * len(rows)).draw(masked, uniforms, [drawing.counts_of(row) for row in rows])
-    if drawn.errors:
-        raise next(iter(drawn.errors.values()))
+    drawn = draw_with(drawing, masked, uniforms, [drawing.counts_of(row) for row in rows])
     logprobs = logits.gather(-1, drawn.token_ids[:, None])[:, 0] - norm
     table = torch.stack([norm, logprobs, drawn.logprobs.to(norm)]).T.tolist()
     for row, (total, _, sampled) in zip(rows, table, strict=True):

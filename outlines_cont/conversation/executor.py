@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import torch
@@ -24,7 +23,7 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 
-class BatchedExecutor:
+class BatchedExecutor(ConversationPool):
     """Conversations that run together on one model, with the random seed and the lock that they share.
 
     `create` a conversation, `prompt` it, `infer` for all, `sample`. Conversations are referenced weakly; when one is closed or garbage
@@ -47,33 +46,13 @@ class BatchedExecutor:
         """
         check_model(model)
         check("kept_logits_bytes", kept_logits_bytes, is_int(kept_logits_bytes, 0), "a number of bytes, 0 or more,")
-        self._pool = ConversationPool(model, open_seeds(seed, 1)[0][0], kept_logits_bytes)
-
-    @property
-    def model(self) -> LanguageModel:
-        """The model of all conversations."""
-        return self._pool.model
-
-    @property
-    def seed(self) -> int:
-        """The seed of the random numbers of conversations without a seed of their own."""
-        return self._pool.seed
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """The re-entrant lock that every call takes; take it to make several calls atomic."""
-        return self._pool.lock
+        super().__init__(model, open_seeds(seed, 1)[0][0], kept_logits_bytes)
 
     @property
     def conversations(self) -> list[Conversation]:
         """The open conversations, the oldest first."""
         with self.lock:
-            return [conversation for _, conversation in sorted(self._pool.conversations.items())]
-
-    @property
-    def kept_logits_bytes(self) -> int:
-        """How many bytes of logits of earlier tokens each conversation keeps."""
-        return self._pool.kept_logits_bytes
+            return [conversation for _, conversation in sorted(self._by_number.items())]
 
     @property
     def num_pending(self) -> int:
@@ -90,11 +69,6 @@ class BatchedExecutor:
             others = sum(size for key, size in kept.items() if key not in held)
             return kv_bytes([SequenceState(self.model, ((row,),), 0) for row in rows]) + others
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._pool.is_closed
-
     def create(self, prompt: Any = None, *, seed: int | None = None) -> Conversation:
         """Return a new conversation.
 
@@ -108,7 +82,7 @@ class BatchedExecutor:
             ClosedError: the executor is closed.
             OptionError: the seed is out of range; and what `prompt` raises.
         """
-        return new_conversation(self._pool, prompt, seed)
+        return new_conversation(self, prompt, seed)
 
     def infer(self) -> int:
         """Feed all pending tokens of all open conversations, so that every conversation with a token can be sampled.
@@ -125,9 +99,9 @@ class BatchedExecutor:
         pending parts are few and equally long. A model whose rows cannot run in one batch takes one per conversation.
         """
         with self.lock:
-            self._pool.check_open()
+            self._check_open()
             meter = Meter()
-            feed(self._pool, self.conversations, meter)
+            feed(self, self.conversations, meter)
             return meter.fed_tokens
 
     def sample(
@@ -142,7 +116,7 @@ class BatchedExecutor:
 
         `mask` is for all of them; `scores` are (R, V), one row per conversation.
         """
-        return draw_each(self._pool, conversations, sampler, mask, scores, append=False)
+        return draw_each(self, conversations, sampler, mask, scores, append=False)
 
     def step(
         self,
@@ -155,7 +129,7 @@ class BatchedExecutor:
         """Draw a token for each conversation (None: all that are open) and append it; see `Conversation.step`."""
         with self.lock:
             chosen = self.conversations if conversations is None else list(conversations)
-            return draw_each(self._pool, chosen, sampler, mask, scores, append=True)
+            return draw_each(self, chosen, sampler, mask, scores, append=True)
 
     def load(self, path: str | os.PathLike[str]) -> Conversation:
         """Return a new conversation that continues a saved one, random numbers included.
@@ -169,22 +143,22 @@ class BatchedExecutor:
             OptionError: it has several rows; load those with `SequenceState.load`.
             ClosedError: the executor is closed.
         """
-        return load_conversation(self._pool, path)
+        return load_conversation(self, path)
 
     def close(self) -> None:
         """Close all conversations; none can be created after it. Closing again does nothing."""
         with self.lock:
             for conversation in self.conversations:
                 conversation.close()
-            self._pool.is_closed = True
+            self._closed.set()
 
     def __enter__(self) -> Self:
-        self._pool.check_open()
+        self._check_open()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        kind = "closed" if self.is_closed else f"{len(self._pool.conversations)} conversations"
+        kind = "closed" if self.is_closed else f"{len(self._by_number)} conversations"
         return f"<{type(self).__name__} on {self.model!r}, {kind}>"

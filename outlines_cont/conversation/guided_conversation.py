@@ -5,6 +5,8 @@ copied). Scale 1 is the positive context alone, a larger one avoids the negative
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from outlines_cont.conversation.conversation import Conversation, feed, new_conversation
@@ -18,6 +20,7 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 
 
+@dataclass(eq=False, repr=False)
 class GuidedConversation:
     """Two conversations that get the same tokens, drawn by classifier-free guidance. Make one with `guide`.
 
@@ -27,19 +30,16 @@ class GuidedConversation:
         scale: the weight of their difference; 0 is the negative context alone, 1 the positive.
     """
 
-    def __init__(self, positive: Conversation, negative: Conversation, scale: float) -> None:
-        """See `guide`."""
-        self.positive = positive
-        self.negative = negative
-        self.scale = scale
-        self._pool = positive._pool
+    positive: Conversation
+    negative: Conversation
+    scale: float
 
     def infer(self) -> None:
         """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
-        with self._pool.lock:
+        with self.positive._pool.lock:
             for conversation in (self.positive, self.negative):
                 conversation._checked_length()
-            feed(self._pool, [self.positive, self.negative])
+            feed(self.positive._pool, [self.positive, self.negative])
 
     def scores(self) -> torch.Tensor:
         """Return the (V,) logits from which the next token is drawn; their softmax is the guided distribution.
@@ -55,12 +55,12 @@ class GuidedConversation:
 
     def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """Return a token id drawn from `scores`; see `Conversation.sample`."""
-        with self._pool.lock:
+        with self.positive._pool.lock:
             return self.positive.sample(sampler, mask=mask, scores=self.scores())
 
     def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """The same as `sample`, and append the token to both; the log-probability is that of the positive one."""
-        with self._pool.lock:
+        with self.positive._pool.lock:
             token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
             try:
                 self.negative.prompt(token_id)
@@ -74,7 +74,7 @@ class GuidedConversation:
 
         `sampler` is `samplers.greedy()` for None; `mask` is for all tokens, None for every token that has text and ends of text.
         """
-        model = self._pool.model
+        model = self.positive._pool.model
         chosen = FreeText.of_model(model).token_ids if mask is None else mask
         for _ in range(max_tokens):
             self.infer()

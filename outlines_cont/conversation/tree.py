@@ -18,6 +18,7 @@ from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.free_text import FreeText
 from outlines_cont.samplers import multinomial
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.streams.text_decoder import TextDecoder
@@ -94,26 +95,15 @@ class CompletionTree:
         Raises:
             OptionError: `depth` or `every` is not an int, 1 or more, or there would be more than 1,024 leaves.
         """
-        for name, value in (("depth", depth), ("every", every)):
-            check_int(name, value, 1)
-        checked_bool(distinct, "distinct")
-        num_forks = (depth - 1) // every
-        if num_forks > _MAX_LEAVES.bit_length() - 1:
-            raise OptionError(
-                f"expected at most {_MAX_LEAVES:,} leaves, but depth={depth} and every={every} make 2 ** {num_forks}. "
-                "Raise `every`, or lower `depth`.",
-                "every",
-            )
+        _check_size(depth, every)
+        self._distinct = checked_bool(distinct, "distinct")
         self.prompt = prompt
         self.root = TreeNode()
-        self.num_sampled = 0
+        self.num_sampled = self.kv_bytes = 0
         self._model = model
-        self._depth, self._every, self._seed, self._distinct = depth, every, seed, distinct
+        self._depth, self._every, self._seed = depth, every, seed
         self._sampler = sampler if sampler is not None else multinomial()
-        tokens = model.tokenizer.token_bytes[: model.vocab_size]
-        self._allowed = TokenSet.of(i for i, data in enumerate(tokens) if data and i not in model.eos_token_ids)
-        self._leaves: list[_Leaf] = []
-        self.kv_bytes = 0
+        self._allowed = FreeText.of_model(model).token_ids & ~TokenSet.of(model.eos_token_ids)
 
     @property
     def leaves(self) -> list[TreeNode]:
@@ -144,26 +134,25 @@ class CompletionTree:
         with BatchedExecutor(self._model, kept_logits_bytes=0) as executor:
             conversation = executor.create(self.prompt, seed=self._seed)
             self.root, self.num_sampled = TreeNode(), 0
-            self._leaves = [_Leaf(conversation, self.root, TextDecoder())]
+            leaves = [_Leaf(conversation, self.root, TextDecoder())]
             for step in range(self._depth):
                 executor.infer()
                 has_forked = step > 0 and step % self._every == 0
                 if has_forked:
-                    self._leaves = [fork for leaf in self._leaves for fork in _forks(leaf)]
-                self._sample(executor, is_distinct=has_forked and self._distinct)
+                    leaves = [fork for leaf in leaves for fork in _forks(leaf)]
+                self._sample(executor, leaves, is_distinct=has_forked and self._distinct)
                 self.kv_bytes = executor.kv_bytes
                 if step == self._depth - 1:
-                    for leaf in self._leaves:
+                    for leaf in leaves:
                         leaf.node.text += leaf.decoder.flush()
                 yield step
-        self._leaves = []
 
-    def _sample(self, executor: BatchedExecutor, *, is_distinct: bool) -> None:
-        first = self._leaves[::2] if is_distinct else self._leaves
+    def _sample(self, executor: BatchedExecutor, leaves: list[_Leaf], *, is_distinct: bool) -> None:
+        first = leaves[::2] if is_distinct else leaves
         token_ids = executor.step([leaf.conversation for leaf in first], self._sampler, mask=self._allowed)
         for leaf, token_id in zip(first, token_ids, strict=True):
             self._take(leaf, token_id)
-        for leaf, fork in zip(first, self._leaves[1::2], strict=True) if is_distinct else ():
+        for leaf, fork in zip(first, leaves[1::2], strict=True) if is_distinct else ():
             others = self._allowed & ~TokenSet.of(leaf.node.token_ids)
             self._take(fork, fork.conversation.step(self._sampler, mask=others))
 
@@ -172,6 +161,18 @@ class CompletionTree:
         leaf.decoder, text = leaf.decoder.push(self._model.tokenizer.text_bytes([token_id]))
         leaf.node.text += text
         self.num_sampled += 1
+
+
+def _check_size(depth: int, every: int) -> None:
+    for name, value in (("depth", depth), ("every", every)):
+        check_int(name, value, 1)
+    num_forks = (depth - 1) // every
+    if num_forks > _MAX_LEAVES.bit_length() - 1:
+        raise OptionError(
+            f"expected at most {_MAX_LEAVES:,} leaves, but depth={depth} and every={every} make 2 ** {num_forks}. "
+            "Raise `every`, or lower `depth`.",
+            "every",
+        )
 
 
 def _forks(leaf: _Leaf) -> list[_Leaf]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from outlines_cont.engine.drafting.feed_width import chunk_width
+from outlines_cont.engine.drafting.forward_costs import chunk_width
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.meter import Meter
@@ -85,14 +85,9 @@ class DraftRows:
         memory.token_ids, memory.num_same = [*token_ids[:common]], common
 
     def feed(self, wanted: Sequence[tuple[FedIds, Sequence[int]]], counts: Meter) -> list[torch.Tensor | None]:
-        """Feed the new tokens of some rows in one forward.
+        """Feed the new tokens of some rows, each given with all its ids, of which at least one was not fed, in one forward.
 
-        Args:
-            wanted: the rows, each with all its ids, of which at least one was not fed.
-            counts: where the work is counted.
-
-        Returns:
-            For each of them (V,) logits after the last id; None if it was too much for one forward, so that the rest is to be fed.
+        Return for each of them (V,) logits after the last id; None if it was too much for one forward, so that the rest is to be fed.
         """
         kv, indices = self._batch, [self._index(memory) for memory, _ in wanted]
         pending = [0] * len(self.members)

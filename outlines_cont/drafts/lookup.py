@@ -1,8 +1,6 @@
 """`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in prompt
 or output, by a hash index of n-grams; the kind of occurrence with the highest acceptance rate first, if a draft of it pays. Beyond the
 probable end of a copy it continues with the tokens that usually end copies, and the next value (`copying`). Forced tokens are skipped.
-
-A JSON record repeats the names and numbers of a message, and code the names of its variables.
 """
 
 from __future__ import annotations
@@ -11,11 +9,10 @@ from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 from outlines_cont.drafts.copying import CopyHabits, CopyTrail
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
-from outlines_cont.engine.drafting.row_draft import DraftRequest
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
 """Initial acceptance rates, by the length of the n-gram, and whether it has only one earlier occurrence."""
@@ -51,11 +48,10 @@ class LookupMemory:
         self.index.follow(token_ids)
 
 
-class Lookup:
+class Lookup(Drafter):
     """A drafter that looks up the last tokens of a row in the row itself; for all rows of one model."""
 
     def __init__(self) -> None:
-        self.has_warned = False
         self._habits = CopyHabits()
 
     def __repr__(self) -> str:
@@ -64,9 +60,6 @@ class Lookup:
     def memory(self) -> LookupMemory:
         """Return an empty memory."""
         return LookupMemory()
-
-    def keep(self, memories: Sequence[Any]) -> None:
-        """Do nothing, as nothing is kept for rows."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Push copies of what followed the last tokens of each row earlier."""

@@ -18,7 +18,7 @@ import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, FedIds
 from outlines_cont.engine.drafting.draft_length import Graded
-from outlines_cont.engine.drafting.row_draft import DraftRequest
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
 from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.drawing.masking import Masker
@@ -33,7 +33,7 @@ _KIND, _EXPECTED = "model", 0.7
 _GRADES, _SHARES = (0.3, 0.6, 0.85, 0.97), (0.3, 0.5, 0.7, 0.85, 0.95)
 
 
-class ModelDraft:
+class ModelDraft(Drafter):
     """A drafter with a model, whose forwards count in its own meters; ids from `vocab_size` of the target model on are never drafted."""
 
     def __init__(self, model: LanguageModel, vocab_size: int) -> None:
@@ -42,7 +42,6 @@ class ModelDraft:
         self._groups: list[DraftRows] = []
         self._masker = Masker()
         self._plans = DrawPlans()
-        self.has_warned = False
 
     def __repr__(self) -> str:
         return f"ModelDraft({self.model!r})"
@@ -139,7 +138,7 @@ class ModelDraft:
     def _masked(self, requests: Sequence[DraftRequest], logits: torch.Tensor) -> torch.Tensor:
         """Return (R, V) logits under the masks of the rows; V is that of the target model.
 
-        A lazy mask that is not computed yet is left out; the policy refuses the token if it does not fit.
+        A lazy mask that is not computed yet is not applied; the policy refuses the token if it does not fit.
         """
         if logits.shape[-1] < self._vocab_size:
             missing = self._vocab_size - logits.shape[-1]

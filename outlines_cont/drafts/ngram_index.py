@@ -11,11 +11,7 @@ SIZES = (3, 2, 1)
 
 
 class NgramIndex:
-    """The positions behind all n-grams of a row that grows, and may be rewound.
-
-    For every n-gram it has the last position behind one, and for every such position the one before it; so tokens can be removed
-    from the end.
-    """
+    """The positions behind all n-grams of a row that grows, and may be rewound."""
 
     def __init__(self) -> None:
         self._token_ids: list[int] = []
@@ -68,6 +64,6 @@ class NgramIndex:
                 del self._last[run]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """Yield the last n-gram of each size; the empty tuple if there are not so many tokens."""
+        """Yield the last n-gram of each size; the empty tuple if there are fewer tokens."""
         at = len(self._token_ids)
         return (tuple(self._token_ids[at - size : at]) if at >= size else () for size in SIZES)

@@ -5,9 +5,9 @@ and checks the ids. If it raises, that row gets no more drafts, and a warning is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, SupportsIndex, runtime_checkable
+from typing import Protocol, SupportsIndex, runtime_checkable
 
-from outlines_cont.engine.drafting.row_draft import DraftRequest
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.errors import shortened
 from outlines_cont.user_code import shielded
 
@@ -33,12 +33,11 @@ class Proposer(Protocol):
         """
 
 
-class Proposed:
+class Proposed(Drafter):
     """The drafter of a user's `Proposer`."""
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
-        self.has_warned = False
 
     def __repr__(self) -> str:
         return shortened(repr(self.proposer))
@@ -46,9 +45,6 @@ class Proposed:
     def memory(self) -> _NoMemory:
         """Return an empty memory."""
         return _NoMemory()
-
-    def keep(self, memories: Sequence[Any]) -> None:
-        """Do nothing, as nothing is kept for rows."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Call the proposer for each row, and push its tokens as far as the policies allow them."""

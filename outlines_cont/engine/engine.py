@@ -3,8 +3,8 @@ by its policies, drafts, feeds the pending tokens of each batch in one forward (
 is ready, or several if draft tokens were accepted. It has no thread: callers that wait for a job take the steps for all jobs, in turns.
 `engine_of` returns the engine of a model.
 
-The `Scheduler` chooses the rows that run; `Recovery` rolls back an interrupted step. A controlled job (`Job.ask`) is asked before the
-forward and answers after it, or in a later step.
+The `Scheduler` chooses the rows that run, and bisects a batch whose forward fails; `Recovery` rolls back an interrupted step. The
+controllers of a job (`Job.start_calls`) are called during the forward.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from outlines_cont.state.row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
-# The longest wait for an answer after a forward, as a fraction of its time.
+# The longest wait for controllers after a forward, as a fraction of its time.
 _PATIENCE = 0.25
-# The wait after jobs are asked, in seconds, so that quick answers do not compete with the forward for the interpreter.
+# The wait after controllers were called, in seconds, so that quick calls do not compete with the forward for the interpreter.
 _HEAD_START = 0.0005
-# The longest wait under the lock in a step that does nothing but wait for answers, in seconds.
+# The longest wait under the lock in a step that does nothing but wait for controllers, in seconds.
 _LONGEST_WAIT = 0.01
 _JOINT = "the rows of a search are forked by the search; a policy cannot fork them"
 _NO_FORK = (
@@ -65,7 +65,7 @@ class Engine:
 
     __slots__ = (
         "__weakref__",
-        "_answer",
+        "_calls_ended",
         "_draws",
         "_recovery",
         "_scheduler",
@@ -85,7 +85,7 @@ class Engine:
         self._speculation = Speculation(model.device.type)
         self._draws = TokenDraws()
         self._stats = EngineStats()
-        self._answer = threading.Event()
+        self._calls_ended = threading.Event()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
 
     # -- limits --------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Engine:
                     # The list grows where a batch is bisected.
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
                     if not any(has_moved):
-                        self._await_answers()
+                        self._await_calls()
                     self._scheduler.merge()
                     self._speculation.keep(self._scheduler.rows)
                     self._scheduler.remove_cancelled()
@@ -236,14 +236,14 @@ class Engine:
                 self._count(perf_counter() - started)
 
     def _plan(self) -> None:
-        """Plan every row, and remove those that have ended; then ask the controllers of jobs."""
+        """Plan every row, and remove those that have ended; then call the controllers of jobs."""
         self._plan_rows()
-        self._answer.clear()
-        asked = [job for job in self._scheduler.jobs if job.ask(self._answer.set)]
-        if not asked:
+        self._calls_ended.clear()
+        calling = [job for job in self._scheduler.jobs if job.start_calls(self._calls_ended.set)]
+        if not calling:
             return
-        self._answer.wait(_HEAD_START)
-        if self._collect_answers([job for job in asked if not job.reads_ahead], 0.0):
+        self._calls_ended.wait(_HEAD_START)
+        if self._finish_calls([job for job in calling if not job.reads_ahead], 0.0):
             self._plan_rows()
 
     def _plan_rows(self) -> None:
@@ -263,23 +263,23 @@ class Engine:
             self._scheduler.fork(row, row.branched(row.forks))
 
     def _step_batch(self, batch: RunningBatch) -> bool:
-        """Draft, feed, collect answers and draw for one batch; return whether anything was done."""
+        """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""
         self._speculation.draft(batch.rows)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
         logits = self._feed(batch)
         has_fed = self._scheduler.counts.forwards > forwards
-        asked = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_asked))
-        # A short wait for answers saves a step; a long one would delay the other rows.
-        has_answers = bool(asked) and self._collect_answers(asked, (perf_counter() - started) * _PATIENCE)
+        calling = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_calling))
+        # A short wait for controllers saves a step; a long one would delay the other rows.
+        has_returned = bool(calling) and self._finish_calls(calling, (perf_counter() - started) * _PATIENCE)
         for row in batch.rows:
             row.make_masks()
-        ready = [row for row in batch.rows if row.is_ready and not row.job.is_asked]
+        ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
         if ready:
-            self._draw(batch, ready, logits, is_timed=has_fed and not asked)
-        elif not has_fed and not has_answers:
+            self._draw(batch, ready, logits, is_timed=has_fed and not calling)
+        elif not has_fed and not has_returned:
             for job in dict.fromkeys(row.job for row in batch.rows):
                 job.refuse_deadlock()
-        return bool(ready) or has_answers or has_fed
+        return bool(ready) or has_returned or has_fed
 
     def _feed(self, batch: RunningBatch) -> torch.Tensor | None:
         """Feed pending tokens while lazy masks are computed. On failure, bisect the batch until the failing row is alone.
@@ -311,23 +311,23 @@ class Engine:
             self._speculation.note_draw()
         self._stats.sampling_seconds += perf_counter() - started
 
-    def _collect_answers(self, jobs: list[Job], patience: float) -> bool:
-        """Execute the answers of controllers that arrive within `patience` seconds; return whether there were any."""
+    def _finish_calls(self, jobs: list[Job], patience: float) -> bool:
+        """Execute what the controllers of jobs return within `patience` seconds; return whether any did."""
         deadline = perf_counter() + patience
-        has_answers = False
+        has_returned = False
         for job in jobs:
-            forks = job.answered(max(deadline - perf_counter(), 0.0))
-            has_answers = has_answers or forks is not None
+            forks = job.finish_calls(max(deadline - perf_counter(), 0.0))
+            has_returned = has_returned or forks is not None
             for row, rows in forks or ():
                 self._scheduler.fork(row, rows)
-        return has_answers
+        return has_returned
 
-    def _await_answers(self) -> None:
-        """Wait for answers in a step that does nothing else, for a short time, so that others may submit and cancel."""
-        self._answer.clear()
-        asked = [job for job in self._scheduler.jobs if job.is_asked]
-        if self._scheduler.num_running and not self._collect_answers(asked, 0.0):
-            self._answer.wait(_LONGEST_WAIT)
+    def _await_calls(self) -> None:
+        """Wait for controllers in a step that does nothing else, for a short time, so that others may submit and cancel."""
+        self._calls_ended.clear()
+        calling = [job for job in self._scheduler.jobs if job.is_calling]
+        if self._scheduler.num_running and not self._finish_calls(calling, 0.0):
+            self._calls_ended.wait(_LONGEST_WAIT)
 
     # -- before and after a step ---------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """`Job`: the rows of one call, which are submitted to the engine together, with their sampler and the finished rows. Each row draws its own
-tokens; subclasses choose among all rows (`choose`, beam search), or ask a controller outside the engine (`ask`). If all rows wait, they
+tokens; subclasses choose among all rows (`choose`, beam search), or call controllers outside the engine (`start_calls`). If all rows wait, they
 fail with `DeadlockError`.
 """
 
@@ -31,15 +31,15 @@ class Job:
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
         is_joint: whether `choose` chooses among all rows, so that they must run in one batch.
         can_fork: whether a row may fork.
-        is_controlled: whether a controller outside the engine may be asked, so that `ask` may change any row.
-        is_asked: whether an answer to `ask` is outstanding; until then no row of the job takes a token.
-        reads_ahead: whether rows feed their tokens while the controller is asked.
+        is_controlled: whether controllers outside the engine are called, so that any row may change.
+        is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
+        reads_ahead: whether rows feed their tokens while controllers are called.
     """
 
     is_joint = False
     can_fork = True
     is_controlled = False
-    is_asked = False
+    is_calling = False
     reads_ahead = False
 
     def __init__(self, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> None:
@@ -94,18 +94,16 @@ class Job:
             for row in self.rows:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 
-    def ask(self, notify: Callable[[], None]) -> bool:
-        """Ask the controller of the rows, if there is one; return whether it was asked.
+    def start_calls(self, notify: Callable[[], None]) -> bool:
+        """Start to call the controllers of the rows, before the forward, in a thread; return whether there are any.
 
-        Called before the forward; does not block. `notify` is called, by any thread, when there is an answer.
+        `notify` is called, by any thread, when all calls have ended.
         """
         return False
 
-    def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
-        """Execute the answer, if it arrives within `patience` seconds; else return None.
-
-        Returns:
-            Each row that forks, with the rows that it forks into, itself first.
+    def finish_calls(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
+        """Execute what the controllers return within `patience` seconds; return each row that forks, with the rows that it forks into,
+        itself first; None if they have not returned.
         """
         return None
 
@@ -116,14 +114,9 @@ class Job:
         """Release the resources of a cancelled job; called before its rows are removed."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
-        """Choose how the rows of a joint job continue.
+        """Return (old row, new row) for each next row of a joint job; several may continue one old row.
 
-        Args:
-            rows: those that are ready to sample; the other rows of the job do not change.
-            logits: (R, V), those of `rows`.
-            masked: the same under the masks of the rows.
-
-        Returns:
-            (old row, new row) for each new row of the job; several may continue one old row.
+        `rows` are those that are ready to sample; the others do not change. `logits` are their (R, V) logits, `masked` the same
+        under their masks.
         """
         raise NotImplementedError

@@ -34,18 +34,8 @@ class PrefillRow(Row):
         num_fed: the number of tokens that were fed for it.
     """
 
-    def __init__(
-        self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int] | None = None
-    ) -> None:
-        """Begin a row that is fed up to the last wanted logits.
-
-        Args:
-            source: the row to feed; it is not changed.
-            model: the model of the engine.
-            counts: where the row counts its work.
-            indices: of the tokens after which logits are wanted, ascending, at least one; None for the last token alone.
-        """
-        indices = [len(source.token_ids) - 1] if indices is None else indices
+    def __init__(self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int]) -> None:
+        """Feed `source` up to the last of the tokens after which logits are wanted, those at `indices`: ascending, at least one."""
         kept = min(source.cached, indices[0])
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
         super().__init__(held, [], model, counts=counts)

@@ -33,7 +33,7 @@ class Checkpoint:
                 self.add(job.rows)
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Record rows before the step changes them. Cost: 5 us for each, whatever its length."""
+        """Record rows before the step changes them. Cost: 5 us for each, at any length."""
         for row in rows:
             if row.job not in self._known:
                 self._known.add(row.job)

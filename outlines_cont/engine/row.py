@@ -79,7 +79,7 @@ class Row(RowRecord):
             healing: the tokens that are removed from the end of `source` before the piece begins. A row that ends before their
                 text is respelled leaves with the tokens of `source`.
             min_tokens: until the piece has this many tokens, no end is drawn unless nothing else is allowed.
-            stop_token_ids: tokens that end the text, besides those of the model.
+            stop_token_ids: tokens that end the text, in addition to those of the model.
             negative, scale: the negative prompt and the scale of guidance; see `Guidance`. The piece ends where one of both
                 sequences has reached the end of the context.
         """
@@ -133,7 +133,7 @@ class Row(RowRecord):
             decider = self.policies.decider.policy if self.policies.decider is not None else None
             raise UnsupportedBranch(
                 f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {self.excerpt} none of them did; "
-                f"{decider!r} has decided last. A policy that appends or backtracks must come to an end."
+                f"{decider!r} has decided last. A policy that appends or backtracks must end after some steps."
             )
         self.leave_when_scored()
 
@@ -147,9 +147,9 @@ class Row(RowRecord):
             assert decider is not None
             self._end_text(decider.policy.finish_reason)
             if self.has_ended:  # no other policy has rewound
-                self.stop = decider.policy.stop(decider.states[-1])
+                self.stop = decider.policy.stop(decider.stack[-1])
         elif self._owed and not any(branch.is_rewind for branch in branches):
-            # The rest of a forced text that a limit has cut, whatever would be forced now.
+            # The rest of a forced text that a limit has cut, in place of what would be forced now.
             return [Branch(ff_tokens=[self._owed])]
         return branches
 
@@ -391,7 +391,7 @@ class Row(RowRecord):
             self.tokens.tops[-1] = draw.top
         follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
         if follow is not None and len(follow) > 1:
-            if self.policies.tracks and self._room(follow[1:]) == 0:
+            if self.policies.states and self._room(follow[1:]) == 0:
                 self._owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
             else:
                 self.append_all(follow[1:], FORCED)
@@ -425,7 +425,7 @@ class Row(RowRecord):
         room = self._room()
         return Lookahead(
             self,
-            self.policies.tracks,
+            self.policies.states,
             self.mask,
             self._sequences,
             eos=self.limits.eos,

@@ -40,7 +40,7 @@ class RowStatus(Enum):
     SAMPLING = "sampling"
     SCORING = "scoring"  # its forced tokens are fed for their log-probabilities
     WAITING = "waiting"
-    ASKING = "asking"  # a controller outside the engine decides; see `Job.ask`
+    CALLING = "calling"  # its controller is to be called; see `Job.start_calls`
     FORKING = "forking"
     LEAVING = "leaving"
 
@@ -49,21 +49,12 @@ class RowRecord(FedSequence):
     """The state of one running row.
 
     Attributes:
-        status: what the row does in this step.
-        mask: the tokens that may be sampled, while it is sampling.
-        tokens: its tokens, with their kinds and log-probabilities.
-        policies: its policies, with their states.
-        limits: its lengths and end tokens.
-        text: the bytes of its piece.
+        mask, temperature: of the next sample; a temperature of None is that of the sampler.
         draft: its `RowDraft`; None without speculative decoding.
         negative: its `NegativeSequence`; None without guidance.
-        stream: its random numbers.
-        temperature: that of the next sample; None for that of the sampler.
         stop: the stop text or stop token that has ended the piece, if one did.
         finish_reason: why the piece has ended; empty until then.
-        error: what the row has failed with.
-        counts: where the row counts its work.
-        job: the call that the row belongs to; see `Job`.
+        job: the `Job` that it belongs to.
     """
 
     limits: RowLimits
@@ -257,7 +248,7 @@ class RowRecord(FedSequence):
         length = len(self.token_ids) - count
         if length < self.piece_start:
             raise ValueError(
-                f"expected a policy to give back at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, "
+                f"expected a policy to rewind at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, "
                 f"got {count}"
             )
         self.policies.rewind(count, self)
@@ -301,7 +292,7 @@ class RowRecord(FedSequence):
 
         Only the keys and values of the source are restored; the others are fed again.
 
-        Cost: 3 us and more for every policy, whatever the length.
+        Cost: 3 us and more for every policy, at any length.
         """
         attributes, length, drawn = vars(self).copy(), len(self.token_ids), self.stream.drawn
         tokens, feed, policies = shallow_copy(self.tokens), self.feed.without_kept(), self.policies.checkpoint()

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import torch
 
-from outlines_cont.engine.drafting.feed_width import chunk_width
+from outlines_cont.engine.drafting.forward_costs import chunk_width
 from outlines_cont.engine.guided.negative import NegativeSequence
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_record import RowStatus

@@ -30,11 +30,9 @@ class Scheduler:
     """The rows of one model: those that run, in batches, and those that wait to be admitted.
 
     Attributes:
-        max_batch_tokens: the most tokens of one forward, padding included.
-        max_rows: the most rows that run together.
+        max_batch_tokens, max_rows: see `Engine`.
         batches: the rows that run.
         waiting: the rows that wait to be admitted, in order.
-        jobs: the jobs of these rows.
         submitted: jobs that were not registered yet.
         room: for how many rows there is room; None until keys and values have run out of it.
         counts: the work that belongs to no single row.

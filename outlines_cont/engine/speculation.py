@@ -89,6 +89,6 @@ def _begin(row: Row, found: Lookahead) -> None:
     assert row.draft is not None
     row.feed.expected = row.draft.begin(found)
     row.count_draft("proposed_tokens", found.num_drawn)
-    found.lend_states(row.policies.tracks)
+    found.lend_states(row.policies.states)
     if row.negative is not None:
         row.negative.expect(found.token_ids)

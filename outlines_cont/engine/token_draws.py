@@ -27,13 +27,7 @@ class TokenDraws:
         self._plans = DrawPlans()
 
     def take(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor | None = None) -> None:
-        """Draw a token for every row; joint jobs choose among theirs when all of them are ready.
-
-        Args:
-            batch: the batch of the rows.
-            rows: those that are ready.
-            logits: (R, V) after their tokens; None to take those of each row.
-        """
+        """Draw a token for every row from (R, V) logits, those of each row for None; joint jobs choose when all their rows are ready."""
         if logits is None:
             logits = torch.stack([row.draw_input.logits for row in rows])
         drawn_from = guided([row.negative for row in rows], logits)
@@ -76,10 +70,10 @@ class TokenDraws:
             _take(row, draw)
 
     def _drawn(
-        self, asked: Sequence[tuple[Row, DrawInput]], logits: torch.Tensor, drawn_from: torch.Tensor
+        self, wanted: Sequence[tuple[Row, DrawInput]], logits: torch.Tensor, drawn_from: torch.Tensor
     ) -> list[Draw]:
         """Return the draw for each pair of a row and an input; a row whose sampler fails has failed."""
-        rows, inputs = [row for row, _ in asked], [one for _, one in asked]
+        rows, inputs = [row for row, _ in wanted], [one for _, one in wanted]
         masked = self._masker.masked(drawn_from, [one.mask for one in inputs])
         token_ids, sampling_logprobs = self._token_ids(rows, inputs, masked)
         normal = logits.log_softmax(dim=-1)

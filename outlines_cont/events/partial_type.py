@@ -90,10 +90,6 @@ class PartialType:
                 return value
         return MISSING
 
-    def shapes(self, opening: str) -> list[PartialShape]:
-        """Return the possible interpretations of an incomplete object (`{`) or array (`[`)."""
-        return self._shapes[opening]
-
     @cached_property
     def _validator(self) -> SchemaValidator:
         schema = self._schema
@@ -109,7 +105,8 @@ class PartialType:
         return [self._part(outer) for outer, inner in self._choices() if inner["type"] in ("str", "any")]
 
     @cached_property
-    def _shapes(self) -> dict[str, list[PartialShape]]:
+    def shapes(self) -> dict[str, list[PartialShape]]:
+        """The possible interpretations of an incomplete object (`{`) and of an incomplete array (`[`)."""
         parts = [inner for _, inner in self._choices()]
         found = {"{": [self._object(part) for part in parts], "[": [self._array(part) for part in parts]}
         return {opening: [shape for shape in shapes if shape is not None] for opening, shapes in found.items()}
@@ -189,7 +186,7 @@ class PartialType:
         """Return the interpretation of a root model, which has a single value."""
         if schema["type"] != "model" or not schema.get("root_model"):
             return None
-        shapes = self._part(schema["schema"], schema.get("config")).shapes(opening)
+        shapes = self._part(schema["schema"], schema.get("config")).shapes[opening]
         if len(shapes) != 1:
             return None
         cls, shape = schema["cls"], shapes[0]

@@ -80,7 +80,7 @@ class PartialValue:
         for depth, container in enumerate(self._json.open):
             if len(self._readings) == depth or self._readings[depth].container is not container:
                 assert kind is not None
-                shapes = kind.shapes(container.opening)
+                shapes = kind.shapes[container.opening]
                 self._readings[depth:] = [_Readings(container, [_Reading(shape) for shape in shapes])]
             reading = self._readings[depth].read(self._json.text)
             kind = None

@@ -19,7 +19,7 @@ from outlines_cont.checks import check, check_int, checked_bool, is_number
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan
@@ -33,7 +33,6 @@ Banned: TypeAlias = str | re.Pattern[str] | Expression
 MAX_RETRIES = 1000
 MAX_RETRIES_PER_PLACE = 100
 
-_FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
 
 
@@ -87,7 +86,7 @@ class Ban(ScanPolicy):
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
         """Rewind where a match ends that is refused; else allow all tokens."""
         match = self._refused(state.matches, row) if state.matches else None
-        return _FREE if match is None else [self._back(state, match, row)]
+        return FREE if match is None else [self._back(state, match, row)]
 
     def at_end(self, state: ScanState, row: RowView) -> Branch | None:
         """Rewind where something is banned because the text ends here, such as a whole word."""
@@ -131,7 +130,7 @@ class Ban(ScanPolicy):
         first = max(row.piece_start + match.token, row.first_open)
         if first >= end:
             self.give_up(state, row, "its text was streamed already")
-            return _FREE[0]
+            return FREE[0]
         drawn = [i for i in range(first, end) if row.was_drawn(i)] or [first]
         index = next((i for i in drawn[:-1] if row.token_ids[i] not in row.excluded(i)), drawn[-1])
         refused = TokenSet.of([row.token_ids[index]])
@@ -153,7 +152,7 @@ def ban(
     on_exhausted: Literal["error", "allow"] = "error",
     alternatives: int = 1,
 ) -> Ban:
-    """Return a policy that keeps phrases out of a text, whatever tokens spell them.
+    """Return a policy that keeps phrases out of a text, independently of the tokens that spell them.
 
     Args:
         phrases: texts, patterns of `re.compile`, or expressions of `fsm`, one or several; or a mapping from these to factors from 0
@@ -186,13 +185,7 @@ def ban(
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
-    texts: dict[tuple[str, ...], BanRule] = {}
-    for banned, factor in factors.items():
-        if isinstance(banned, str):
-            symbols = reader.phrase(banned)
-            known = texts.get(symbols)
-            if known is None or factor < known.factor:  # of equal phrases the smallest factor counts
-                texts[symbols] = BanRule(banned, factor)
+    texts = _rules_by_symbols(factors, reader)
     patterns = [
         (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
     ]
@@ -207,6 +200,17 @@ def ban(
         on_exhausted=on_exhausted,
         alternatives=alternatives,
     )
+
+
+def _rules_by_symbols(factors: Mapping[Banned, float], reader: SymbolReader) -> dict[tuple[str, ...], BanRule]:
+    """Return the rules of phrases; of equal phrases the smallest factor counts."""
+    rules: dict[tuple[str, ...], BanRule] = {}
+    for banned, factor in factors.items():
+        if isinstance(banned, str):
+            symbols = reader.phrase(banned)
+            if symbols not in rules or factor < rules[symbols].factor:
+                rules[symbols] = BanRule(banned, factor)
+    return rules
 
 
 def _factors(phrases: object) -> list[tuple[Banned, float]]:

@@ -316,3 +316,7 @@ class Branch:
                 f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {short_repr(self.ff_tokens)}. "
                 "Encode text with the tokenizer of the model: `ff_tokens=[model.tokenizer.encode_inside(text, ())]`."
             )
+
+
+FREE = [Branch(sample_mask=TokenSet.all)]
+"""Free sampling, as the branches that a policy returns; not to be changed."""

@@ -3,10 +3,10 @@ again: in rows that draw at random by rejection sampling of the whole value (the
 backtracking to one of its tokens, which is excluded or avoided there. After 50 retries the row fails with `CheckFailed`.
 
 What passes after rejection sampling has the distribution of the values that pass. Backtracking rewinds to the token where the most probable
-other value begins: of all positions where another token may be drawn, the one where the probability of what comes before it times that of
+other value begins: of all positions where another token may be drawn, the one where the probability of what precedes it times that of
 any other token is the largest. A token is excluded only where nothing else could have followed it, else it is avoided as long as there are
 others. Where the value has no other choice, what comes before it is generated again. Exclusions apply only as long as the text before
-them stays the same.
+them stays the same, and are stored by the engine (`Branch`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
 append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. One policy may fork
-the row; those that contradict each other are an `UnsupportedBranch`. `Track`: one policy with a stack of its states, one per token, so that
+the row; those that contradict each other are an `UnsupportedBranch`. `PolicyState`: one policy with a stack of its states, one per token, so that
 a rewind drops the last; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
 
 Each branch of a fork is merged with those of the other policies. Forced tokens are cut before the first that the mask of another policy
@@ -19,30 +19,30 @@ from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 
 
-class Track:
+class PolicyState:
     """One policy on one row, with a stack of its states: the initial one, and one after each token of the generated span."""
 
-    __slots__ = ("_ahead", "policy", "retries", "states")
+    __slots__ = ("_ahead", "policy", "retries", "stack")
 
     def __init__(self, policy: Policy[Any], row: RowView) -> None:
         self.policy = policy
-        self.states: list[Any] = [policy.initial(row)]
+        self.stack: list[Any] = [policy.initial(row)]
         self.retries = 0  # how often it has refused tokens; a rewind does not change that
         self._ahead: list[tuple[int, Any]] = []  # guessed tokens and the states after them, the next one last
 
-    def fork(self) -> Track:
+    def fork(self) -> PolicyState:
         """Return a copy for a fork of the row."""
-        return self.at(self.states, self.retries)
+        return self.at(self.stack, self.retries)
 
-    def at(self, states: list[Any], retries: int) -> Track:
-        """Return a track of the same policy with a copy of `states`, and `retries`."""
-        other = Track.__new__(Track)
-        other.policy, other.states, other.retries, other._ahead = self.policy, [*states], retries, []
+    def at(self, stack: list[Any], retries: int) -> PolicyState:
+        """Return the state of the same policy with a copy of `stack`, and `retries`."""
+        other = PolicyState.__new__(PolicyState)
+        other.policy, other.stack, other.retries, other._ahead = self.policy, [*stack], retries, []
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches of the policy: several to fork, none to stop."""
-        branches = self.policy.branches(self.states[-1], row)
+        branches = self.policy.branches(self.stack[-1], row)
         if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
             raise TypeError(
                 f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
@@ -55,19 +55,19 @@ class Track:
         guessed, state = self._ahead.pop() if self._ahead else (-1, None)
         if guessed != token_id:
             self._ahead = []
-            state = self.policy.advance(self.states[-1], token_id)
-        self.states.append(state)
+            state = self.policy.advance(self.stack[-1], token_id)
+        self.stack.append(state)
 
-    def expect(self, token_ids: Sequence[int], ahead: Track) -> None:
-        """Take the states after the guessed `token_ids` from a copy of this track, to be used if these tokens follow."""
-        self._ahead = [*zip(token_ids, ahead.states[1:], strict=False)][::-1]
+    def expect(self, token_ids: Sequence[int], ahead: PolicyState) -> None:
+        """Take the states after the guessed `token_ids` from a copy of this one, to be used if these tokens follow."""
+        self._ahead = [*zip(token_ids, ahead.stack[1:], strict=False)][::-1]
 
     def rewind(self, count: int, row: RowView | None) -> None:
         """Drop the states of the last `count` tokens; `row` is the row before the rewind, if this policy has requested it."""
-        before, self._ahead = self.states[-1], []
-        self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
+        before, self._ahead = self.stack[-1], []
+        self.stack = self.stack[: len(self.stack) - count]  # a new list, see `Checkpoint`
         if row is not None:
-            self.states[-1] = self.policy.rewound(before, self.states[-1], row)
+            self.stack[-1] = self.policy.rewound(before, self.stack[-1], row)
 
     @property
     def is_spent(self) -> bool:
@@ -76,50 +76,52 @@ class Track:
 
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or accept the text so far."""
-        state = self.policy.give_up(self.states[-1], row, reason)
-        self.states, self._ahead = [*self.states[:-1], state], []
+        state = self.policy.give_up(self.stack[-1], row, reason)
+        self.stack, self._ahead = [*self.stack[:-1], state], []
 
 
-def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
-    """Return the branches that the row takes, several to fork and none to stop, and the track of the policy that decided it.
+def compose(states: list[PolicyState], row: RowView) -> tuple[list[Branch], PolicyState]:
+    """Return the branches that the row takes, several to fork and none to stop, and the state of the policy that decided it.
 
     Raises:
         UnsupportedBranch: two policies contradict each other; see the top of this module.
 
     Cost: one call of `branches` per policy; with forced tokens one more of every other policy for each of these.
     """
-    if len(tracks) == 1:
-        return tracks[0].branches(row), tracks[0]
-    returned = [(track.branches(row), track) for track in tracks]
-    single = [(branches[0], track) for branches, track in returned if len(branches) == 1]
+    if len(states) == 1:
+        return states[0].branches(row), states[0]
+    returned = [(state.branches(row), state) for state in states]
+    single = [(branches[0], state) for branches, state in returned if len(branches) == 1]
     rewinds = [pair for pair in single if pair[0].is_rewind]
     if rewinds:
-        branch, track = max(rewinds, key=lambda pair: pair[0].backtrack)
-        return [branch], track
-    for branches, track in returned:
+        branch, state = max(rewinds, key=lambda pair: pair[0].backtrack)
+        return [branch], state
+    for branches, state in returned:
         if not branches:
-            return [], track
-    forking = [(branches, track) for branches, track in returned if len(branches) > 1]
+            return [], state
+    forking = [(branches, state) for branches, state in returned if len(branches) > 1]
     if not forking:
-        branch, track = _merged(single, tracks, row)
-        return [branch], track
+        branch, state = _merged(single, states, row)
+        return [branch], state
     if len(forking) > 1:
         raise UnsupportedBranch("two policies of one row fork it in the same step. Give the row one policy that forks.")
-    branches, track = forking[0]
-    return [_merged([(branch, track), *single], tracks, row)[0] for branch in branches], track
+    branches, state = forking[0]
+    return [_merged([(branch, state), *single], states, row)[0] for branch in branches], state
 
 
-def _merged(pairs: list[tuple[Branch, Track]], tracks: list[Track], row: RowView) -> tuple[Branch, Track]:
-    """Merge one branch of each policy; return the result and the track that decided it."""
-    for branch, track in pairs:
+def _merged(
+    pairs: list[tuple[Branch, PolicyState]], states: list[PolicyState], row: RowView
+) -> tuple[Branch, PolicyState]:
+    """Merge one branch of each policy; return the result and the state of the policy that decided it."""
+    for branch, state in pairs:
         if branch.is_rewind:  # one of several branches of a policy that forks
-            return branch, track
-    for branch, track in pairs:
+            return branch, state
+    for branch, state in pairs:
         if branch.sample_mask is None and branch.ff_tokens:
-            return _forced(branch, track, tracks, row), track
-    for branch, track in pairs:
+            return _forced(branch, state, states, row), state
+    for branch, state in pairs:
         if branch.sample_mask is None:
-            return branch, track
+            return branch, state
     return _intersected([branch for branch, _ in pairs]), pairs[0][1]
 
 
@@ -139,16 +141,16 @@ def _intersected(branches: list[Branch]) -> Branch:
     )
 
 
-def _forced(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
+def _forced(branch: Branch, leader: PolicyState, states: list[PolicyState], row: RowView) -> Branch:
     """Return the forced tokens of `leader` as far as the other policies allow them; `UnsupportedBranch` if that is not one.
 
     That another policy would wait, or force other tokens, is not considered.
     """
-    states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
+    others = [(other.policy, other.stack[-1]) for other in states if other is not leader]
     written, token_ids = list(row.token_ids), list[int]()
     ahead = row_ahead(written, row)
     for token_id in branch.ff_tokens[0]:
-        for policy, state in states:
+        for policy, state in others:
             branches = policy.branches(state, ahead)
             if len(branches) != 1 or branches[0].is_rewind:
                 return Branch(ff_tokens=[token_ids]) if token_ids else Branch()
@@ -160,7 +162,7 @@ def _forced(branch: Branch, leader: Track, tracks: list[Track], row: RowView) ->
                     f"{leader.policy!r} forces token {token_id}, which {policy!r} does not allow. "
                     "No text satisfies both; drop one of them."
                 )
-        states = [(policy, policy.advance(state, token_id)) for policy, state in states]
+        others = [(policy, policy.advance(state, token_id)) for policy, state in others]
         token_ids.append(token_id)
         written.append(token_id)
     return Branch(ff_tokens=[token_ids])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -56,11 +56,14 @@ class Constraint(Policy[int]):
 
         Cost: the first one of a model builds its vocabulary (0.2 s for 131,072 tokens).
         """
-        if "vocabulary" not in model.memo:
-            tokens = model.tokenizer.token_bytes[: model.vocab_size]
-            model.memo["vocabulary"] = Vocabulary(tokens, sorted(model.eos_token_ids))
-        made = model.memo.setdefault(
-            "constraints", lru_cache(_NUM_CONSTRAINTS)(partial(_constraint_of, model.memo, model.tokenizer))
+        memo, tokenizer = model.memo, model.tokenizer
+        if "vocabulary" not in memo:
+            memo["vocabulary"] = Vocabulary(tokenizer.token_bytes[: model.vocab_size], sorted(model.eos_token_ids))
+        made = memo.setdefault(
+            "constraints",
+            lru_cache(_NUM_CONSTRAINTS)(
+                lambda language, force: Constraint(fsm.TokenFSM(language, memo["vocabulary"]), tokenizer, force=force)
+            ),
         )
         constraint: Constraint = made(expression, force)
         return constraint
@@ -134,10 +137,6 @@ class Constraint(Policy[int]):
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
-
-
-def _constraint_of(memo: dict[object, Any], tokenizer: Tokenizer, expression: Expression, force: bool) -> Constraint:
-    return Constraint(fsm.TokenFSM(expression, memo["vocabulary"]), tokenizer, force=force)
 
 
 def _whole_characters(data: bytes) -> str:

@@ -20,16 +20,10 @@ _MEMO_SIZE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeText(Policy[bytes]):
-    """Samples any token of `token_ids`. Its state is what is left to respell of the bytes that token healing removed, mostly nothing.
-
-    Attributes:
-        token_ids: the tokens.
-        spelling: returns the tokens that may follow where some bytes are left to spell.
-        model: whose tokens they are.
-    """
+    """Samples any token of `token_ids`. Its state is what is left to respell of the bytes that token healing removed, mostly nothing."""
 
     token_ids: TokenSet
-    spelling: Callable[[bytes], TokenSet]
+    spelling: Callable[[bytes], TokenSet]  # returns the tokens that may follow where some bytes are left to spell
     model: LanguageModel
 
     @classmethod

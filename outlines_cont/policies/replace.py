@@ -16,7 +16,7 @@ from outlines_cont.checks import check_int
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import FREE, Branch
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan, state_at
 from outlines_cont.state.row import APPENDED, StateRow
@@ -24,7 +24,6 @@ from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import SymbolReader, Symbols
 from outlines_cont.unknown_option import knows_its_options
 
-_FREE = [Branch(sample_mask=TokenSet.all)]
 _READER = SymbolReader(ignore_case=False)
 
 
@@ -67,9 +66,9 @@ class Replace(ScanPolicy):
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
         """Replace what was found, unless it is part of a replacement; else allow all tokens."""
         if not state.matches or row.was_given(len(row.token_ids) - 1):
-            return _FREE
+            return FREE
         if self.at_most is not None and self._count(row.token_ids, row.piece_start, row.was_given) >= self.at_most:
-            return _FREE
+            return FREE
         match = min(state.matches, key=lambda match: (match.token, match.key[-1], match.rule))
         first = row.piece_start + match.token
         before = row.token_ids[:first]
@@ -112,7 +111,7 @@ class Replace(ScanPolicy):
 
 @knows_its_options()
 def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
-    """Return a policy that replaces texts by others, whatever tokens spell them.
+    """Return a policy that replaces texts by others, independently of the tokens that spell them.
 
     The text before a match stays, the bytes of its last token after it are dropped, and the row continues after the replacement. That
     counts as given: its log-probabilities are 0, it counts in `max_tokens` but is not cut, and nothing in it is replaced again.

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import FREE, Branch
 from outlines_cont.policies.piece_text import tail_tokens
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
-
-_FREE = [Branch(sample_mask=TokenSet.all)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class StopAt(Policy[StopState]):
             return []
         match = state.matcher.match
         if match is None:
-            return _FREE
+            return FREE
         token_ids = row.token_ids[row.piece_start :]
         start = match.end if self._keep else max(match.start, 0)
         kept, rest = self._split(token_ids, len(row.healed) + start)
@@ -102,7 +100,7 @@ class StopAt(Policy[StopState]):
         return state.match.text if state.match is not None else None
 
     def held_bytes(self, state: StopState) -> int:
-        """Return the number of trailing bytes that may belong to a stop text, or that come after one."""
+        """Return the number of trailing bytes that may belong to a stop text, or that follow one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe
 
     def _split(self, token_ids: Sequence[int], start: int) -> tuple[int, bytes]:

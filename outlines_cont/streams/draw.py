@@ -1,5 +1,6 @@
 """`drawn_token`: draws one token from logits with the code of the engine: mask, penalties and logits warpers, then sampling with one
-uniform random number, which `uniform_of` draws from a seed, a torch generator or the operating system. Here errors are raised.
+uniform random number, which `uniform_of` draws from a seed, a torch generator or the operating system. Here errors are raised. `TokenTally`: a cache of the token counts
+that penalties, DRY and Mirostat need.
 """
 
 from __future__ import annotations
@@ -7,35 +8,29 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
-
-if TYPE_CHECKING:
-    from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.streams.stream_state import StreamState
 
 
 def drawn_token(
     logits: Any, sampler: Sampler, mask: TokenSet | None, uniform: float | None, counts: TokenCounts | None
 ) -> tuple[int, float]:
-    """Return a token id and the log-probability with which it was drawn.
+    """Return a token id, drawn from (V,) or (1, V) logits under a mask, and the log-probability with which it was drawn.
 
-    Args:
-        logits: (V,) or (1, V) tensor of floats.
-        sampler: How a token is chosen.
-        mask: The tokens that may be drawn, None for all.
-        uniform: In [0, 1), for a sampler that needs one.
-        counts: The token counts, for a sampler that needs them.
-
-    Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` for NaN, plus infinity, or minus infinity
-    throughout, `DeadEnd` if no token of the mask has a probability, `SamplerError` for an invalid draw of a user's sampler.
+    `uniform`, in [0, 1), and `counts` are for samplers that need them. Raises `TypeError` or `ValueError` for other logits or another
+    mask, `InvalidLogits` for NaN, plus infinity, or minus infinity throughout, `DeadEnd` if no token of the mask has a probability,
+    `SamplerError` for an invalid draw of a user's sampler.
     """
     row = _one_row(logits)
     if mask is not None:
@@ -46,10 +41,9 @@ def drawn_token(
             "The model that made them, or their float type, may be at fault."
         )
     masked = row if mask is None else Masker().masked(row, [mask])
-    uniforms = None if uniform is None else torch.tensor([uniform], dtype=torch.float64)
-    drawn = DrawPlan([drawing_of(sampler)]).draw(masked, uniforms, None if counts is None else [counts])
-    if drawn.errors:
-        raise drawn.errors[0]
+    drawn = draw_with(
+        drawing_of(sampler), masked, None if uniform is None else [uniform], None if counts is None else [counts]
+    )
     logprob = float(drawn.logprobs[0])
     if not math.isfinite(logprob):
         raise DeadEnd(
@@ -90,3 +84,47 @@ def _one_row(logits: Any) -> torch.Tensor:
         )
     row = logits.detach().reshape(1, -1)
     return row if row.dtype in (torch.float32, torch.float64) else row.float()
+
+
+class TokenTally:
+    """The token counts of the last state of a stream that was counted; the next state is usually one token later, which costs one update.
+
+    Threads may share it: `take` gives the counts to one of them, and others count from the beginning.
+    """
+
+    __slots__ = ("_last", "_prompt")
+
+    def __init__(self, prompt: tuple[int, ...]) -> None:
+        self._prompt = prompt
+        self._last: list[tuple[StreamState, TokenCounts]] = []
+
+    def take(self, state: StreamState) -> TokenCounts:
+        """Return the counts of the prompt and of all tokens up to `state`; the caller puts them back with `give`.
+
+        Cost: the tokens since the state that was counted last; all tokens if that is not an earlier state of this stream.
+        """
+        try:
+            last, counts = self._last.pop()
+        except IndexError:
+            return self._count(state)
+        since = list(takewhile(lambda at: at is not last and at.num_tokens > last.num_tokens, state.back()))
+        if (since[-1].before if since else state) is not last:
+            return self._count(state)
+        for at in reversed(since):
+            assert at.token_id is not None
+            counts.add(at.token_id, True, at.logprob)
+        return counts
+
+    def give(self, state: StreamState, counts: TokenCounts) -> None:
+        """Cache the counts of `state`."""
+        self._last[:] = [(state, counts)]
+
+    def _count(self, state: StreamState) -> TokenCounts:
+        pushed = [(at.token_id, at.logprob) for at in state.back() if at.token_id is not None][::-1]
+        given = len(self._prompt)
+        return TokenCounts(
+            [*self._prompt, *(token_id for token_id, _ in pushed)],
+            [False] * given + [True] * len(pushed),
+            [None] * given + [logprob for _, logprob in pushed],
+            mirostat_start=0,
+        )

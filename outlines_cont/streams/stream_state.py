@@ -36,16 +36,13 @@ class StreamState:
 
     Attributes:
         matcher: The stop-text matcher, after the bytes of all tokens.
-        decoder: The UTF-8 decoder, after the bytes that are final.
         is_start: Whether the next token begins the text, so that its prefix space is not part of the text.
         before: The state before the last token or flush; None at the beginning.
         token_id: The last token; None at the beginning, after a flush, and after a push beyond the end.
-        num_tokens: How many tokens were pushed.
         num_chars: How many characters are final.
         new_text: Those that the last push or flush made final.
         stop: The stop that ended the text; None before the end, and after a flush.
-        finish_reason: Why the text has ended; empty before.
-        logprob: The log-probability with which the last token was drawn, None if it was pushed by its id.
+        finish_reason, logprob: See `TokenStream`.
         num_drawn: How many random numbers were drawn from a seed.
     """
 

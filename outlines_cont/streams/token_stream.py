@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from outlines_cont.policies.branch import TokenSet
     from outlines_cont.sampling.sampler import Sampler
-    from outlines_cont.streams.token_tally import TokenTally
+    from outlines_cont.streams.draw import TokenTally
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -65,7 +65,7 @@ class TokenStream(Immutable):
             keep_stop: The text includes the stop text, but nothing after it.
             stop_in_prompt: A stop text may begin in the prompt, but not end there.
             prompt: The text or ids before the first token: for `stop_in_prompt`, and for penalties, which count it.
-                If it has no text, the first token begins one, and the space that some tokenizers put there is left out.
+                If it has no text, the first token begins one, and the space that some tokenizers put there is omitted.
                 None: unknown, and the first token continues a text.
 
         Raises:
@@ -167,10 +167,10 @@ class TokenStream(Immutable):
             OptionError: `n` is not an int from 0 to `num_tokens`.
         """
         check("n", n, is_int(n, 0, self.num_tokens), f"an int from 0 to {self.num_tokens}, the tokens of the stream,")
+        if n == 0:
+            return self
         wanted = self.num_tokens - n
-        return (
-            self if n == 0 else self._at(next(at for at in self._state.back() if at.num_tokens == wanted), self._tally)
-        )
+        return self._at(next(at for at in self._state.back() if at.num_tokens == wanted), self._tally)
 
     @property
     def text(self) -> str:
@@ -216,7 +216,7 @@ class TokenStream(Immutable):
 
     @property
     def finish_reason(self) -> str:
-        """`stop`, or what `flush` was given; empty while more may come."""
+        """`stop`, or what `flush` was given; empty before the end."""
         return self._state.finish_reason
 
     def __eq__(self, other: object) -> bool:
@@ -270,7 +270,7 @@ class TokenStream(Immutable):
     def _own_tally(self) -> TokenTally:
         """Return the token counts that this stream shares with those made from it, except by `fork`; created at the first use."""
         if self._tally is None:
-            from outlines_cont.streams.token_tally import TokenTally
+            from outlines_cont.streams.draw import TokenTally
 
             object.__setattr__(self, "_tally", TokenTally(self._options.prompt or ()))
         assert self._tally is not None

@@ -34,7 +34,7 @@ from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DraftWarning
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track
+from outlines_cont.policies.compose import PolicyState
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
@@ -618,15 +618,15 @@ def test_states_of_policies_behind_a_right_guess_are_those_of_the_lookahead() ->
             asked.append(token_id)
             return (*state, token_id)
 
-    track = Track(Listing(), None)  # type: ignore[arg-type]
-    ahead = track.at(track.states, 0)
+    state = PolicyState(Listing(), None)  # type: ignore[arg-type]
+    ahead = state.at(state.stack, 0)
     for token_id in (1, 2, 3):
         ahead.append(token_id)
-    track.expect([1, 2, 3], ahead)
+    state.expect([1, 2, 3], ahead)
     for token_id in (1, 5, 3):
-        track.append(token_id)
-    assert (asked, track.states[-1]) == ([1, 2, 3, 5, 3], (1, 5, 3))
-    track.expect([4], ahead)
-    track.rewind(1, None)
-    track.append(4)
-    assert (asked, track.states[-1]) == ([1, 2, 3, 5, 3, 4], (1, 5, 4))
+        state.append(token_id)
+    assert (asked, state.stack[-1]) == ([1, 2, 3, 5, 3], (1, 5, 3))
+    state.expect([4], ahead)
+    state.rewind(1, None)
+    state.append(4)
+    assert (asked, state.stack[-1]) == ([1, 2, 3, 5, 3, 4], (1, 5, 4))

@@ -327,7 +327,11 @@ def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
     engine = engine_of(model)
     counts = Meter()
     rows = [StateRow.of_prompt(model.tokenizer.encode(text), RandomStream(0)) for text in TEXTS[:3]]
-    reading = Job([PrefillRow(row, model, counts=counts) for row in rows], samplers.greedy(), counts)
+    reading = Job(
+        [PrefillRow(row, model, counts=counts, indices=[len(row.token_ids) - 1]) for row in rows],
+        samplers.greedy(),
+        counts,
+    )
     writing = job_of(model, "of the rose")
     engine.submit(reading)
     engine.submit(writing)

@@ -42,7 +42,7 @@ from outlines_cont import (
     models,
     samplers,
 )
-from outlines_cont.engine.drafting.feed_width import FREE_TOKENS, OTHER_FREE_TOKENS
+from outlines_cont.engine.drafting.forward_costs import FREE_TOKENS, OTHER_FREE_TOKENS
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import (

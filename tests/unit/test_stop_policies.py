@@ -50,7 +50,7 @@ def written(
     done = job.done[0]
     assert tuple(ids) == done.token_ids[: len(ids)]
     text = model.tokenizer.text_bytes(done.token_ids[len(ids) :]).decode("utf-8", "replace")
-    return done, text, row.policies.tracks[-1].states[-1], shown
+    return done, text, row.policies.states[-1].stack[-1], shown
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.streams import TokenStream, token_tally
+from outlines_cont.streams import TokenStream, draw
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import next_logits
 
@@ -139,7 +139,7 @@ def test_counts_of_penalties_are_kept_up_and_made_anew_only_where_a_stream_goes_
         made.append(len(token_ids))
         return TokenCounts(token_ids, *others, **options)
 
-    monkeypatch.setattr(token_tally, "TokenCounts", counted)
+    monkeypatch.setattr(draw, "TokenCounts", counted)
     sampler, logits = samplers.multinomial(frequency_penalty=0.4), torch.zeros(VOCAB_SIZE)
     stream = TokenStream(FakeTokenizer(), prompt=[9, 9], stop_token_ids=[])
     for at in range(30):

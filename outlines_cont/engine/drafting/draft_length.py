@@ -22,9 +22,9 @@ LONGEST = 16
 _MARGIN = 1.03
 # The resolution of the clock, in seconds.
 _SHORTEST = 1e-9
-# The search ends after so many longer drafts that are no better, or where the next token is accepted so rarely.
+# The search ends after this many longer drafts that are no better, or where the next token is accepted more rarely than this.
 _NO_BETTER, _FEW = 3, 0.02
-# So many forwards without a draft are measured first.
+# This many forwards without a draft are measured first.
 _NUM_PLAIN = 2
 
 

@@ -1,6 +1,7 @@
 """`ForwardCosts`: a measured cost model of forwards: seconds by number of tokens, as the median of the last 9 measurements of about that
 size, linearly interpolated, and extrapolated by constants per device type. Forwards of more than 2048 tokens are not recorded.
-`RunningMedian`: the median of the last few measurements.
+`RunningMedian`: the median of the last few measurements. `chunk_width`: how many pending tokens of each row a forward takes (chunked
+prefill): as many as give the most tokens for their cost, padding included, by those constants.
 """
 
 from __future__ import annotations
@@ -8,9 +9,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from statistics import median
 
-from outlines_cont.engine.drafting.feed_width import FREE_TOKENS, OTHER_FREE_TOKENS
+FREE_TOKENS = {"cpu": 24}
+"""The fixed cost of a forward in tokens, by type of device; measured with a model of 512 x 8 on one core."""
+OTHER_FREE_TOKENS = 512
+"""The same for accelerators, whose time is that of reading the weights up to some hundred tokens."""
 
 _NUM_KEPT = 9
 _EXACT = 16
@@ -81,3 +86,24 @@ def _size(num_tokens: int) -> int:
     if num_tokens <= _EXACT:
         return num_tokens
     return round(_EXACT * _GROWTH ** round(math.log(num_tokens / _EXACT, _GROWTH)))
+
+
+def chunk_width(pending: Sequence[int], max_tokens: int, device_type: str) -> int:
+    """Return the width at which a forward feeds the most tokens for its cost, where rows with fewer pending tokens are padded.
+
+    `pending` are the numbers of tokens to feed, not all 0; `max_tokens` are the most tokens of a forward, padding included.
+    """
+    longest = max(max_tokens // len(pending), 1)
+    free = FREE_TOKENS.get(device_type, OTHER_FREE_TOKENS)
+    lengths = sorted(min(count, longest) for count in pending)
+    if lengths[0] == lengths[-1]:
+        return lengths[-1]
+    best, best_rate, shorter = 1, 0.0, 0
+    for index, width in enumerate(lengths):
+        if width:
+            fed = shorter + width * (len(lengths) - index)
+            rate = fed / (free + width * len(lengths))
+            if rate >= best_rate:
+                best, best_rate = width, rate
+        shorter += width
+    return best

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.compose import Track, compose, row_ahead
+from outlines_cont.policies.compose import PolicyState, compose, row_ahead
 from outlines_cont.policies.row_view import RowView
 
 ONLY, HINT = "the only token", "a hint of a policy"
@@ -49,7 +49,7 @@ class Lookahead:
     def __init__(
         self,
         row: RowView,
-        tracks: Sequence[Track],
+        states: Sequence[PolicyState],
         mask: TokenSet,
         sequences: list[list[int]],
         *,
@@ -59,13 +59,9 @@ class Lookahead:
         temperature: float | None,
         takes_hints: bool,
     ) -> None:
-        """Begin behind the last token of a row that is about to sample; row and tracks are not changed.
+        """Begin behind the last token of a row that is about to sample, with at most `room` tokens; row and states are not changed.
 
-        Args:
-            mask, sequences, temperature: those of the row's next token; see `Branch`.
-            eos: the tokens that end the text, which are not drafted.
-            room: the most tokens.
-            takes_hints: whether to add the hints of policies; see `Policy.hint`.
+        `mask`, `sequences` and `temperature` are those of the row's next token. `eos` are the tokens that end the text, never drafted.
         """
         self.token_ids: list[int] = []
         self.kinds: list[Hashable] = []
@@ -75,7 +71,7 @@ class Lookahead:
         self.temperature = temperature
         self.context = [*row.token_ids]
         self._ahead = row_ahead(self.context, row)
-        self._tracks = [track.at(track.states[-1:], track.retries) for track in tracks]
+        self._states = [state.at(state.stack[-1:], state.retries) for state in states]
         self._sequences, self._eos, self._vocab_size = sequences, eos, vocab_size
         self._room, self._takes_hints = min(room, MAX_TOKENS), takes_hints
         self._take_hints()
@@ -90,10 +86,10 @@ class Lookahead:
         lazy = [position for position in self.positions if not position.mask.is_made]
         return [position.mask for position in lazy if chance(self.kinds[: position.offset]) >= _LIKELY]
 
-    def lend_states(self, tracks: Sequence[Track]) -> None:
-        """Pass the states behind draft tokens to the tracks of the row, which use those of accepted tokens."""
-        for track, ahead in zip(tracks, self._tracks, strict=True):
-            track.expect(self.token_ids, ahead)
+    def lend_states(self, states: Sequence[PolicyState]) -> None:
+        """Pass the states behind draft tokens to those of the row, which use those of accepted tokens."""
+        for state, ahead in zip(states, self._states, strict=True):
+            state.expect(self.token_ids, ahead)
 
     def push(self, token_id: int, kind: Hashable) -> bool:
         """Append a draft token and what the policies force after it; return False if they refuse the token."""
@@ -128,7 +124,7 @@ class Lookahead:
 
     def _take_hints(self) -> None:
         def draw_hint() -> bool:
-            hints = (track.policy.hint(track.states[-1], self._ahead) for track in self._tracks)
+            hints = (state.policy.hint(state.stack[-1], self._ahead) for state in self._states)
             return any(token_id is not None and self._draw(token_id, HINT) for token_id in hints)
 
         while self._takes_hints and self.mask is not None and self._succeeds(draw_hint):
@@ -138,8 +134,8 @@ class Lookahead:
         """Append a token; return False if there is no room for it, or a policy raises."""
 
         def advance() -> bool:
-            for track in self._tracks:
-                track.append(token_id)
+            for state in self._states:
+                state.append(token_id)
             return True
 
         if len(self.token_ids) >= self._room or not self._succeeds(advance):
@@ -155,7 +151,7 @@ class Lookahead:
         self.mask = None
         if len(self.token_ids) >= self._room:
             return False
-        branches, _ = compose(self._tracks, self._ahead)
+        branches, _ = compose(self._states, self._ahead)
         if len(branches) != 1 or branches[0].is_rewind:
             return False
         branch = branches[0]

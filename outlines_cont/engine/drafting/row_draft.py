@@ -1,12 +1,13 @@
 """`RowDraft`: the speculative decoding of one row: its drafter and that drafter's memory of the row, acceptance rates, the last draft, and
 draws that were made ahead for it. Where drafts do not pay, they are tried again with exponential back-off; a drafter that fails is switched
-off for the row. `Drafter`: the protocol of drafters, which serve many rows; `DraftRequest`: the request for one row.
+off for the row. `Drafter`: the base class of drafters, which serve many rows; `DraftRequest`: the request for one row.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -28,9 +29,9 @@ from outlines_cont.user_code import place_of
 
 # The acceptance rate before anything is known.
 _EXPECTED = 0.7
-# Hints are taken where so many of them are accepted, and else every so often, to measure the rate again.
+# Hints are taken where this share of them is accepted, and else every 16th time, to measure the rate again.
 _WORTH, _EVERY = 0.3, 16
-# Where no draft pays, a short one is made after so many forwards, to measure the rate again.
+# Where no draft pays, a short one is made after this many forwards, to measure the rate again.
 _FIRST_PATIENCE, _LONGEST_PATIENCE, _NUM_PROBED = 8, 128, 2
 # The most new tokens that a drafter reads between two drafts whose time counts.
 _FEW_NEW = 24
@@ -57,30 +58,32 @@ class DraftedRow(Protocol):
         """Return the token counts of the row."""
 
 
-class Drafter(Protocol):
-    """Protocol of drafters: they draft tokens for any number of rows of one model."""
+class Drafter(ABC):
+    """Base of drafters, which draft tokens for any number of rows of one model."""
 
-    has_warned: bool  # whether a warning was issued that the drafter failed
+    has_warned = False  # whether a warning was issued that the drafter failed
 
+    @abstractmethod
     def memory(self) -> Any:
         """Return the empty memory of a row, such as an index of its tokens.
 
-        Its method `cut(length)` is told that only the first `length` tokens are unchanged, and takes constant time; `fork()` returns
-        the memory of a fork of the row.
+        Its method `cut(length)`, called when only the first `length` tokens are unchanged, takes constant time; `fork()` returns the
+        memory of a fork of the row.
         """
 
+    @abstractmethod
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Push draft tokens to the lookaheads of some rows: as many as each requests, or fewer."""
 
     def keep(self, memories: Sequence[Any]) -> None:
-        """Release what belongs to rows with other memories than these: they have ended."""
+        """Release what belongs to rows with other memories than these: they have ended. Does nothing by default."""
+        return
 
 
 class RowDraft:
     """The speculative decoding of one row.
 
     Attributes:
-        drafter: drafts the tokens.
         memory: the drafter's memory of the row.
         counts: how many tokens were drafted for the row, and how many of them accepted.
         is_off: whether the drafter has failed on the row, and is not called again.

@@ -1,6 +1,6 @@
 """`DrawPlan`: groups the rows of a draw: those with standard samplers are one vectorised batch; samplers and warpers of users are called
 for their own rows, and checked. If a call fails, its rows are drawn one by one, so that an error ends its own row only. `DrawPlans`: a
-cache of 64 plans. `drawing_of`, `tempered`: check a sampler, and determine what it needs.
+cache of 64 plans. `draw_with`: draws rows with one sampler. `drawing_of`, `tempered`: check a sampler, and determine what it needs.
 """
 
 from __future__ import annotations
@@ -82,6 +82,17 @@ class DrawPlan:
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
         return _drawn(self._parts, masked, uniforms, counts)
+
+
+def draw_with(
+    drawing: Drawing, masked: torch.Tensor, uniforms: Sequence[float] | None, counts: Counts | None
+) -> BatchDraw:
+    """Return the draws of one sampler from masked (R, V) logits; raise the first error of the sampler."""
+    numbers = None if uniforms is None else torch.tensor(uniforms, dtype=torch.float64)
+    drawn = DrawPlan([drawing] * len(masked)).draw(masked, numbers, counts)
+    for error in drawn.errors.values():
+        raise error
+    return drawn
 
 
 class DrawPlans:

@@ -1,4 +1,4 @@
-"""`PolicyStates`: the policies of one row with their states (one `Track` each), and backtracking: refused tokens are excluded at their
+"""`PolicyStates`: the policies of one row with their states (one `PolicyState` each), and backtracking: refused tokens are excluded at their
 position, or, if that has no token or no retries left, the token drawn before it. Without such a token or retries the policy that refused
 raises or accepts. Rewinds that exclude nothing and make no progress are an error after 10,000.
 """
@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track, compose, row_ahead
+from outlines_cont.policies.compose import PolicyState, compose, row_ahead
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.shallow import shallow_copy
@@ -35,15 +35,15 @@ class PolicyStates:
     """The policies of one row, their states, and what they have excluded.
 
     Attributes:
-        tracks: the policies, each with its state after every token of the piece.
+        states: the policies, each with its state after every token of the piece.
         decider: the one whose branch was taken last.
         exclusions: the tokens that may not be drawn again, by position.
     """
 
     def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS) -> None:
         """Begin without policies; earlier runs of the piece had `retries` rewinds, and excluded `exclusions`."""
-        self.tracks: list[Track] = []
-        self.decider: Track | None = None
+        self.states: list[PolicyState] = []
+        self.decider: PolicyState | None = None
         self.exclusions = exclusions
         self._retries = retries
         self._num_rewinds, self._longest = 0, 0  # since the row was longer than ever before, and that length
@@ -52,24 +52,24 @@ class PolicyStates:
         """Set the policies of a row, and advance their states over the tokens that its piece has already."""
         written = row.token_ids[row.piece_start :]
         begun = row_ahead([*row.token_ids[: row.piece_start]], row) if written else row
-        self.tracks = [Track(policy, begun) for policy in policies]
+        self.states = [PolicyState(policy, begun) for policy in policies]
         for token_id in written:
             self.append(token_id)
 
     def fork(self) -> Self:
         """Return the same for a fork of the row."""
         other = shallow_copy(self)
-        other.tracks = [track.fork() for track in self.tracks]
+        other.states = [state.fork() for state in self.states]
         return other
 
     def checkpoint(self) -> Callable[[], PolicyStates]:
         """Return a function that returns the policies as they are now, however often; lists of states may grow meanwhile."""
         now = shallow_copy(self)
-        tracks = [(track, track.states, len(track.states), track.retries) for track in self.tracks]
+        saved = [(state, state.stack, len(state.stack), state.retries) for state in self.states]
 
         def restored() -> PolicyStates:
             policies = shallow_copy(now)
-            policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in tracks]
+            policies.states = [state.at(stack[:length], retries) for state, stack, length, retries in saved]
             return policies
 
         return restored
@@ -77,57 +77,57 @@ class PolicyStates:
     @property
     def retries(self) -> int:
         """How often the piece was rewound because a policy refused its tokens."""
-        return self._retries + sum(track.retries for track in self.tracks)
+        return self._retries + sum(state.retries for state in self.states)
 
     @property
     def held_bytes(self) -> int:
         """How many trailing bytes of the piece may yet be rewound."""
-        return max((track.policy.held_bytes(track.states[-1]) for track in self.tracks), default=0)
+        return max((state.policy.held_bytes(state.stack[-1]) for state in self.states), default=0)
 
     def wishes(self, row: RowView) -> list[str]:
         """Return the text that each policy requires next, for errors; none for policies without a requirement."""
-        return [wish for track in self.tracks if (wish := track.policy.wish(track.states[-1], row))]
+        return [wish for state in self.states if (wish := state.policy.wish(state.stack[-1], row))]
 
     def has_hint(self, row: RowView) -> bool:
         """Return whether a policy hints at the next token."""
-        return any(track.policy.hint(track.states[-1], row) is not None for track in self.tracks)
+        return any(state.policy.hint(state.stack[-1], row) is not None for state in self.states)
 
     # -- branches ------------------------------------------------------------------------------------------------------
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches to take: several to fork, none if a policy, the `decider`, stops the row."""
-        branches, self.decider = compose(self.tracks, row)
+        branches, self.decider = compose(self.states, row)
         return branches
 
     def at_end(self, row: RewindableRow) -> Branch | None:
         """Return the branch of a policy that rewinds because the text must not end here; None if it may end."""
-        for track in self.tracks:
-            branch = track.policy.at_end(track.states[-1], row)
+        for state in self.states:
+            branch = state.policy.at_end(state.stack[-1], row)
             if branch is not None:
                 if not branch.is_rewind:
                     raise UnsupportedBranch(
-                        f"expected None or a branch that rewinds from `at_end` at {row.excerpt}, got {branch!r} of {track.policy!r}. "
+                        f"expected None or a branch that rewinds from `at_end` at {row.excerpt}, got {branch!r} of {state.policy!r}. "
                         "Let it backtrack, or exclude tokens."
                     )
-                self.decider = track
+                self.decider = state
                 return branch
         return None
 
     def append(self, token_id: int) -> None:
         """Advance every policy by a token."""
-        for track in self.tracks:
-            track.append(token_id)
+        for state in self.states:
+            state.append(token_id)
 
     def rewind(self, count: int, row: RowView) -> None:
         """Drop the states of the last `count` tokens; `row` is the row as it was before."""
-        for track in self.tracks:
-            track.rewind(count, row if track is self.decider else None)
+        for state in self.states:
+            state.rewind(count, row if state is self.decider else None)
         self.exclusions = self.exclusions.until(len(row.token_ids) - count + 1)
 
     # -- backtracking --------------------------------------------------------------------------------------------------
 
     def backtrack(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:
-        """Rewind the row and exclude tokens as a branch says; return False if the rest of the branch is not to be executed.
+        """Rewind the row and exclude tokens as a branch requires; return False if the rest of the branch is not to be executed.
 
         That is where the decider has no retries left, and gives up or raises, or where its position has none left.
         """
@@ -136,7 +136,7 @@ class PolicyStates:
                 self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
                 return False
             self.decider.retries += 1
-        if branch.is_rewind and self.tracks:
+        if branch.is_rewind and self.states:
             self._check_progress(branch, row)
         if branch.backtrack:
             row.rewind(branch.backtrack)
@@ -153,7 +153,7 @@ class PolicyStates:
         has_budget = branch.is_retry and decider is not None and decider.max_retries is not None
         if self._num_rewinds > _MAX_REWINDS and not has_budget:
             raise UnsupportedBranch(
-                f"expected policies that come to an end, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
+                f"expected policies that end after some steps, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
                 f"was never longer than {self._longest:,} tokens, now at {row.excerpt}; {decider!r} has decided last. Let it exclude "
                 "the tokens that it refuses (`Branch.exclude`), or limit its retries (`max_retries`)."
             )
@@ -161,9 +161,9 @@ class PolicyStates:
     def _exclude(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:
         """Exclude the tokens that a branch refuses at the end of the row; return False if the row was rewound further instead."""
         excluded, avoided = (_ids(tokens, vocab_size) for tokens in (branch.exclude, branch.avoid))
-        policy = next((i for i, track in enumerate(self.tracks) if track is self.decider), 0)
+        policy = next((i for i, state in enumerate(self.states) if state is self.decider), 0)
         self.exclusions = self.exclusions.adding(len(row.token_ids), excluded, avoided, policy)
-        most = self.tracks[policy].policy.max_retries_per_place if self.tracks else None
+        most = self.states[policy].policy.max_retries_per_place if self.states else None
         if most is not None and self.exclusions.entries[-1].retries > most:
             self.retry_earlier(row, f"{most} retries are spent at one position")
             return False
@@ -183,29 +183,29 @@ class PolicyStates:
         If there is no such token, the policy that has refused gives up, or raises.
         """
         exclusion: Exclusion = self.exclusions.entries[-1]
-        if not self.tracks:
+        if not self.states:
             raise DeadEnd(f"no token is allowed after {row.excerpt}: all of them were excluded. Exclude fewer.")
-        track = self.tracks[exclusion.policy % len(self.tracks)]  # a piece may be resumed with fewer policies
-        most = track.policy.max_retries_per_place
+        state = self.states[exclusion.policy % len(self.states)]  # a piece may be resumed with fewer policies
+        most = state.policy.max_retries_per_place
         while True:
             earlier = (i for i in range(exclusion.index - 1, row.first_open - 1, -1) if row.was_drawn(i))
             index = next(earlier, None)
-            if index is None or track.is_spent:
-                self._give_up(track, row, reason if index is None else f"its {track.retries} retries are spent")
+            if index is None or state.is_spent:
+                self._give_up(state, row, reason if index is None else f"its {state.retries} retries are spent")
                 return
             token_id = row.token_ids[index]
             self.decider = None
             row.rewind(len(row.token_ids) - index)
-            track.retries += 1
+            state.retries += 1
             self.exclusions = self.exclusions.adding(index, frozenset((token_id,)), frozenset(), exclusion.policy)
             exclusion = self.exclusions.entries[-1]
             if most is None or exclusion.retries <= most:
                 return
             reason = f"{most} retries are spent at one position"
 
-    def _give_up(self, track: Track, row: RewindableRow, reason: str) -> None:
+    def _give_up(self, state: PolicyState, row: RewindableRow, reason: str) -> None:
         """Let a policy end the row with an error, or accept what it has refused."""
-        track.give_up(row, reason)
+        state.give_up(row, reason)
         self.exclusions = self.exclusions.until(len(row.token_ids))
 
 

@@ -39,10 +39,6 @@ class RowLimits:
         known = [limit for limit in (length, self.context_length) if limit is not None]
         return replace(self, max_length=min(known, default=None))
 
-    def without_ends(self) -> Self:
-        """Return the same with the ends of text as ordinary tokens."""
-        return replace(self, eos=TokenSet.none, not_eos=TokenSet.all)
-
     def with_ends(self, mask: TokenSet, num_written: int) -> TokenSet:
         """Return a mask with the stop tokens where the model may end the text; without ends where `num_written` is below the minimum."""
         if self.stop_tokens and mask & self.model_eos:

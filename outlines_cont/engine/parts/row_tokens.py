@@ -153,14 +153,9 @@ class RowTokens:
         return self.unscored[0] if self.unscored else len(self.ids)
 
     def scored_by(self, start: int, fed: Container[int]) -> list[tuple[int, int]]:
-        """Return the unscored tokens that a chunk scores.
+        """Return (index into the chunk, id of the token after it) for each unscored token that a chunk scores.
 
-        Args:
-            start: the index of the first token of the chunk.
-            fed: the indices into the chunk after which there are logits.
-
-        Returns:
-            (index into the chunk, id of the token after it) for each of them.
+        The chunk begins with token `start`, and has logits after its tokens at the indices `fed`.
         """
         found = [(index - 1 - start, self.ids[index]) for index in self.unscored]
         return [(index, token_id) for index, token_id in found if index in fed]
