@@ -27,7 +27,7 @@ from outlines_cont.chats.replies.tool_reply import ToolPlan, resumed, written
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import ToolCall
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check_model, checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.events.stream_options import StreamOptions
@@ -35,11 +35,10 @@ from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.state_stream import StateStream
-from outlines_cont.immutable import Immutable
+from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
@@ -86,13 +85,7 @@ class Chat(Immutable):
             NoChatTemplate: the tokenizer has none, and none was given.
             OptionError: the template reads no such variable.
         """
-        if not hasattr(model, "tokenizer"):
-            advice = f", here {model!r}" if isinstance(model, str) else ""
-            raise OptionError(
-                f"expected a model as the first argument, such as `models.transformers('Qwen/Qwen3-0.6B')`, got {type(model).__name__}"
-                f"{advice}. Wrap a model of transformers with `models.from_transformers(model, tokenizer)`.",
-                "model",
-            )
+        check_model(model)
         self._format = ChatFormat.of(model, template, tool_form, options).with_tools(tools)
         self._rng = rng
         self._turns: tuple[Turn, ...] = ()
@@ -449,16 +442,13 @@ class Chat(Immutable):
     def _num_calls(self) -> int:
         return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
 
-    def _with_tools(self, tools: Sequence[Any] | None) -> Self:
-        """Return the conversation with other tools; for None return the same."""
-        return self if tools is None else self._copy_with(format=self._format.with_tools(tools))
-
     @classmethod
     def _begin(
         cls, chats: Sequence[Self], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
     ) -> tuple[Sequence[Self], Generator, ToolPlan | None, PieceOptions]:
         """Return the arguments of a reply, checked; with a `ToolPlan` if it may call: if tools were given to it, or if its text is free."""
-        chats = [chat._with_tools(tools) for chat in chats]
+        if tools is not None:
+            chats = [chat._copy_with(format=chat._format.with_tools(tools)) for chat in chats]
         chosen = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
             chat._check(chosen)

@@ -66,14 +66,13 @@ def is_model(value: object) -> TypeGuard[LanguageModel]:
 
 
 def check_model(model: object) -> None:
-    """Check that an argument is a model.
-
-    Raises:
-        OptionError: `model` was not made by `outlines_cont.models`.
-    """
+    """Raise `OptionError` for anything but a model, such as the name of one."""
     if not is_model(model):
+        advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
+        if isinstance(model, str):
+            advice = f"Open a model by its name with `models.transformers({model!r})`."
         raise OptionError(
-            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
+            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. {advice}",
             "model",
         )
 

@@ -387,10 +387,8 @@ def _checked_warpers(warpers: Sequence[Warper], standard: Sequence[Warper]) -> t
             f"expected either `warpers` or `{standard[0].name}`, got both. Add `{standard[0]!r}` to the warpers, where it is to apply.",
             "warpers",
         )
-    if not isinstance(warpers, Sequence) or isinstance(warpers, str | bytes):
-        raise OptionError(
-            f"expected a tuple of warpers as `warpers`, such as `(TopK(50),)`, got {warpers!r}", "warpers"
-        )
+    is_list = isinstance(warpers, Sequence) and not isinstance(warpers, str | bytes)
+    check("warpers", warpers, is_list, "a tuple of warpers", "Write `(TopK(50),)`.")
     for warper in warpers:
         _check_warper(warper)
     return tuple(warpers)
@@ -401,7 +399,7 @@ def _check_warper(warper: object) -> None:
         advice = "Derive your own from `samplers.Warper`"
         if isinstance(warper, type):
             advice = f"Make one, such as `{warper.__name__}(...)`" if issubclass(warper, Warper) else advice
-        raise OptionError(f"expected warpers in `warpers`, such as `TopK(50)`, got {warper!r}. {advice}.", "warpers")
+        check("warpers", warper, False, "warpers, such as `TopK(50)`,", f"{advice}.")
     try:
         hash(warper)
     except TypeError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 from operator import eq, or_
@@ -99,7 +99,7 @@ HERMES = ToolForm(
 )
 LLAMA3 = ToolForm('{"name": "', '", "parameters": ', "}")
 MISTRAL = ToolForm('[TOOL_CALLS][{"name": "', '", "arguments": ', "}]", '}, {"name": "')
-GENERIC = ToolForm(HERMES.before, HERMES.between, HERMES.after, HERMES.separator, is_generic=True)
+GENERIC = replace(HERMES, is_generic=True)
 FORMS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "generic": GENERIC}
 
 
