@@ -27,7 +27,7 @@ from outlines_cont.chats.replies.tool_reply import ToolPlan, resumed, written
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import ToolCall
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.checks import check_model, checked_bool, is_int
+from outlines_cont.checks import check, check_model, checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.events.stream_options import StreamOptions
@@ -254,10 +254,8 @@ class Chat(Immutable):
 
         Args:
             chats: conversations with one model.
-            generator: the generator of the replies, as in `assistant`.
-            tools: as in `assistant`.
+            generator, tools, **options: as in `assistant`.
             rng: a seed, or a list with one per conversation.
-            **options: as in `assistant`.
 
         Raises:
             As `assistant` does; the first error of a row is raised when all have ended.
@@ -301,8 +299,7 @@ class Chat(Immutable):
         Args:
             generator, tools: as in `assistant`.
             top, retract, partial: as in `continuous(generator).stream`; a reply that may call supports no `retract`.
-            rng: as in `assistant`.
-            **options: as in `assistant`.
+            rng, **options: as in `assistant`.
 
         Returns:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at any time.
@@ -460,12 +457,9 @@ class Chat(Immutable):
         make_caller = partial(generate.fsm, generator.model, sampler=generator.sampler)
         return ToolPlan(generator, self._format.form, self._format.tools, make_caller)
 
-    def _check(self, generator: object) -> None:
-        if not isinstance(generator, Generator):
-            raise OptionError(
-                f"expected a generator, such as `generate.text(model)`, or a text as a reply, got {generator!r}",
-                "reply",
-            )
+    def _check(self, generator: Generator) -> None:
+        expected = "a generator, such as `generate.text(model)`, or a text"
+        check("reply", generator, isinstance(generator, Generator), expected)
         if self._is_reply and self._turns[-1].message.get("tool_calls"):
             raise ChatError(
                 "expected the results of the calls before another reply: `chat.tool(result)` for each of `chat.tool_calls`"
@@ -474,12 +468,10 @@ class Chat(Immutable):
             raise ModelMismatch(
                 f"expected a generator of the conversation's model {self.model!r}, got one of {generator.model!r}"
             )
-        if (generator.sampler.num_samples or 1) > 1 and not isinstance(generator.sampler, BeamSearch | BestOf):
-            raise OptionError(
-                f"expected a sampler that gives one reply, got {generator.sampler!r}. For several write "
-                "`Chat.replies(chat.fork(3), generator)`.",
-                "sampler",
-            )
+        sampler = generator.sampler
+        gives_one = (sampler.num_samples or 1) == 1 or isinstance(sampler, BeamSearch | BestOf)
+        advice = "For several write `Chat.replies(chat.fork(3), generator)`."
+        check("sampler", sampler, gives_one, "a sampler that gives one reply", advice)
 
     def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with the longest common prefix of the last computed state."""

@@ -131,8 +131,7 @@ class Generator(PieceMaker):
             retract: in events, report text immediately, though a stop text or a policy may still remove it; a later event then
                 contains how much was removed.
             partial: for a generator of JSON, yield the partial value instead, whenever it has changed; with `events`, add it to them.
-            rng: as for a call.
-            **options: as for a call.
+            rng, **options: as for a call.
 
         Yields:
             Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
@@ -412,7 +411,7 @@ def _check(model: LanguageModel, sampler: object) -> None:
     """Raise `OptionError` for an invalid model or sampler; when the generator is made, not when it first runs."""
     check_model(model)
     is_sampler = hasattr(sampler, "num_samples") and not isinstance(sampler, type)
-    advice = "Call a function of `samplers`: write `samplers.greedy()`, not `samplers.greedy`."
+    advice = "Call the function: write `samplers.greedy()`, not `samplers.greedy`."
     check("sampler", sampler, sampler is None or is_sampler, "a sampler", advice)
     if isinstance(sampler, Greedy | Multinomial):
         sampler.penalties.check_vocabulary(model.vocab_size)

@@ -15,9 +15,8 @@ from typing import Any, Self
 
 import numpy as np
 
-import fsm
-from fsm import Expression, TokenNotAllowed, Vocabulary
-from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
+from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary
+from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
@@ -138,7 +137,7 @@ class Constraint(Policy[int]):
 
 
 def _constraint_of(memo: dict[object, Any], tokenizer: Tokenizer, expression: Expression, force: bool) -> Constraint:
-    return Constraint(fsm.TokenFSM(expression, memo["vocabulary"]), tokenizer, force=force)
+    return Constraint(TokenFSM(expression, memo["vocabulary"]), tokenizer, force=force)
 
 
 def _whole_characters(data: bytes) -> str:

@@ -157,10 +157,11 @@ class ToolStream(Closing):
         kind, state, rest = reply.rest(self._before, self._running.state, self._options)
         if kind == "nothing":
             return [last]
-        if kind == "calls" and reply.marker_id is None:
+        marker_id = reply.marker_id
+        if kind == "calls" and marker_id is None:
             last = replace(last, text=last.text.removesuffix(reply.marker))
-        elif kind == "calls":
-            ids, logprobs, top = (*last.token_ids, reply.marker_id), (*last.logprobs, 0.0), (*last.top, ())
+        elif kind == "calls" and marker_id is not None:
+            ids, logprobs, top = (*last.token_ids, marker_id), (*last.logprobs, 0.0), (*last.top, ())
             last = replace(last, token_ids=ids, logprobs=logprobs, top=top)
         if rest is None:
             self._done = state

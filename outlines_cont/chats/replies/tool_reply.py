@@ -82,9 +82,10 @@ class ToolPlan:
         rest: PieceOptions = {**options, "min_tokens": 0}
         most = options.get("max_tokens")
         if most is not None:
-            rest["max_tokens"] = most - len(done.rows[0][0].token_ids) + len(before.rows[0][0].token_ids)
-            if rest["max_tokens"] <= 0:
+            left = most - len(done.rows[0][0].token_ids) + len(before.rows[0][0].token_ids)
+            if left <= 0:
                 return kind, cut(done), None
+            rest["max_tokens"] = left
         return kind, done, rest
 
     @property
