@@ -165,7 +165,7 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
         advice = (
             f"Use a sampler with n={odd}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
             if odd
-            else "Omit it: a state without samples cannot be continued."
+            else "Leave it out: a state without samples cannot be continued."
         )
         raise SampleMismatch(f"expected a state with {samples} samples, got one with {odd}. {advice}")
     return samples

@@ -92,7 +92,7 @@ def test_errors_of_empty_states_can_be_followed() -> None:
         lambda: SequenceState.stack([state, empty]),
         lambda: continuous(generate.text(random_model()))([state, empty], max_tokens=1),
     ):
-        with pytest.raises(SampleMismatch, match="Omit it"):
+        with pytest.raises(SampleMismatch, match="Leave"):
             wrong()
     with pytest.raises(IndexError, match="expected a slice on the sample axis, which is empty"):
         empty[0, 0, :]
