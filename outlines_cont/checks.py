@@ -30,9 +30,8 @@ def is_int(value: object, least: int | None = None, most: int | None = None) -> 
 
 def check_int(option: str, value: object, least: int, *, is_optional: bool = False) -> None:
     """Raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
-    if not is_int(value, least) and not (is_optional and value is None):
-        kind = f"an int, {least} or more, {'or None ' if is_optional else ''}as"
-        raise OptionError(f"expected {kind} `{option}`, got {value!r}", option)
+    holds = is_int(value, least) or (is_optional and value is None)
+    check(option, value, holds, f"an int, {least} or more,{' or None' if is_optional else ''}")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

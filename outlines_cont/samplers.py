@@ -390,21 +390,16 @@ def _checked_warpers(warpers: Sequence[Warper], standard: Sequence[Warper]) -> t
     is_list = isinstance(warpers, Sequence) and not isinstance(warpers, str | bytes)
     check("warpers", warpers, is_list, "a tuple of warpers", "Write `(TopK(50),)`.")
     for warper in warpers:
-        _check_warper(warper)
+        advice = "Derive your own from `samplers.Warper`."
+        if isinstance(warper, type) and issubclass(warper, Warper):
+            advice = f"Make one, such as `{warper.__name__}(...)`."
+        check("warpers", warper, isinstance(warper, Warper), "warpers, such as `TopK(50)`,", advice)
+        try:
+            hash(warper)
+        except TypeError as error:
+            raise OptionError(
+                f"expected hashable warpers, since a sampler is a value, got {warper!r}: {error}. Make its class a "
+                "`dataclass(frozen=True)` with hashable fields.",
+                "warpers",
+            ) from None
     return tuple(warpers)
-
-
-def _check_warper(warper: object) -> None:
-    if not isinstance(warper, Warper):
-        advice = "Derive your own from `samplers.Warper`"
-        if isinstance(warper, type):
-            advice = f"Make one, such as `{warper.__name__}(...)`" if issubclass(warper, Warper) else advice
-        check("warpers", warper, False, "warpers, such as `TopK(50)`,", f"{advice}.")
-    try:
-        hash(warper)
-    except TypeError as error:
-        raise OptionError(
-            f"expected hashable warpers, since a sampler is a value, got {warper!r}: {error}. Make its class a "
-            "`dataclass(frozen=True)` with hashable fields.",
-            "warpers",
-        ) from None

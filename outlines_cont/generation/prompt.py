@@ -95,7 +95,9 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
             found = [_healing(model, row, heal) for row in group]
             reused += sum(row.cached for row in group if row.error is None)
         has_streams = rng is None and b not in texts
-        rows.append(group if has_streams else [_at_sample(row, fresh[b], i) for i, row in enumerate(group)])
+        if not has_streams:
+            group = [replace(row, stream=replace(fresh[b], sample=i)) for i, row in enumerate(group)]
+        rows.append(group)
         removed.append(found)
     seeds = drawn if rng is not None else _continued_seeds(items, drawn)
     return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, removed)
@@ -191,10 +193,6 @@ def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> Sta
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
         return failed_prompt(error, stream)
     return prompt_row(token_ids, model, stream, num_start)
-
-
-def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
-    return replace(row, stream=replace(stream, sample=sample))
 
 
 def _continued(row: StateRow) -> StateRow:

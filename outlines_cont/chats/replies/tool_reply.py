@@ -111,16 +111,16 @@ def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: 
     Raises:
         OptionError: `stop_at` is given, and calls begin with text.
     """
-    done = _entries(_generated(plan.writer, list(states), plan.text_options(options), rng=rng))
+    done = entries(_generated(plan.writer, list(states), plan.text_options(options), rng=rng))
     calling: dict[int | None, tuple[PieceOptions, list[int]]] = {}
     for index, before in enumerate(states):
         kind, done[index], rest = plan.rest(before, done[index], options)
         if rest is not None and kind == "calls":
             calling.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
         elif rest is not None:
-            (done[index],) = _entries(_generated(plan.writer, done[index], rest, resume=True))
+            (done[index],) = entries(_generated(plan.writer, done[index], rest, resume=True))
     for rest, members in calling.values():
-        called = _entries(_generated(plan.caller, [done[index] for index in members], rest))
+        called = entries(_generated(plan.caller, [done[index] for index in members], rest))
         for index, state in zip(members, called, strict=True):
             done[index] = state
     return done
@@ -167,7 +167,7 @@ def _generated(
     return Run(maker, prompt, Options.of(options), rng=rng, resume=resume).finished_state()
 
 
-def _entries(state: SequenceState) -> list[SequenceState]:
+def entries(state: SequenceState) -> list[SequenceState]:
     """Return the batch entries of a state, each with its best sample."""
     state = state.best()
     return [SequenceState(state.model, (group,), seed) for group, seed in zip(state.rows, state.seeds, strict=True)]

@@ -179,7 +179,8 @@ class TopP(NumberWarper):
         top.doubt_if_excluded()  # the share is that of all tokens that earlier warpers have kept
         floor, needed = floor_of_listed(top.listed, top.largest_prob(), numbers)
         # Where all listed tokens are needed, more may be, unless the others were excluded before.
-        top.doubt((needed == top.listed.shape[-1]) & top.may_keep_more)
+        may_keep_more = top.listed[:, -1:] > (-torch.inf if top.floor is None else top.floor)
+        top.doubt((needed == top.listed.shape[-1]) & may_keep_more)
         top.raise_floor(floor)
 
 
