@@ -208,7 +208,10 @@ class Chat(Immutable):
             Exception: the error of the row. A reply that was cut is not an error; its `value` may be None.
         """
         if isinstance(reply, str):
-            return self._with_text_reply(reply)
+            if not self._is_reply or self._turns[-1].message.get("tool_calls"):
+                return self.message({"role": "assistant", "content": reply})
+            added = self.model.tokenizer.encode_inside(reply, self.state.rows[0][0].token_ids) if reply else []
+            return self._with_extended_reply(reply, None, self.state + added if reply else self.state)
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
@@ -461,13 +464,6 @@ class Chat(Immutable):
         if message is last.message:
             return chat
         return chat._copy_with(turns=(*chat._turns[:-1], Turn(message)), state=state)
-
-    def _with_text_reply(self, text: str) -> Self:
-        """Return the conversation with a text at the end of the reply, or as a new one."""
-        if not self._is_reply or self._turns[-1].message.get("tool_calls"):
-            return self.message({"role": "assistant", "content": text})
-        added = self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids) if text else []
-        return self._with_extended_reply(text, None, self.state + added if text else self.state)
 
     def _with_reply(self, state: SequenceState) -> Self:
         """Return the conversation with the reply at the end of a state."""

@@ -46,10 +46,8 @@ def checked_bool(value: object, option: str) -> bool:
 
 
 def check_limits(budget: Any) -> None:
-    """Check the fields of a dataclass of limits: a positive int each, or a positive number where the name ends in `seconds`; or None.
-
-    Raises:
-        OptionError: a field has another value.
+    """Raise `OptionError` unless each field of a dataclass of limits is a positive int, where its name ends in `seconds` a positive
+    number, or None.
     """
     for limit in fields(budget):
         value = getattr(budget, limit.name)

@@ -467,9 +467,7 @@ def _source(kind: str, value: Any) -> str:
 def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
     """Return `make(model)`; equal calls, as in a loop or for many rows, return the same generator (LRU cache of 64 per model).
 
-    Args:
-        model: the language model.
-        make: a function of this module with all arguments by name, except for the model.
+    `make` is a function of this module with all arguments by name, except for the model.
     """
     try:
         key = (make.func, _key_of(make.keywords))

@@ -228,11 +228,7 @@ def params_of(sampler: object) -> SamplingParams | None:
 
 
 def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
-    """Return a copy of a sampler with another temperature: 0 takes the most probable token.
-
-    Raises:
-        OptionError: a sampler of the user lacks the method `with_temperature`.
-    """
+    """Return `sampler.with_temperature(temperature)`; raise `OptionError` if a sampler of the user lacks that method."""
     if not hasattr(sampler, "with_temperature"):
         raise _no_temperature(sampler, temperature)
     changed: Sampler = sampler.with_temperature(temperature)

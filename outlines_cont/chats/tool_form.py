@@ -50,8 +50,7 @@ class ToolForm:
     def marker(self, special: str | None) -> str:
         """Return the text by which a call is recognised: the special token or the tag in brackets that begins it, else `before`.
 
-        Args:
-            special: the first special token in `before`, if there is one.
+        `special` is the first special token in `before`, if there is one.
         """
         if special is not None and self.before.startswith(special):
             return special

@@ -31,12 +31,7 @@ _HEX = "[0-9a-f]"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The texts of a type, and how to parse them.
-
-    Attributes:
-        expression: the language of the texts of its values.
-        parse: the function from such a text to the value.
-    """
+    """The language of the texts of a type, and the function from such a text to the value."""
 
     expression: Expression
     parse: Callable[[str], Any]

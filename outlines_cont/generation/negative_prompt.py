@@ -27,10 +27,7 @@ def open_guidance(
 ) -> list[tuple[StateRow, float] | None]:
     """Return the negative prompt, a row, and the scale of each of B batch entries; None for entries without guidance.
 
-    Args:
-        model: the model of the call.
-        guidance: for all entries, or one for each.
-        shape: B and S.
+    `guidance` is that of all entries, or one for each; `shape` is B and S.
 
     Raises:
         OptionError: there are not as many as entries, or an id is not a token of the model.

@@ -99,10 +99,8 @@ class Options:
         check_int("max_tokens", given.get("max_tokens"), 1, is_optional=True)
         min_tokens, max_tokens = given.get("min_tokens", 0), given.get("max_tokens")
         check_int("min_tokens", min_tokens, 0)
-        if max_tokens is not None and min_tokens > max_tokens:
-            raise OptionError(
-                f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
-            )
+        fits = max_tokens is None or min_tokens <= max_tokens
+        check("min_tokens", min_tokens, fits, f"at most `max_tokens`, {max_tokens},")
         stop_at = texts_of(given.get("stop_at"), "stop_at")
         flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
         check_beside_stop(stop_at, keep_stop=flags["keep_stop"], stop_in_prompt=flags["stop_in_prompt"])

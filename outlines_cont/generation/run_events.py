@@ -22,11 +22,7 @@ from outlines_cont.state.row import StateRow
 
 
 class RunEvents:
-    """Reports the changes in the rows of a call between two steps.
-
-    Args:
-        call: the rows, before the first step.
-        options: how they are shown.
+    """Reports the changes in the rows of a call, which has taken no step yet, between two steps.
 
     Raises:
         OptionError: partial values are requested, and the generator does not write JSON.

@@ -59,12 +59,7 @@ class ChatStream(Closing, Generic[ChatT]):
 class ToolStream(Closing):
     """Events of a reply: first of its text, then of its calls.
 
-    Args:
-        reply: how the reply is written.
-        before: the state of one row that it continues.
-        first: the number of its first call in the conversation.
-        shown: how the text is shown; without `retract`.
-        options, rng: as in a call.
+    It continues `before`, a state of one row; `first` is the number of its first call in the conversation. `shown` is without `retract`.
 
     Raises:
         OptionError: as `ToolPlan.text_options` does, and a stream of the text.

@@ -65,11 +65,7 @@ class ToolPlan:
         Calls follow, or more text if the marker of a call is not at the beginning of the reply, or nothing. If `max_tokens` are used
         up, the state counts as cut.
 
-        Args:
-            before: the state that the text continues.
-            done: the state that ends with the text.
-            options: those of the call.
-            earlier: the part of the reply that `before` ends with.
+        The text begins after the state `before` and ends with `done`; `earlier` is the part of the reply that `before` ends with.
         """
         row, text = done.rows[0][0], earlier + str(done)[len(str(before)) :]
         if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
@@ -129,11 +125,7 @@ def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: 
 def resumed(plan: ToolPlan, state: SequenceState, earlier: str, options: PieceOptions) -> SequenceState:
     """Return a state of one row whose reply was cut with more of it, as if it had not been cut.
 
-    Args:
-        plan: how the reply is written.
-        state: the state that ends with the reply.
-        earlier: the text of the reply.
-        options: those of the call; `max_tokens` is the most tokens to add now.
+    The state ends with the reply, whose text is `earlier`; `max_tokens` is the most tokens to add now.
 
     Raises:
         ResumeError: another generator has written the reply.
