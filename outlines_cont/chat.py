@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from operator import eq
-from typing import IO, Any, Self, Unpack
+from typing import IO, Any, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
@@ -23,11 +23,11 @@ from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.chat_format import ChatFormat
 from outlines_cont.chats.message import Turn, checked_message, read_turns, turns_json
 from outlines_cont.chats.replies.reply_stream import ChatStream, ToolStream
-from outlines_cont.chats.replies.tool_reply import ToolPlan, resumed, written
+from outlines_cont.chats.replies.tool_reply import ToolPlan, entries, resumed, written
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import ToolCall
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, check_model, checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.events.stream_options import StreamOptions
@@ -35,16 +35,17 @@ from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.state_stream import StateStream
-from outlines_cont.immutable import Immutable
+from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens
+
+ChatT = TypeVar("ChatT", bound="Chat")
 
 
 class Chat(Immutable):
@@ -86,13 +87,7 @@ class Chat(Immutable):
             NoChatTemplate: the tokenizer has none, and none was given.
             OptionError: the template reads no such variable.
         """
-        if not hasattr(model, "tokenizer"):
-            advice = f", here {model!r}" if isinstance(model, str) else ""
-            raise OptionError(
-                f"expected a model as the first argument, such as `models.transformers('Qwen/Qwen3-0.6B')`, got {type(model).__name__}"
-                f"{advice}. Wrap a model of transformers with `models.from_transformers(model, tokenizer)`.",
-                "model",
-            )
+        check_model(model)
         self._format = ChatFormat.of(model, template, tool_form, options).with_tools(tools)
         self._rng = rng
         self._turns: tuple[Turn, ...] = ()
@@ -213,7 +208,10 @@ class Chat(Immutable):
             Exception: the error of the row. A reply that was cut is not an error; its `value` may be None.
         """
         if isinstance(reply, str):
-            return self._with_text_reply(reply)
+            if not self._is_reply or self._turns[-1].message.get("tool_calls"):
+                return self.message({"role": "assistant", "content": reply})
+            added = self.model.tokenizer.encode_inside(reply, self.state.rows[0][0].token_ids) if reply else []
+            return self._with_extended_reply(reply, None, self.state + added if reply else self.state)
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
@@ -238,10 +236,10 @@ class Chat(Immutable):
                 "`chat.assistant(generator)`."
             )
         state = self.state
-        (chat,), generator, plan, options = self._begin([self], generator, tools, options)
+        (chat,), generator, plan, options = _begin([self], generator, tools, options)
         piece = state.rows[0][0].piece
         if plan is None and chat._format.tools and (piece is None or piece.source != generator.source):
-            plan = chat._tool_plan(generator)
+            plan = _tool_plan(chat, generator)
         chat = chat._copy_with(state=state)
         if plan is None:
             return chat._with_reply(continuous(generator).resume(state, **options))
@@ -261,17 +259,15 @@ class Chat(Immutable):
 
         Args:
             chats: conversations with one model.
-            generator: the generator of the replies, as in `assistant`.
-            tools: as in `assistant`.
+            generator, tools, **options: as in `assistant`.
             rng: a seed, or a list with one per conversation.
-            **options: as in `assistant`.
 
         Raises:
             As `assistant` does; the first error of a row is raised when all have ended.
         """
         if not chats:
             return []
-        chats, generator, plan, options = cls._begin(chats, generator, tools, options)
+        chats, generator, plan, options = _begin(chats, generator, tools, options)
         if plan is not None:
             if any(chat._format.tool_messages != chats[0]._format.tool_messages for chat in chats):
                 raise OptionError(
@@ -280,9 +276,7 @@ class Chat(Immutable):
             called = written(plan, [chat.state for chat in chats], rng, options)
             return [chat._with_calls(state) for chat, state in zip(chats, called, strict=True)]
         done = continuous(generator)([chat.state for chat in chats], rng=rng, **options)
-        done = done.best() if isinstance(generator.sampler, BeamSearch) else done
-        replied = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
-        return [chat._with_reply(state) for chat, state in zip(chats, replied, strict=True)]
+        return [chat._with_reply(state) for chat, state in zip(chats, entries(done), strict=True)]
 
     def stream(
         self,
@@ -308,8 +302,7 @@ class Chat(Immutable):
         Args:
             generator, tools: as in `assistant`.
             top, retract, partial: as in `continuous(generator).stream`; a reply that may call supports no `retract`.
-            rng: as in `assistant`.
-            **options: as in `assistant`.
+            rng, **options: as in `assistant`.
 
         Returns:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at any time.
@@ -318,7 +311,7 @@ class Chat(Immutable):
             As `assistant` does, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
-        (chat,), generator, plan, options = self._begin([self], generator, tools, options)
+        (chat,), generator, plan, options = _begin([self], generator, tools, options)
         if plan is None:
             shown = StreamOptions(True, top, retract, partial)
             return ChatStream(StateStream(generator, chat.state, shown, options, rng=rng), chat._with_reply)
@@ -449,48 +442,6 @@ class Chat(Immutable):
     def _num_calls(self) -> int:
         return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
 
-    def _with_tools(self, tools: Sequence[Any] | None) -> Self:
-        """Return the conversation with other tools; for None return the same."""
-        return self if tools is None else self._copy_with(format=self._format.with_tools(tools))
-
-    @classmethod
-    def _begin(
-        cls, chats: Sequence[Self], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
-    ) -> tuple[Sequence[Self], Generator, ToolPlan | None, PieceOptions]:
-        """Return the arguments of a reply, checked; with a `ToolPlan` if it may call: if tools were given to it, or if its text is free."""
-        chats = [chat._with_tools(tools) for chat in chats]
-        chosen = generate.text(chats[0].model) if generator is None else generator
-        for chat in chats:
-            chat._check(chosen)
-        may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
-        return chats, chosen, chats[0]._tool_plan(chosen) if may_call else None, with_ends(options, chats)
-
-    def _tool_plan(self, generator: Generator) -> ToolPlan:
-        assert self._format.form is not None
-        make_caller = partial(generate.fsm, generator.model, sampler=generator.sampler)
-        return ToolPlan(generator, self._format.form, self._format.tools, make_caller)
-
-    def _check(self, generator: object) -> None:
-        if not isinstance(generator, Generator):
-            raise OptionError(
-                f"expected a generator, such as `generate.text(model)`, or a text as a reply, got {generator!r}",
-                "reply",
-            )
-        if self._is_reply and self._turns[-1].message.get("tool_calls"):
-            raise ChatError(
-                "expected the results of the calls before another reply: `chat.tool(result)` for each of `chat.tool_calls`"
-            )
-        if generator.model is not self.model:
-            raise ModelMismatch(
-                f"expected a generator of the conversation's model {self.model!r}, got one of {generator.model!r}"
-            )
-        if (generator.sampler.num_samples or 1) > 1 and not isinstance(generator.sampler, BeamSearch | BestOf):
-            raise OptionError(
-                f"expected a sampler that gives one reply, got {generator.sampler!r}. For several write "
-                "`Chat.replies(chat.fork(3), generator)`.",
-                "sampler",
-            )
-
     def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with the longest common prefix of the last computed state."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
@@ -510,16 +461,9 @@ class Chat(Immutable):
         chat = self._with_reply(state)
         last = chat._turns[-1]
         message = self._format.with_calls(last.message, last.text or "", self._num_calls)
-        return (
-            chat if message is last.message else chat._copy_with(turns=(*chat._turns[:-1], Turn(message)), state=state)
-        )
-
-    def _with_text_reply(self, text: str) -> Self:
-        """Return the conversation with a text at the end of the reply, or as a new one."""
-        if not self._is_reply or self._turns[-1].message.get("tool_calls"):
-            return self.message({"role": "assistant", "content": text})
-        added = self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids) if text else []
-        return self._with_extended_reply(text, None, self.state + added if text else self.state)
+        if message is last.message:
+            return chat
+        return chat._copy_with(turns=(*chat._turns[:-1], Turn(message)), state=state)
 
     def _with_reply(self, state: SequenceState) -> Self:
         """Return the conversation with the reply at the end of a state."""
@@ -551,3 +495,40 @@ def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
     """Return the options of a call with the tokens that a template writes after a reply as further `stop_token_ids`."""
     ends = {end for chat in chats for end in chat._format.template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}
+
+
+def _begin(
+    chats: Sequence[ChatT], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
+) -> tuple[Sequence[ChatT], Generator, ToolPlan | None, PieceOptions]:
+    """Return the arguments of a reply, checked; with a `ToolPlan` if it may call: if tools were given to it, or if its text is free."""
+    if tools is not None:
+        chats = [chat._copy_with(format=chat._format.with_tools(tools)) for chat in chats]
+    chosen = generate.text(chats[0].model) if generator is None else generator
+    for chat in chats:
+        _check(chat, chosen)
+    may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
+    return chats, chosen, _tool_plan(chats[0], chosen) if may_call else None, with_ends(options, chats)
+
+
+def _tool_plan(chat: Chat, generator: Generator) -> ToolPlan:
+    assert chat._format.form is not None
+    make_caller = partial(generate.fsm, generator.model, sampler=generator.sampler)
+    return ToolPlan(generator, chat._format.form, chat._format.tools, make_caller)
+
+
+def _check(chat: Chat, generator: Generator) -> None:
+    """Raise for a generator that cannot write the next reply of a conversation."""
+    expected = "a generator, such as `generate.text(model)`, or a text"
+    check("reply", generator, isinstance(generator, Generator), expected)
+    if chat._is_reply and chat._turns[-1].message.get("tool_calls"):
+        raise ChatError(
+            "expected the results of the calls before another reply: `chat.tool(result)` for each of `chat.tool_calls`"
+        )
+    if generator.model is not chat.model:
+        raise ModelMismatch(
+            f"expected a generator of the conversation's model {chat.model!r}, got one of {generator.model!r}"
+        )
+    sampler = generator.sampler
+    gives_one = (sampler.num_samples or 1) == 1 or isinstance(sampler, BeamSearch | BestOf)
+    advice = "For several write `Chat.replies(chat.fork(3), generator)`."
+    check("sampler", sampler, gives_one, "a sampler that gives one reply", advice)

@@ -31,9 +31,8 @@ def is_int(value: object, least: int | None = None, most: int | None = None) -> 
 
 def check_int(option: str, value: object, least: int, *, is_optional: bool = False) -> None:
     """Raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
-    if not is_int(value, least) and not (is_optional and value is None):
-        kind = f"an int, {least} or more, {'or None ' if is_optional else ''}as"
-        raise OptionError(f"expected {kind} `{option}`, got {value!r}", option)
+    holds = is_int(value, least) or (is_optional and value is None)
+    check(option, value, holds, f"an int, {least} or more,{' or None' if is_optional else ''}")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -48,10 +47,8 @@ def checked_bool(value: object, option: str) -> bool:
 
 
 def check_limits(budget: Any) -> None:
-    """Check the fields of a dataclass of limits: a positive int each, or a positive number where the name ends in `seconds`; or None.
-
-    Raises:
-        OptionError: a field has another value.
+    """Raise `OptionError` unless each field of a dataclass of limits is a positive int, where its name ends in `seconds` a positive
+    number, or None.
     """
     for limit in fields(budget):
         value = getattr(budget, limit.name)
@@ -67,14 +64,13 @@ def is_model(value: object) -> TypeGuard[LanguageModel]:
 
 
 def check_model(model: object) -> None:
-    """Check that an argument is a model.
-
-    Raises:
-        OptionError: `model` was not made by `outlines_cont.models`.
-    """
+    """Raise `OptionError` for anything but a model, such as the name of one."""
     if not is_model(model):
+        advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
+        if isinstance(model, str):
+            advice = f"Open a model by its name with `models.transformers({model!r})`."
         raise OptionError(
-            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
+            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. {advice}",
             "model",
         )
 

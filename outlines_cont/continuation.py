@@ -31,11 +31,8 @@ class Continuation(Immutable):
         No token is fed twice: the model is run on the pending tokens of the state only. A given state stays valid.
 
         Args:
-            prompt: a text, `Tokens`, a list of token ids, the messages of a conversation, a state, or a list of them, whose items are
-                the batch entries of the new state.
-            rng: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per batch entry. None continues the
-                streams of a state, and takes a seed from the operating system for a prompt.
-            **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
+            prompt: as for a call of the generator; the items of a list are the batch entries of the new state.
+            rng, **options: as for a call of the generator.
 
         Raises:
             OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch, ModelMismatch: before anything
@@ -69,12 +66,8 @@ class Continuation(Immutable):
 
         Args:
             prompt: as for a call.
-            top: for each drawn token, report this number of the most probable ones, with their log-probabilities.
-            retract: report text immediately, though a stop text or a policy may still remove it; a later event then contains how
-                much was removed.
-            partial: for a generator of JSON, report the partial value; see `StreamEvent.value`.
-            rng: as for a call.
-            **options: as for a call.
+            top, retract, partial: as in `Generator.stream`; see `StreamEvent`.
+            rng, **options: as for a call.
 
         Returns:
             A stream to iterate over, also with `async for`; its `state` is the present state at any time, also in the middle of a span.

@@ -27,7 +27,7 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, check_model, checked_bool, is_int
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError
 from outlines_cont.events.partial_type import PartialType
@@ -131,8 +131,7 @@ class Generator(PieceMaker):
             retract: in events, report text immediately, though a stop text or a policy may still remove it; a later event then
                 contains how much was removed.
             partial: for a generator of JSON, yield the partial value instead, whenever it has changed; with `events`, add it to them.
-            rng: as for a call.
-            **options: as for a call.
+            rng, **options: as for a call.
 
         Yields:
             Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
@@ -410,20 +409,10 @@ def fsm(
 
 def _check(model: LanguageModel, sampler: object) -> None:
     """Raise `OptionError` for an invalid model or sampler; when the generator is made, not when it first runs."""
-    if not hasattr(model, "eos_token_ids"):
-        advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
-        if isinstance(model, str):
-            advice = f"Open a model by its name with `models.transformers({model!r})`; the model is the first argument."
-        raise OptionError(
-            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. {advice}",
-            "model",
-        )
-    if sampler is not None and (isinstance(sampler, type) or not hasattr(sampler, "num_samples")):
-        raise OptionError(
-            f"expected a sampler as `sampler`, such as `samplers.greedy()` or `samplers.multinomial(3)`, got {sampler!r}. "
-            "Call the function: `samplers.greedy()`, not `samplers.greedy`.",
-            "sampler",
-        )
+    check_model(model)
+    is_sampler = hasattr(sampler, "num_samples") and not isinstance(sampler, type)
+    advice = "Call the function: write `samplers.greedy()`, not `samplers.greedy`."
+    check("sampler", sampler, sampler is None or is_sampler, "a sampler", advice)
     if isinstance(sampler, Greedy | Multinomial):
         sampler.penalties.check_vocabulary(model.vocab_size)
 
@@ -453,11 +442,8 @@ def _constraint(
     model: LanguageModel, expression: Expression, force: bool, max_retries: int
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
-    if not is_int(max_retries, 0):
-        raise OptionError(
-            f"expected a number of retries, 0 or more, as `max_retries`, got {max_retries!r}. The default is {MAX_RETRIES}.",
-            "max_retries",
-        )
+    expected = "a number of retries, 0 or more,"
+    check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
     if not model.eos_token_ids:
         raise MissingEOS(
             "expected a model with an end-of-sequence token, which ends a constrained text, got one without. "
@@ -481,9 +467,7 @@ def _source(kind: str, value: Any) -> str:
 def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
     """Return `make(model)`; equal calls, as in a loop or for many rows, return the same generator (LRU cache of 64 per model).
 
-    Args:
-        model: the language model.
-        make: a function of this module with all arguments by name, except for the model.
+    `make` is a function of this module with all arguments by name, except for the model.
     """
     try:
         key = (make.func, _key_of(make.keywords))

@@ -1,5 +1,5 @@
-"""Protocols (structural types) between the subpackages: tokenizer, token FSM, language model, engine, KV store, prefix cache. They are for
-type checkers and readers, are never checked at run time, and import no other module of the package.
+"""Protocols (structural types) between the subpackages: tokenizer, language model, engine, KV store, prefix cache. They are for
+type checkers and readers, and import nothing at run time.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from threading import RLock
 
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
     from transformers import DynamicCache
 
 
@@ -52,21 +50,6 @@ class Tokenizer(Protocol):
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of a whole sequence, `errors="replace"`, without a leading prefix space."""
-
-
-class TokenFSM(Protocol):
-    """The methods of a token FSM that constraints use; documented in `fsm.TokenFSM`."""
-
-    @property
-    def initial_state(self) -> int: ...
-    def state_before(self, text: bytes) -> int: ...
-    def is_accepting(self, state: int) -> bool: ...
-    def allowed_token_ids(self, state: int) -> NDArray[np.int32]: ...
-    def bitmask(self, state: int) -> NDArray[np.int32]: ...
-    def is_late(self, state: int) -> bool: ...
-    def next_state(self, state: int, token_id: int) -> int: ...
-    def wanted(self, state: int, text: bytes) -> str: ...
-    def forced_text(self, state: int) -> bytes: ...
 
 
 class BufferStore(Protocol):

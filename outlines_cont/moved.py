@@ -15,20 +15,14 @@ from typing import Any
 
 
 def announce_moved(homes: Mapping[str, str]) -> None:
-    """Make modules importable by their old names, with a `DeprecationWarning`.
-
-    Args:
-        homes: the full new name of each module, by the full old name.
-    """
+    """Make modules importable by their old names, with a `DeprecationWarning`; `homes` are the full new names by the full old ones."""
     sys.meta_path.insert(0, _MovedModules(homes))
 
 
 def moved_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the function `__getattr__` of a module with moved names: they still work, with a `DeprecationWarning`.
 
-    Args:
-        module: the full name of the module.
-        homes: the full new name, by the old one.
+    `module` is its full name; `homes` are the full new names by the old ones.
     """
 
     def find(name: str) -> Any:

@@ -86,9 +86,7 @@ class ProgressBar:
 class ProgressReporter:
     """Calls a callback with the progress: when a row ends, at most ten times a second otherwise, and at the end.
 
-    Args:
-        report: the callback.
-        counts: a function that returns (rows, done, failed, tokens).
+    `counts` returns (rows, done, failed, tokens).
     """
 
     def __init__(self, report: OnProgress, counts: Callable[[], tuple[int, int, int, int]]) -> None:

@@ -228,11 +228,7 @@ def params_of(sampler: object) -> SamplingParams | None:
 
 
 def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
-    """Return a copy of a sampler with another temperature: 0 takes the most probable token.
-
-    Raises:
-        OptionError: a sampler of the user lacks the method `with_temperature`.
-    """
+    """Return `sampler.with_temperature(temperature)`; raise `OptionError` if a sampler of the user lacks that method."""
     if not hasattr(sampler, "with_temperature"):
         raise _no_temperature(sampler, temperature)
     changed: Sampler = sampler.with_temperature(temperature)
@@ -387,26 +383,19 @@ def _checked_warpers(warpers: Sequence[Warper], standard: Sequence[Warper]) -> t
             f"expected either `warpers` or `{standard[0].name}`, got both. Add `{standard[0]!r}` to the warpers, where it is to apply.",
             "warpers",
         )
-    if not isinstance(warpers, Sequence) or isinstance(warpers, str | bytes):
-        raise OptionError(
-            f"expected a tuple of warpers as `warpers`, such as `(TopK(50),)`, got {warpers!r}", "warpers"
-        )
+    is_list = isinstance(warpers, Sequence) and not isinstance(warpers, str | bytes)
+    check("warpers", warpers, is_list, "a tuple of warpers", "Write `(TopK(50),)`.")
     for warper in warpers:
-        _check_warper(warper)
+        advice = "Derive your own from `samplers.Warper`."
+        if isinstance(warper, type) and issubclass(warper, Warper):
+            advice = f"Make one, such as `{warper.__name__}(...)`."
+        check("warpers", warper, isinstance(warper, Warper), "warpers, such as `TopK(50)`,", advice)
+        try:
+            hash(warper)
+        except TypeError as error:
+            raise OptionError(
+                f"expected hashable warpers, since a sampler is a value, got {warper!r}: {error}. Make its class a "
+                "`dataclass(frozen=True)` with hashable fields.",
+                "warpers",
+            ) from None
     return tuple(warpers)
-
-
-def _check_warper(warper: object) -> None:
-    if not isinstance(warper, Warper):
-        advice = "Derive your own from `samplers.Warper`"
-        if isinstance(warper, type):
-            advice = f"Make one, such as `{warper.__name__}(...)`" if issubclass(warper, Warper) else advice
-        raise OptionError(f"expected warpers in `warpers`, such as `TopK(50)`, got {warper!r}. {advice}.", "warpers")
-    try:
-        hash(warper)
-    except TypeError as error:
-        raise OptionError(
-            f"expected hashable warpers, since a sampler is a value, got {warper!r}: {error}. Make its class a "
-            "`dataclass(frozen=True)` with hashable fields.",
-            "warpers",
-        ) from None

@@ -24,13 +24,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:
-    """Return the error for an unknown option.
+    """Return the error for an unknown option of `owner`, a function or a call, such as "`multinomial`".
 
-    Args:
-        owner: the function or the call, such as "`multinomial`".
-        name: the unknown option.
-        known: the valid options.
-        advice: what to do; if empty, the closest of `known` is suggested, if there is one.
+    `known` are the valid options, of which the closest is suggested if `advice` is empty.
     """
     known = list(known)
     options = ", ".join(f"`{option}`" for option in known)
@@ -43,9 +39,7 @@ def knows_its_options(
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that raises `UnknownOption` for unknown keyword arguments; it keeps signature and types.
 
-    Args:
-        also_of: the function that receives `**options`.
-        elsewhere: advice for options of other functions.
+    `also_of` is the function that receives `**options`; `elsewhere` is advice for options of other functions.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

@@ -57,7 +57,7 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
         if not left:
             part = parts[i] if i < len(own) and own[i] not in markup else None
             if part is None:
-                is_whole = i == len(own) and _is_text(right)
+                is_whole = i == len(own) and right and not _broken(right)
                 return (i, j, right) if is_whole else (kept, at, b"")
             i, left = i + 1, part
         if not right:
@@ -100,11 +100,3 @@ def _broken(data: bytes) -> list[tuple[int, int]]:
             at += error.end
         else:
             return found
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return bool(data)

@@ -12,7 +12,7 @@ from outlines_cont.chats.message import call_arguments
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall, call_id
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
-from outlines_cont.errors import OptionError
+from outlines_cont.checks import check
 from outlines_cont.interfaces import LanguageModel
 
 
@@ -43,9 +43,7 @@ class ChatFormat:
             OptionError: the template reads no such option, or there is no such form.
         """
         if form is not None and not isinstance(form, ToolForm):
-            if form not in FORMS:
-                names = ", ".join(map(repr, FORMS))
-                raise OptionError(f"expected a `ToolForm` or one of {names} as `tool_form`, got {form!r}", "tool_form")
+            check("tool_form", form, form in FORMS, f"a `ToolForm` or one of {', '.join(map(repr, FORMS))}")
             form = FORMS[form]
         return cls(source, ChatTemplate.of(model, source, options), form)
 
@@ -55,12 +53,11 @@ class ChatFormat:
         Raises:
             OptionError: they are not a list of tools, or two have the same name.
         """
-        if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-            raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
+        is_list = isinstance(tools, Sequence) and not isinstance(tools, str)
+        check("tools", tools, is_list, "a list of tools, such as `[function]`,")
         found = tuple(Tool.of(tool) for tool in tools)
         names = [tool.name for tool in found]
-        if len({*names}) < len(names):
-            raise OptionError(f"expected tools with different names, got {names}", "tools")
+        check("tools", names, len({*names}) == len(names), "tools with different names")
         if not found:
             return replace(self, tools=())
         template = ChatTemplate.of(self.template.model, self.source, self.template.options, tools=True)

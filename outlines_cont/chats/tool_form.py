@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 from operator import eq, or_
@@ -49,8 +49,7 @@ class ToolForm:
     def marker(self, special: str | None) -> str:
         """Return the text by which a call is recognised: the special token or the tag in brackets that begins it, else `before`.
 
-        Args:
-            special: the first special token in `before`, if there is one.
+        `special` is the first special token in `before`, if there is one.
         """
         if special is not None and self.before.startswith(special):
             return special
@@ -98,7 +97,7 @@ HERMES = ToolForm(
 )
 LLAMA3 = ToolForm('{"name": "', '", "parameters": ', "}")
 MISTRAL = ToolForm('[TOOL_CALLS][{"name": "', '", "arguments": ', "}]", '}, {"name": "')
-GENERIC = ToolForm(HERMES.before, HERMES.between, HERMES.after, HERMES.separator, is_generic=True)
+GENERIC = replace(HERMES, is_generic=True)
 FORMS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "generic": GENERIC}
 
 

@@ -21,6 +21,7 @@ from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.parts.policy_states import PolicyStates
 from outlines_cont.engine.parts.row_limits import RowLimits
 from outlines_cont.engine.parts.row_tokens import RowTokens
+from outlines_cont.immutable import shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
@@ -28,7 +29,6 @@ from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.healing import Healing
 from outlines_cont.policies.piece_text import PieceText, TextPosition
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import GENERATED, HEALED, WRITTEN, Piece, StateRow
 
 _TAIL_TOKENS = 8

@@ -16,7 +16,7 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, OptionError, ResumeError, UnsupportedModel, shortened
 from outlines_cont.generation.lengths import warn_of_lengths
-from outlines_cont.generation.negative_prompt import NegativePrompt, open_guidance
+from outlines_cont.generation.negative_prompt import open_guidance
 from outlines_cont.generation.options import Options, check_ids
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_prompt
@@ -76,8 +76,8 @@ class CallRows:
         negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
         given = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
         for source, healing, negative in zip(*given, strict=True):
-            begun = _begun(source, maker, negative, resume)
-            guide: dict[str, Any] = {} if negative is None else {"negative": negative.row, "scale": negative.scale}
+            begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
+            guide: dict[str, Any] = {} if negative is None else {"negative": negative[0], "scale": negative[1]}
             self.results.append(begun)
             self.rows.append(new_row(begun, healing=healing, **guide) if _can_run(begun, resume) else None)
         if resume:
@@ -212,13 +212,12 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
     return opened
 
 
-def _begun(row: StateRow, maker: PieceMaker, negative: NegativePrompt | None, resume: bool) -> StateRow:
+def _begun(row: StateRow, maker: PieceMaker, resume: bool, error: Exception | None) -> StateRow:
     """Return a row as the start of a search, or of sampling; with the error of its negative prompt, if that has one."""
     sampler = maker.sampler
     if isinstance(sampler, BeamSearch | BestOf):
         row = row.searched(sampler.length_penalty) if isinstance(sampler, BeamSearch) else row.searched()
-    error = negative.row.error if negative is not None and _can_run(row, resume) else None
-    return row if error is None else replace(row, error=error, finish_reason="error")
+    return row if error is None or not _can_run(row, resume) else replace(row, error=error, finish_reason="error")
 
 
 def _can_run(row: StateRow, resume: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import fsm
 from fsm import Expression
+from outlines_cont.checks import check
 from outlines_cont.errors import OptionError
 
 _LEAP_CENTURY = "(?:[02468][048]|[13579][26])00"
@@ -30,12 +31,7 @@ _HEX = "[0-9a-f]"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The texts of a type, and how to parse them.
-
-    Attributes:
-        expression: the language of the texts of its values.
-        parse: the function from such a text to the value.
-    """
+    """The language of the texts of a type, and the function from such a text to the value."""
 
     expression: Expression
     parse: Callable[[str], Any]
@@ -56,12 +52,9 @@ def format_of(kind: Any) -> Format:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _options([(str(member.value), member) for member in kind], kind)
     build = _FORMATS.get(kind) if isinstance(kind, type) else None
-    if build is None:
-        known = ", ".join(known.__name__ for known in _FORMATS)
-        raise OptionError(
-            f"expected {known}, an Enum or a Literal as `type`, got {kind!r}. For anything else use `generate.json`.",
-            "type",
-        )
+    known = ", ".join(known.__name__ for known in _FORMATS)
+    check("type", kind, build is not None, f"{known}, an Enum or a Literal", "For anything else use `generate.json`.")
+    assert build is not None
     return build()
 
 

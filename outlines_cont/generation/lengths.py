@@ -25,14 +25,7 @@ def named_lengths(unbounded: Unbounded) -> str:
 
 
 def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, limit: int | None) -> None:
-    """Warn about values of unbounded length, once per schema and model.
-
-    Args:
-        model: remembers which schemas were warned about.
-        source: identifies the schema.
-        unbounded: the values that the schema does not bound.
-        limit: the default for the most tokens of a generated span.
-    """
+    """Warn about values of unbounded length, once per schema and model; `limit` is the most tokens of a generated span by default."""
     warned: set[str] = model.memo.setdefault("warned_lengths", set())
     if source in warned:
         return

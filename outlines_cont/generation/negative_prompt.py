@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
@@ -23,28 +22,12 @@ from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids
 _MIN_SAVED_TOKENS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class NegativePrompt:
-    """The negative prompt and the scale for the rows of one batch entry.
-
-    Attributes:
-        row: the negative prompt, or the error of making a row of it.
-        scale: see `Guidance`.
-    """
-
-    row: StateRow
-    scale: float
-
-
 def open_guidance(
     model: LanguageModel, guidance: Guidance | Sequence[Guidance | None] | None, shape: tuple[int, int]
-) -> list[NegativePrompt | None]:
-    """Return the guidance of each of B batch entries; None for entries without guidance.
+) -> list[tuple[StateRow, float] | None]:
+    """Return the negative prompt, a row, and the scale of each of B batch entries; None for entries without guidance.
 
-    Args:
-        model: the model of the call.
-        guidance: for all entries, or one for each.
-        shape: B and S.
+    `guidance` is that of all entries, or one for each; `shape` is B and S.
 
     Raises:
         OptionError: there are not as many as entries, or an id is not a token of the model.
@@ -61,8 +44,7 @@ def open_guidance(
         )
     used = [one if one is None or not one.is_neutral else None for one in given]
     rows = {one.negative_prompt: _row(model, one.negative_prompt) for one in used if one is not None}
-    found = [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
-    check_some_run([None if one is None else one.row.error for one in found])
+    check_some_run([None if one is None else rows[one.negative_prompt].error for one in used])
     counts = Counter(one.negative_prompt for one in used if one is not None)
     cache = model.prefix_cache
     shared = [
@@ -73,7 +55,7 @@ def open_guidance(
     ]
     with suppress(Exception):  # an error here is raised in the rows again, as their error
         rows.update(zip(shared, model.prefilled([rows[prompt] for prompt in shared]), strict=True))
-    return [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
+    return [None if one is None else (rows[one.negative_prompt], one.scale) for one in used]
 
 
 def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow:

@@ -99,10 +99,8 @@ class Options:
         check_int("max_tokens", given.get("max_tokens"), 1, is_optional=True)
         min_tokens, max_tokens = given.get("min_tokens", 0), given.get("max_tokens")
         check_int("min_tokens", min_tokens, 0)
-        if max_tokens is not None and min_tokens > max_tokens:
-            raise OptionError(
-                f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
-            )
+        fits = max_tokens is None or min_tokens <= max_tokens
+        check("min_tokens", min_tokens, fits, f"at most `max_tokens`, {max_tokens},")
         stop_at = texts_of(given.get("stop_at"), "stop_at")
         flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
         check_beside_stop(stop_at, keep_stop=flags["keep_stop"], stop_in_prompt=flags["stop_in_prompt"])
@@ -128,11 +126,8 @@ def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
     """Return policies as a tuple; raise `OptionError` for anything else."""
     found = tuple(policies) if isinstance(policies, Sequence) and not isinstance(policies, str | bytes) else (policies,)
     for policy in found:
-        if not isinstance(policy, Policy):
-            raise OptionError(
-                f"expected a list of policies as `policies`, such as `[policies.ban(['delve'])]`, got {policy!r}",
-                "policies",
-            )
+        expected = "a list of policies, such as `[policies.ban(['delve'])]`,"
+        check("policies", policy, isinstance(policy, Policy), expected)
     return found
 
 
@@ -140,13 +135,9 @@ def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...
     if guidance is None or isinstance(guidance, Guidance):
         return guidance
     found = tuple(guidance) if isinstance(guidance, list | tuple) else (guidance,)
-    odd = next((one for one in found if not isinstance(one, Guidance | None)), None)
-    if odd is not None:
-        raise OptionError(
-            "expected `Guidance(negative_prompt, scale)` as `guidance`, or a list with one or None for each batch entry, "
-            f"got {guidance!r}",
-            "guidance",
-        )
+    holds = all(isinstance(one, Guidance | None) for one in found)
+    expected = "`Guidance(negative_prompt, scale)`, or a list with one or None for each batch entry,"
+    check("guidance", guidance, holds, expected)
     return found
 
 
@@ -196,13 +187,11 @@ OPTIONS_ELSEWHERE = {
 }
 
 
-def _ids(token_ids: object) -> tuple[int, ...]:
-    found = tuple(token_ids) if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
-    if found is None or not all(is_int(i) for i in found):
-        raise OptionError(
-            f"expected a list of token ids as `stop_token_ids`, got {token_ids!r}. For texts write `stop_at`.",
-            "stop_token_ids",
-        )
+def _ids(token_ids: Any) -> tuple[int, ...]:
+    is_list = isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes)
+    found: tuple[Any, ...] = tuple(token_ids) if is_list else (None,)
+    holds = all(is_int(token_id) for token_id in found)
+    check("stop_token_ids", token_ids, holds, "a list of token ids", "For texts write `stop_at`.")
     return found
 
 
@@ -227,12 +216,10 @@ def check_beside_stop(stop_at: Sequence[str], **flags: bool) -> None:
             raise OptionError(f"expected `stop_at` together with `{name}`, got none: pass the text to stop at", name)
 
 
-def texts_of(value: object, option: str) -> tuple[str, ...]:
+def texts_of(value: Any, option: str) -> tuple[str, ...]:
     """Return the texts of an option, one or several; raise `OptionError` for anything else."""
-    if value is not None and not isinstance(value, Iterable):
-        raise OptionError(f"expected a text or a list of texts as `{option}`, got {value!r}", option)
+    check(option, value, value is None or isinstance(value, Iterable), "a text or a list of texts")
     texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
     for text in texts:
-        if not isinstance(text, str):
-            raise OptionError(f"expected texts as `{option}`, got {text!r}", option)
+        check(option, text, isinstance(text, str), "texts")
     return texts

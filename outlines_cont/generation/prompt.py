@@ -76,34 +76,35 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     }
     if texts and len(texts) == len(entries):
         check_some_run([row.error for row in texts.values()])
-    healing = {b: _healing(model, row) if heal else NO_HEALING for b, row in texts.items()}
+    healing = {b: _healing(model, row, heal) for b, row in texts.items()}
     # A recurrent cache cannot be cropped, so it is useless beyond the tokens that are kept.
-    is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
+    is_fed_first = samples > 1 and not (model.is_recurrent and any(one.count for one in healing.values()))
     if is_fed_first:
         # Prefilled once, so that all samples begin with the same keys, values and logits.
         counts = [healing[b].count for b in texts]
         for b, (row, logits) in zip(texts, model.prefilled_before(list(texts.values()), counts), strict=True):
             texts[b], healing[b] = row, replace(healing[b], logits=logits)
     rows: list[list[StateRow]] = []
-    for batch, entry in enumerate(entries):
+    removed: list[list[Healing]] = []
+    reused = 0
+    for b, entry in enumerate(entries):
         if isinstance(entry, _Text):
-            rows.append([_at_sample(texts[batch], fresh[batch], sample) for sample in range(samples)])
+            group, found = [texts[b]] * samples, [healing[b]] * samples
         else:
             group = [_continued(row) for row in entry]
-            kept = group if rng is None else [_at_sample(row, fresh[batch], i) for i, row in enumerate(group)]
-            rows.append(kept)
-    given = [row for batch, group in enumerate(rows) if batch not in texts for row in group]
-    reused = sum(row.cached for row in given if row.error is None)
+            found = [_healing(model, row, heal) for row in group]
+            reused += sum(row.cached for row in group if row.error is None)
+        has_streams = rng is None and b not in texts
+        if not has_streams:
+            group = [replace(row, stream=replace(fresh[b], sample=i)) for i, row in enumerate(group)]
+        rows.append(group)
+        removed.append(found)
     seeds = drawn if rng is not None else _continued_seeds(items, drawn)
-    removed = [
-        [(healing[b] if b in healing else _healing(model, row)) if heal else NO_HEALING for row in group]
-        for b, group in enumerate(rows)
-    ]
     return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, removed)
 
 
-def _healing(model: LanguageModel, row: StateRow) -> Healing:
-    return NO_HEALING if row.error is not None else healing_of(model, row.token_ids)
+def _healing(model: LanguageModel, row: StateRow, heal: bool) -> Healing:
+    return healing_of(model, row.token_ids) if heal and row.error is None else NO_HEALING
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
         advice = (
             f"Use a sampler with n={odd}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
             if odd
-            else "Omit it: a state without samples cannot be continued."
+            else "Leave it out: a state without samples cannot be continued."
         )
         raise SampleMismatch(f"expected a state with {samples} samples, got one with {odd}. {advice}")
     return samples
@@ -192,10 +193,6 @@ def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> Sta
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
         return failed_prompt(error, stream)
     return prompt_row(token_ids, model, stream, num_start)
-
-
-def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
-    return replace(row, stream=replace(stream, sample=sample))
 
 
 def _continued(row: StateRow) -> StateRow:

@@ -153,9 +153,11 @@ class Run:
             return state
         count = self._sampler.samples
         starts = range(0, state.num_samples, count)
-        return replace(
-            state, rows=tuple(tuple(self._best(group[i : i + count]) for i in starts) for group in state.rows)
-        )
+
+        def best(rows: Sequence[StateRow]) -> StateRow:  # a cut one only if all are cut
+            return best_row([row for row in rows if row.error is None and self.call.is_whole(row)] or rows)
+
+        return replace(state, rows=tuple(tuple(best(group[i : i + count]) for i in starts) for group in state.rows))
 
     def leave(self) -> SequenceState:
         """Cancel the rows, and return the present state."""
@@ -166,10 +168,6 @@ class Run:
                 self._engine.cancel(job)
                 self._report(is_over=True)
             return state
-
-    def _best(self, rows: Sequence[StateRow]) -> StateRow:
-        """Return the best of some samples; a cut one only if all are cut."""
-        return best_row([row for row in rows if row.error is None and self.call.is_whole(row)] or rows)
 
     def _make_job(self) -> Job:
         call = self.call

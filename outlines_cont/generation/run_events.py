@@ -22,11 +22,7 @@ from outlines_cont.state.row import StateRow
 
 
 class RunEvents:
-    """Reports the changes in the rows of a call between two steps.
-
-    Args:
-        call: the rows, before the first step.
-        options: how they are shown.
+    """Reports the changes in the rows of a call, which has taken no step yet, between two steps.
 
     Raises:
         OptionError: partial values are requested, and the generator does not write JSON.
@@ -84,7 +80,9 @@ class RunEvents:
             self._ended.add(index)
             error = self._call.results[index].error
             return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
-        delta, end = detokenizer.changes(row), self._end_of(row)
+        delta = detokenizer.changes(row)
+        # With its value if values are shown, which is a step later.
+        end: Row | StateRow | None = self._call.ended_row(row) if self._partial else row if row.is_over else None
         is_end = end is not None
         if not delta and not is_end:
             return None
@@ -114,10 +112,6 @@ class RunEvents:
         before, now = self._drafts.get(index, Meter()), replace(row.draft.counts)
         self._drafts[index] = now
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
-
-    def _end_of(self, row: Row) -> Row | StateRow | None:
-        """Return a finished row, or None; with its value if values are shown, which is a step later."""
-        return self._call.ended_row(row) if self._partial else row if row.is_over else None
 
     def _value(self, index: int, delta: RowDelta, end: Row | StateRow | None) -> Any:
         """Return the partial value of a row; at its end the final one, if the text is complete."""

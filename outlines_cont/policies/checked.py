@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fsm import Expression
+from fsm import Expression, TokenFSM
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from outlines_cont.errors import CheckFailed, shortened
-from outlines_cont.interfaces import TokenFSM
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.policy import Policy

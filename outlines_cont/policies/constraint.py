@@ -14,9 +14,8 @@ from typing import Self
 
 import numpy as np
 
-import fsm
-from fsm import Expression, TokenNotAllowed, Vocabulary
-from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
+from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary
+from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView

@@ -127,16 +127,9 @@ class SamplerBatch:
         uniforms: torch.Tensor | None,
         counts: Counts | None = None,
     ) -> Drawn:
-        """Choose one token per row.
+        """Choose one token per row; arguments and result are those of `Sampler.sample`.
 
-        Args:
-            logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
-            uniforms: (R,) float64 in [0, 1) on the CPU; greedy rows ignore theirs. None if no row needs one.
-            counts: the token counts of each row; None for rows that need none, or for all of them.
-
-        Returns:
-            (R,) int64 token ids, and (R,) their log-probabilities in the distribution that they were drawn from. For a row without any
-            finite logit they are undefined, but the log-probability is not finite.
+        Greedy rows ignore their random number, and rows that need no token counts may have None.
 
         Raises:
             OptionError: a bias is for a token that the logits do not have.

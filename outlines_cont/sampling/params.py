@@ -6,7 +6,7 @@ presence penalties of all rows of a batch, on the distinct tokens of each row on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -85,8 +85,8 @@ class Penalties:
         Raises:
             OptionError: an option is out of its range, or NaN.
         """
-        if logit_bias is not None and not isinstance(logit_bias, Mapping):
-            check("logit_bias", logit_bias, False, "a mapping from token ids to numbers, or None")
+        holds = logit_bias is None or isinstance(logit_bias, Mapping)
+        check("logit_bias", logit_bias, holds, "a mapping from token ids to numbers, or None")
         pairs = tuple((logit_bias or {}).items())
         cls(logit_bias=pairs)  # checks the ids before they are compared
         return cls(logit_bias=tuple(sorted(pairs)), repetition=repetition, frequency=frequency, presence=presence)
@@ -134,15 +134,10 @@ class SamplingParams:
 
     def penalty_options(self) -> Iterator[tuple[str, object]]:
         """Yield the name and the value of each penalty that changes something, in the order of the steps."""
-        penalties = self.penalties
-        if penalties.logit_bias:
-            yield "logit_bias", dict(penalties.logit_bias)
-        if penalties.repetition != 1:
-            yield "repetition_penalty", penalties.repetition
-        if penalties.frequency != 0:
-            yield "frequency_penalty", penalties.frequency
-        if penalties.presence != 0:
-            yield "presence_penalty", penalties.presence
+        for field in fields(self.penalties):
+            value = getattr(self.penalties, field.name)
+            if value != field.default:
+                yield ("logit_bias", dict(value)) if field.name == "logit_bias" else (f"{field.name}_penalty", value)
 
 
 def penalised(

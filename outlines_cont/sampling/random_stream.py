@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from outlines_cont.checks import check, is_int
 from outlines_cont.errors import BatchMismatch, OptionError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Rng: TypeAlias = "int | torch.Generator | Sequence[int] | None"
 
-_MAX_SEED = 2**64
 # Philox generates four numbers at a time; `advance` counts in fours.
 _BLOCK = 4
 _WORD = 2**64 - 1
@@ -149,7 +149,6 @@ def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
     return [int(seed)] * batch_size, False
 
 
-def _checked(seed: object) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _MAX_SEED:
-        raise OptionError(f"expected a seed as `rng`, an int from 0 up to 2 ** 64 - 1, got {seed!r}", "rng")
+def _checked(seed: int) -> int:
+    check("rng", seed, is_int(seed, 0, _WORD), "a seed", f"A seed is an int from 0 to {_WORD}.")
     return seed

@@ -40,18 +40,14 @@ def warpers_of(options: Mapping[str, Any]) -> tuple[Warper, ...]:
     Raises:
         OptionError: an option is out of its range.
     """
-    made = [
-        _warper(kind, option, options[option]) for option, kind in _STANDARD.items() if options.get(option) is not None
-    ]
+    made: list[Warper] = []
+    for option, kind in _STANDARD.items():
+        value = options.get(option)
+        if value is not None:
+            warper = kind(value) if kind in _NUMBERED else value
+            check(option, value, type(warper) is kind, f"`samplers.{kind.__name__}(...)` or None")
+            made.append(warper)
     return tuple(warper for warper in made if warper != _NO_TEMPERATURE)
-
-
-def _warper(kind: type[Warper], option: str, value: Any) -> Warper:
-    if kind in _NUMBERED:
-        return kind(value)
-    check(option, value, type(value) is kind, f"`samplers.{kind.__name__}(...)` or None")
-    warper: Warper = value
-    return warper
 
 
 def options_of(params: SamplingParams) -> Iterator[tuple[str, object]]:

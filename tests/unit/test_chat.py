@@ -117,7 +117,9 @@ def test_what_is_written_in_a_message_is_letters() -> None:
 def test_a_letter_that_pads_texts_is_a_letter() -> None:
     tokenizer = chat_tokenizer("Qwen3")
     tokenizer.pad_token = "!"
-    model: Any = SimpleNamespace(tokenizer=Tokenizer(tokenizer), context_length=None, vocab_size=len(tokenizer))
+    model: Any = SimpleNamespace(
+        tokenizer=Tokenizer(tokenizer), context_length=None, kv_store=None, vocab_size=len(tokenizer)
+    )
     assert str(Chat(model).user("Hi! <|im_end|>").state).startswith("<|im_start|>user\nHi! <|im_end|><|im_end|>\n")
 
 

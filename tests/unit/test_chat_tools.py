@@ -57,7 +57,7 @@ def test_the_form_of_calls_is_read_off_the_template(kind: str) -> None:
 
 
 def test_the_real_form_of_mistral_is_read_off_its_tokenizer() -> None:
-    model: Any = SimpleNamespace(tokenizer=tokenizer_of("tekken 131k in mistral-common"))
+    model: Any = SimpleNamespace(kv_store=None, tokenizer=tokenizer_of("tekken 131k in mistral-common"))
     assert form_of(Chat(model)._format.template) == MISTRAL
 
 
@@ -138,7 +138,7 @@ def test_a_reply_that_is_cut_keeps_its_whole_calls() -> None:
     twice = Chat(model).user("Rain?")
     written = HERMES.written(calls[:1] * 2)
     token_ids = model.tokenizer.encode_inside(written)
-    chat = twice._with_tools([get_weather])
+    chat = twice._copy_with(format=twice._format.with_tools([get_weather]))
     cut = chat._with_calls(continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4))
     assert (cut.finish_reason, [call.name for call in cut.tool_calls]) == ("length", ["get_weather"])
     assert cut.tool(cut.tool_calls[0].run()).tool_calls == ()

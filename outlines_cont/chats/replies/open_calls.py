@@ -20,11 +20,7 @@ _UP_TO_BRACE = re.compile(r"[^}]*\}|[^}]+")
 class OpenCalls:
     """Parses tool calls from text that arrives in chunks.
 
-    Args:
-        form: how they are written.
-        tools: the tools that may be called.
-        first: the number of the first call in the conversation, for its id.
-        text: the text of the calls so far, which begins with `form.before`.
+    `first` is the number of the first call in the conversation, for its id; `text` is that of the calls so far, from `form.before` on.
     """
 
     def __init__(self, form: ToolForm, tools: Sequence[Tool], first: int, text: str) -> None:

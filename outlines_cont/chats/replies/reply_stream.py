@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from outlines_cont.chats.replies.open_calls import OpenCalls
-from outlines_cont.chats.replies.tool_reply import ToolPlan, cut
+from outlines_cont.chats.replies.tool_reply import ToolPlan
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
@@ -59,12 +59,7 @@ class ChatStream(Closing, Generic[ChatT]):
 class ToolStream(Closing):
     """Events of a reply: first of its text, then of its calls.
 
-    Args:
-        reply: how the reply is written.
-        before: the state of one row that it continues.
-        first: the number of its first call in the conversation.
-        shown: how the text is shown; without `retract`.
-        options, rng: as in a call.
+    It continues `before`, a state of one row; `first` is the number of its first call in the conversation. `shown` is without `retract`.
 
     Raises:
         OptionError: as `ToolPlan.text_options` does, and a stream of the text.
@@ -154,28 +149,24 @@ class ToolStream(Closing):
         if not self._is_text or last is None:
             return []
         self._is_text = False
-        state = self._running.state
-        kind = reply.next(self._before, state)
+        kind, state, rest = reply.rest(self._before, self._running.state, self._options)
         if kind == "nothing":
             return [last]
-        if kind == "calls":
-            marker_id = reply.marker_id
-            state = reply.with_marker(state)
-            if marker_id is None:
-                last = replace(last, text=last.text.removesuffix(reply.marker))
-            else:
-                ids, logprobs, top = (*last.token_ids, marker_id), (*last.logprobs, 0.0), (*last.top, ())
-                last = replace(last, token_ids=ids, logprobs=logprobs, top=top)
-        rest = reply.rest(self._before, state, self._options)
+        marker_id = reply.marker_id
+        if kind == "calls" and marker_id is None:
+            last = replace(last, text=last.text.removesuffix(reply.marker))
+        elif kind == "calls" and marker_id is not None:
+            ids, logprobs, top = (*last.token_ids, marker_id), (*last.logprobs, 0.0), (*last.top, ())
+            last = replace(last, token_ids=ids, logprobs=logprobs, top=top)
         if rest is None:
-            self._done = cut(state)
+            self._done = state
             return [replace(last, finish_reason="length", stop=None)]
         if kind == "calls":
             self._calls = OpenCalls(reply.form, reply.tools, self._first, reply.marker)
             shown = replace(self._shown, partial=False)
             self._running = self._stream = StateStream(reply.caller, state, shown, rest)
         else:
-            self._running = self._stream = StateStream(reply.writer, cut(state), self._shown, rest, resume=True)
+            self._running = self._stream = StateStream(reply.writer, state, self._shown, rest, resume=True)
         return [replace(last, finish_reason="", stop=None)]
 
 

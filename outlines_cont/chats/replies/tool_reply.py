@@ -22,6 +22,8 @@ from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
+Kind = Literal["nothing", "text", "calls"]
+
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
@@ -55,40 +57,37 @@ class ToolPlan:
             )
         return {**options, "stop_at": self.marker, "keep_stop": True}
 
-    def next(
-        self, before: SequenceState, done: SequenceState, earlier: str = ""
-    ) -> Literal["nothing", "text", "calls"]:
-        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning.
+    def rest(
+        self, before: SequenceState, done: SequenceState, options: PieceOptions, earlier: str = ""
+    ) -> tuple[Kind, SequenceState, PieceOptions | None]:
+        """Return what follows the text, the state that it continues, and its options, None if nothing may be generated.
 
-        Args:
-            before: the state that the text continues.
-            done: the state that ends with the text.
-            earlier: the part of the reply that `before` ends with.
+        Calls follow, or more text if the marker of a call is not at the beginning of the reply, or nothing. If `max_tokens` are used
+        up, the state counts as cut.
+
+        The text begins after the state `before` and ends with `done`; `earlier` is the part of the reply that `before` ends with.
         """
         row, text = done.rows[0][0], earlier + str(done)[len(str(before)) :]
         if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
-            return "nothing"
-        return "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
-
-    def with_marker(self, done: SequenceState) -> SequenceState:
-        """Return the state of a text that calls follow, with the marker."""
-        return done if self.marker_id is None else done.append([self.marker_id])
-
-    @property
-    def caller(self) -> PieceMaker:
-        """The generator of the calls after the marker."""
-        return self.make_caller(self.form.expression(self.tools, self.marker))
-
-    def rest(self, before: SequenceState, done: SequenceState, options: PieceOptions) -> PieceOptions | None:
-        """Return the options for the rest of a reply, None if `max_tokens` are used up."""
+            return "nothing", done, None
+        kind: Kind = "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
+        if kind == "text":
+            done = cut(done)
+        elif self.marker_id is not None:
+            done = done.append([self.marker_id])
         rest: PieceOptions = {**options, "min_tokens": 0}
         most = options.get("max_tokens")
         if most is not None:
             left = most - len(done.rows[0][0].token_ids) + len(before.rows[0][0].token_ids)
             if left <= 0:
-                return None
+                return kind, cut(done), None
             rest["max_tokens"] = left
-        return rest
+        return kind, done, rest
+
+    @property
+    def caller(self) -> PieceMaker:
+        """The generator of the calls after the marker."""
+        return self.make_caller(self.form.expression(self.tools, self.marker))
 
     @property
     def marker(self) -> str:
@@ -108,21 +107,16 @@ def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: 
     Raises:
         OptionError: `stop_at` is given, and calls begin with text.
     """
-    done = _entries(_generated(plan.writer, list(states), plan.text_options(options), rng=rng))
+    done = entries(_generated(plan.writer, list(states), plan.text_options(options), rng=rng))
     calling: dict[int | None, tuple[PieceOptions, list[int]]] = {}
     for index, before in enumerate(states):
-        kind = plan.next(before, done[index])
-        if kind == "nothing":
-            continue
-        state = plan.with_marker(done[index]) if kind == "calls" else cut(done[index])
-        rest = plan.rest(before, state, options)
-        done[index] = state if rest is not None else cut(state)
+        kind, done[index], rest = plan.rest(before, done[index], options)
         if rest is not None and kind == "calls":
             calling.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
         elif rest is not None:
-            (done[index],) = _entries(_generated(plan.writer, state, rest, resume=True))
+            (done[index],) = entries(_generated(plan.writer, done[index], rest, resume=True))
     for rest, members in calling.values():
-        called = _entries(_generated(plan.caller, [done[index] for index in members], rest))
+        called = entries(_generated(plan.caller, [done[index] for index in members], rest))
         for index, state in zip(members, called, strict=True):
             done[index] = state
     return done
@@ -131,11 +125,7 @@ def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: 
 def resumed(plan: ToolPlan, state: SequenceState, earlier: str, options: PieceOptions) -> SequenceState:
     """Return a state of one row whose reply was cut with more of it, as if it had not been cut.
 
-    Args:
-        plan: how the reply is written.
-        state: the state that ends with the reply.
-        earlier: the text of the reply.
-        options: those of the call; `max_tokens` is the most tokens to add now.
+    The state ends with the reply, whose text is `earlier`; `max_tokens` is the most tokens to add now.
 
     Raises:
         ResumeError: another generator has written the reply.
@@ -146,13 +136,9 @@ def resumed(plan: ToolPlan, state: SequenceState, earlier: str, options: PieceOp
     if row.piece is None and row.token_ids[-1] == plan.marker_id:
         return _generated(caller, state, options)
     done = _generated(plan.writer, state, plan.text_options(options), resume=True)
-    kind = plan.next(state, done, earlier)
-    if kind == "nothing":
-        return done
-    begun = plan.with_marker(done) if kind == "calls" else cut(done)
-    rest = plan.rest(state, begun, options)
+    kind, begun, rest = plan.rest(state, done, options, earlier)
     if rest is None:
-        return cut(begun)
+        return begun
     return _generated(caller if kind == "calls" else plan.writer, begun, rest, resume=kind == "text")
 
 
@@ -173,7 +159,7 @@ def _generated(
     return Run(maker, prompt, Options.of(options), rng=rng, resume=resume).finished_state()
 
 
-def _entries(state: SequenceState) -> list[SequenceState]:
+def entries(state: SequenceState) -> list[SequenceState]:
     """Return the batch entries of a state, each with its best sample."""
     state = state.best()
     return [SequenceState(state.model, (group,), seed) for group, seed in zip(state.rows, state.seeds, strict=True)]

@@ -20,11 +20,11 @@ from outlines_cont.engine.drafting.expected import Expected
 from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput
 from outlines_cont.errors import DraftWarning
+from outlines_cont.immutable import shallow_copy
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import OpenStream
-from outlines_cont.shallow import shallow_copy
 from outlines_cont.user_code import place_of
 
 # The acceptance rate before anything is known.

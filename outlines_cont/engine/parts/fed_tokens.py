@@ -12,9 +12,9 @@ import torch
 
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
+from outlines_cont.immutable import shallow_copy
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import StateRow
 
 

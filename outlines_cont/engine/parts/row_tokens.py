@@ -10,8 +10,8 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Self
 
+from outlines_cont.immutable import shallow_copy
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
 
 Top = tuple[tuple[int, float], ...]

@@ -173,11 +173,6 @@ class TopBlocks:
         if self.floor is not None and self._outside is not None:
             self.doubt((self._outside >= self.floor) & (self._outside > -torch.inf))
 
-    @property
-    def may_keep_more(self) -> torch.Tensor:
-        """(r, 1) bool: whether some logit that is not listed may be kept, and not be equal to the floor."""
-        return self.listed[:, -1:] > (-torch.inf if self.floor is None else self.floor)
-
     def largest_prob(self) -> torch.Tensor:
         """Return (r, 1): the largest probability, among what was kept so far.
 

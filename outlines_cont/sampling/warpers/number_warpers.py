@@ -24,12 +24,12 @@ class NumberWarper(Warper):
 
     Attributes:
         neutral: the number that changes nothing; None if every number changes something.
-        is_limit: see `RowWarper`.
+        reach: see `RowWarper.reach`; None if it is the number, the most tokens that are kept.
     """
 
     __slots__ = ()
     neutral: ClassVar[float | None] = None
-    is_limit: ClassVar[bool] = False
+    reach: ClassVar[int | None] = 1
 
     @classmethod
     @abstractmethod
@@ -45,11 +45,6 @@ class NumberWarper(Warper):
     def whole(cls, logits: torch.Tensor, numbers: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         """See `WholeRowWarper.whole`."""
         return truncate(logits, cls.floor(logits, numbers))
-
-    @classmethod
-    def reach(cls, numbers: torch.Tensor) -> int:
-        """See `RowWarper.reach`."""
-        return 1
 
     @property
     def number(self) -> float:
@@ -79,11 +74,11 @@ class _NumberRows(RowWarper):
 
     @property
     def reach(self) -> int:
-        return self.kind.reach(self.numbers)
+        return int(self.numbers.max()) if self.kind.reach is None else self.kind.reach
 
     @property
     def is_limit(self) -> bool:
-        return self.kind.is_limit
+        return self.kind.reach is None
 
     def __getitem__(self, rows: torch.Tensor) -> _NumberRows:
         return _NumberRows(self.kind, self.numbers[rows])
@@ -104,16 +99,12 @@ class Temperature(NumberWarper):
     """
 
     neutral: ClassVar = 1
+    reach: ClassVar = 0  # nothing is excluded
     t: float
 
     def __post_init__(self) -> None:
         holds = is_number(self.t) and 1e-30 < self.t < 1e30
         check("temperature", self.t, holds, "a number above 0 (for 0 use `greedy()`)")
-
-    @classmethod
-    def reach(cls, numbers: torch.Tensor) -> int:
-        """Return 0: nothing is excluded."""
-        return 0
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -139,21 +130,16 @@ class TopK(NumberWarper):
         k: 1 or more.
     """
 
-    is_limit: ClassVar = True
+    reach: ClassVar = None
     k: int
 
     def __post_init__(self) -> None:
         check("top_k", self.k, is_int(self.k, 1), "an int, 1 or more, or None")
 
     @classmethod
-    def reach(cls, numbers: torch.Tensor) -> int:
-        """Return the largest k."""
-        return int(numbers.max())
-
-    @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Return the k-th largest logit of each row."""
-        return _kth_largest(logits.topk(min(cls.reach(numbers), logits.shape[-1]), dim=-1).values, numbers)
+        return _kth_largest(logits.topk(min(int(numbers.max()), logits.shape[-1]), dim=-1).values, numbers)
 
     @classmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
@@ -177,15 +163,11 @@ class TopP(NumberWarper):
     """
 
     neutral: ClassVar = 1
+    reach: ClassVar = 128  # fewer tokens nearly always have nine tenths of the probability
     p: float
 
     def __post_init__(self) -> None:
         check("top_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
-
-    @classmethod
-    def reach(cls, numbers: torch.Tensor) -> int:
-        """Return 128: fewer tokens nearly always have nine tenths of the probability."""
-        return 128
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -198,7 +180,8 @@ class TopP(NumberWarper):
         top.doubt_if_excluded()  # the share is that of all tokens that earlier warpers have kept
         floor, needed = floor_of_listed(top.listed, top.largest_prob(), numbers)
         # Where all listed tokens are needed, more may be, unless the others were excluded before.
-        top.doubt((needed == top.listed.shape[-1]) & top.may_keep_more)
+        may_keep_more = top.listed[:, -1:] > (-torch.inf if top.floor is None else top.floor)
+        top.doubt((needed == top.listed.shape[-1]) & may_keep_more)
         top.raise_floor(floor)
 
 
@@ -219,7 +202,7 @@ class MinP(NumberWarper):
     @property
     def number(self) -> float:
         """The logarithm of p: the difference between the floor and the largest logit; so no softmax is needed."""
-        return _log(self.p)
+        return math.log(self.p)
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -249,7 +232,7 @@ class TopA(NumberWarper):
     @property
     def number(self) -> float:
         """The logarithm of a."""
-        return _log(self.a)
+        return math.log(self.a)
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -262,7 +245,3 @@ class TopA(NumberWarper):
         """Use the first listed logit and its probability."""
         top.doubt_if_excluded()  # the probability is that among all tokens that earlier warpers have kept
         top.raise_floor(top.listed[:, :1] + numbers.to(top.listed) + top.largest_prob().log())
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value else -math.inf
