@@ -1,6 +1,6 @@
 """`Job`: the rows of one call, which are submitted to the engine together, with their sampler and the finished rows. Each row draws its own
-tokens; subclasses choose among all rows (`choose`, beam search), or call controllers outside the engine (`start_calls`). If all rows wait, they
-fail with `DeadlockError`.
+tokens; subclasses choose among all rows (`choose`, beam search), or call controllers outside the engine (`start_calls`). If all rows wait,
+they fail with `DeadlockError`.
 """
 
 from __future__ import annotations

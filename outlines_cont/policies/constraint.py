@@ -61,7 +61,7 @@ class Constraint(Policy[int]):
         made = memo.setdefault(
             "constraints",
             lru_cache(_NUM_CONSTRAINTS)(
-                lambda language, force: Constraint(fsm.TokenFSM(language, memo["vocabulary"]), tokenizer, force=force)
+                lambda language, force: Constraint(TokenFSM(language, memo["vocabulary"]), tokenizer, force=force)
             ),
         )
         constraint: Constraint = made(expression, force)
