@@ -369,7 +369,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"$ref": "#name"}, "/$ref", "not there"),
     ({"$ref": "#"}, "/$ref", "refers to itself"),
     ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "/anyOf/1/$ref", "refers to itself"),
-    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}}, "/$defs/b/$ref", "refers to itself"),
+    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}}, "/$defs/b/$ref", "refers to"),
     ({"$schema": 5}, "/$schema", "the URI of a draft"),
     ({"dependencies": []}, "/dependencies", "an object whose values"),
     ([1], "", "a schema"),
