@@ -137,7 +137,7 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
     if not contained:
         return [rest]
     if any(place.scope != rest.scope for place in contained):
-        context.leave_out([(watcher, "unevaluatedItems")], "`contains` stands in another resource")
+        context.leave_out([(watcher, "unevaluatedItems")], "`contains` is in another resource")
         return []
     options = [place.schema for place in (*contained, rest)]
     return [rest._replace(schema=context.document.make({"anyOf": options}, "either", *map(id, options)))]

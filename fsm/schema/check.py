@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -118,14 +118,11 @@ class SchemaCheck:
 def _own_keyword(keyword: Keyword) -> Any:
     """A keyword that no draft defines, as a factory for the validator."""
 
-    def make(parent: Any, value: Any, path: Any) -> SimpleNamespace:
-        def validate(instance: Any) -> None:
-            if not keyword.takes(value, instance):
-                raise ValueError(f"`{keyword.name}` does not accept it")
+    def validate(value: Any, instance: Any) -> None:
+        if not keyword.takes(value, instance):
+            raise ValueError(f"`{keyword.name}` does not accept it")
 
-        return SimpleNamespace(validate=validate)
-
-    return make
+    return lambda parent, value, path: SimpleNamespace(validate=partial(validate, value))
 
 
 _DRAFTS = {

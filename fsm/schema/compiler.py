@@ -314,7 +314,7 @@ class _BuildPass:
             if isinstance(answer, Frame):
                 frames.append(answer)
                 depth += answer.is_value
-                self._limits.check("max_depth", depth, "values one inside the other", answer.name)
+                self._limits.check("max_depth", depth, "nested values", answer.name)
         assert isinstance(answer, Node)
         return answer
 
@@ -462,7 +462,7 @@ class _BuildPass:
         for name in KEYWORDS.only_checked:
             if not types.isdisjoint(KEYWORDS[name].checked_types):
                 found = (*values_of(places, name), *negated_values_of(places, name))
-                self._context.leave_out(((place, name) for place, _ in found), "no automaton knows it")
+                self._context.leave_out(((place, name) for place, _ in found), "no automaton enforces it")
 
     def _that_fit(self, types: frozenset[str]) -> frozenset[str]:
         """These types without arrays and objects where `nesting` permits no more of them."""

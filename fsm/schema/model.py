@@ -231,7 +231,7 @@ class _Generator(GenerateJsonSchema):
         return self._closed(super().typed_dict_schema(schema))
 
     def str_schema(self, schema: Any) -> dict[str, Any]:
-        """A string whose bounds hold for the text itself."""
+        """A string whose bounds apply to the text itself."""
         bounded = any(schema.get(key) for key in ("min_length", "max_length", "pattern"))
         is_changed = bounded and any(schema.get(key) for key in ("strip_whitespace", "to_lower", "to_upper"))
         pattern = schema.get("pattern")

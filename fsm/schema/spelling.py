@@ -16,7 +16,7 @@ NO_SPACE = "white space: none"
 SPACED = "white space: one space after each `:` and `,`, as `json.dumps` writes it"
 STRINGS = "strings: as `json.dumps(value, ensure_ascii=False)` writes them, one spelling each"
 ORDERED = "objects: members in the order of the schema, those that it does not name last"
-ONCE = "objects: no key comes twice"
+ONCE = "objects: no key is repeated"
 INTEGERS = f"whole numbers: plain digits, at most {MAX_DIGITS} or as many as a bound has; no `1.0`, `1e3`, `-0`"
 NUMBERS = (
     f"numbers: at most {MAX_DIGITS} digits before the point and {MAX_DIGITS} after it, "
@@ -32,7 +32,7 @@ URL = "URLs: a scheme in small letters, a host in ASCII, at most 1,000 character
 
 def nested(most: int) -> str:
     """The bound on the nesting of values of any type, and of recursive schemas."""
-    return f"values of any type, and those that hold their own kind: at most {most} arrays and objects one inside the other"
+    return f"values of any type, and those of recursive schemas: at most {most} arrays and objects inside one another"
 
 
 def of_numbers(decimals: int | None, *, is_bounded: bool) -> str:

@@ -54,7 +54,7 @@ class DistinctKeys:
         return None
 
     def __str__(self) -> str:
-        return "no key comes twice in an object"
+        return "no key is repeated in an object"
 
 
 DISTINCT_KEYS = DistinctKeys()

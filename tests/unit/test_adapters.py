@@ -93,7 +93,7 @@ def test_a_key_may_come_twice_where_that_changes_no_verdict() -> None:
     text = '{"a": 1, "a": 2}'
     assert [{b""}] == allowed(processor.of(1), text)
     Draft202012Validator(schema).validate(json.loads(text))
-    with pytest.raises(OptionError, match="no key comes twice"):
+    with pytest.raises(OptionError, match="no key is repeated"):
         adapters.logits_processor(schema | {"minProperties": 2}, TOKENS)
 
 

@@ -53,7 +53,7 @@ CASES: list[tuple[dict[str, Any], str, str, list[Any], list[Any]]] = [
     ({"if": {"uniqueItems": True}, "then": {"maxItems": 1}}, "/if/uniqueItems", "", [[1], [1, 1], "a"], [[1, 2]]),
     (
         {"$defs": {"c": {"$id": "http://x.org/c", "contains": {"const": 1}}}, "$ref": "http://x.org/c", "unevaluatedItems": {"const": 2}},
-        "/unevaluatedItems", "`contains` stands in another resource", [[1], [1, 2]], [[1, 3], [2]],
+        "/unevaluatedItems", "`contains` is in another resource", [[1], [1, 2]], [[1, 3], [2]],
     ),
 ]  # fmt: skip
 

@@ -390,7 +390,7 @@ class _Search:
             return [(branch,) for branch in branches]
         if len(branches) > _MAX_APART:
             at = place.at(keyword.name)
-            raise TooManyCases(f"more than {_MAX_APART} branches that may hold together (at '#{at}')")
+            raise TooManyCases(f"more than {_MAX_APART} branches that one value may satisfy together (at '#{at}')")
         others = keyword.branches(place, negated=True)
         return [(b, *(o for m, o in enumerate(others) if m != n)) for n, b in enumerate(branches)]
 

@@ -94,9 +94,7 @@ class _Comparison:
         if isinstance(place.schema, bool):
             return _Facts() if place.schema else _Facts(frozenset())
         names, properties = place.get("required"), place.get("properties")
-        required = (
-            frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
-        )
+        required = frozenset(name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
         tags = dict[str, frozenset[Any]]()
         for name, schema in properties.items() if isinstance(properties, dict) else ():
             if isinstance(schema, dict):

@@ -164,7 +164,7 @@ class Document:
             text = "'any' is no type since draft 4; it is read as values of any type. Leave `type` out"
             self._remark(place, "type", text)
         if place.schema.get("required") is True and not place.pointer.rpartition("/")[0].endswith("/properties"):
-            text = "`required: true` stands outside of `properties`, where it says nothing. Remove it"
+            text = "`required: true` outside of `properties` has no effect. Remove it"
             self._remark(place, "required", text)
 
     def _remark(self, place: Place, keyword: str, text: str, *, is_suspect: bool = True) -> None:
@@ -209,12 +209,12 @@ class Document:
         normalized = self.normalize_draft(found)
         if any(one.schema is normalized.schema and one.scope == found.scope for one in place.lineage()):
             raise SchemaError(
-                f"reference {shorten(reference)} leads back to itself without content, so that it says nothing. "
+                f"reference {shorten(reference)} refers to itself for the same value, so that it constrains nothing. "
                 "Put the reference inside `properties` or `items`, or remove it",
                 pointer,
             )
         self.check_keywords(normalized)
-        self.limits.check("max_depth", found.depth, "references one behind the other", pointer)
+        self.limits.check("max_depth", found.depth, "references in a chain", pointer)
         return found
 
     def _find(self, place: Place, keyword: str, reference: str, pointer: str) -> Place:

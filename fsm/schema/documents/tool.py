@@ -129,7 +129,7 @@ def refuse_wrapper(schema: Schema) -> None:
     if isinstance(schema.get("openapi", schema.get("swagger")), str):
         at = "#/definitions/NAME" if "swagger" in schema else "#/components/schemas/NAME"
         raise SchemaError(
-            "nothing in this schema rejects a value: it is a document of OpenAPI, which holds many schemas. Choose one: "
+            "nothing in this schema rejects a value: it is a document of OpenAPI, which contains many schemas. Choose one: "
             f"`fsm.json_schema({{**document, '$ref': '{at}'}})`"
         )
     for key in _OTHERS.split():

@@ -139,7 +139,7 @@ SPELLINGS = {
     "hostname": "`hostname`: at most 8 labels, none with `--` in the third and fourth place",
     "email": "`email`: at most 3 atoms of 20 characters, or 31 in quotes, before `@`, and 8 labels of 31 after it",
     "regex": "`regex`: groups at most three deep, without names and references",
-    "byte": "`byte`: padded, the bits that stand for nothing zero",
+    "byte": "`byte`: padded, the unused bits zero",
     "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
     "x-clock": "times: no offset, at most 6 digits of a fraction",
     "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",

@@ -75,7 +75,7 @@ def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
 
 
 def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
-    """A format of numbers fails as the keywords do that it stands for."""
+    """A format of numbers fails where one of the keywords that define it does."""
     if name not in NUMBER_FORMATS:
         yield (NegatedKeyword(keyword.name, name, STRING),)
     for other, value in _number_keywords(name).items():

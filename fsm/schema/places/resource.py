@@ -153,13 +153,11 @@ class Resources:
             try:
                 node = part_at(node, token)
             except KeyError as missing:
-                near = (
-                    f" There are {', '.join(map(shorten, list(node)[:8]))}." if isinstance(node, dict) and node else ""
-                )
-                problem = (
-                    f"reference {shorten(reference)} leads nowhere: {shorten(missing.args[0])} is not there.{near}"
-                )
-                raise NoSuchPlace(f"{problem} Correct it") from None
+                names = [shorten(name) for name in list(node)[:8]] if isinstance(node, dict) else []
+                near = f" There are {', '.join(names)}." if names else ""
+                raise NoSuchPlace(
+                    f"reference {shorten(reference)} leads nowhere: {shorten(missing.args[0])} is not there.{near} Correct it"
+                ) from None
             scope = self.inside(node, scope)
         return node, scope
 

@@ -109,7 +109,7 @@ def check_text(value: object, pointer: str) -> None:
     if not isinstance(value, str):
         raise expected("a string", value, pointer)
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-        raise SchemaError(f"{shorten(value)} holds a lone surrogate, which has no UTF-8. Remove it", pointer)
+        raise SchemaError(f"{shorten(value)} has a lone surrogate, which has no UTF-8. Remove it", pointer)
 
 
 def _plain(what: str, test: Callable[[Any], bool]) -> Shape:

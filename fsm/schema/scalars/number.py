@@ -172,7 +172,7 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
 
 
 def _for_both_readings(bound: Bound, value: float, *, upwards: bool) -> Bound:
-    """Tighten a bound given as a float so that it holds for its printed digits and for its exact value."""
+    """Tighten a bound given as a float so that it is right for its printed digits and for its exact value."""
     if abs(value) < 2**53:
         return bound
     return Bound((max if upwards else min)(bound.value, Decimal(value)), bound.inclusive)
