@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from outlines_cont.moved import announce_moved
+from outlines_cont.moved import announce_moved, moved_names
 
 if TYPE_CHECKING:
     from outlines_cont import adapters, control, generate, models, pipelines, policies, samplers, templates
@@ -171,7 +171,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in __all__:
         return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return moved_names(__name__, {"EngineInterrupted": f"{__name__}.errors.EngineInterrupted"})(name)
 
 
 def __dir__() -> list[str]:

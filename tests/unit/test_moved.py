@@ -14,6 +14,7 @@ from outlines_cont.moved import moved_names
 
 ROOT = Path(__file__).parents[2]
 OLD_NAMES = {
+    "outlines_cont": {"EngineInterrupted": "outlines_cont.errors.EngineInterrupted"},
     "outlines_cont.kv": {
         "Part": "outlines_cont.kv.row.KVPart",
         "Fed": "outlines_cont.kv.batch.Fed",
