@@ -1,7 +1,7 @@
-"""`PartialType`: interprets incomplete JSON as a value of a pydantic type, by traversing the type's core schema. Models, typed dicts,
-dicts, lists, tuples and sets show their complete members, strings of text fields their text so far, unions an incomplete value once only
-one type is possible, dataclasses once every required field is there; all else is shown when complete. Complete parts are validated by
-pydantic, each by itself (`MISSING` if that fails), whole models and containers when they are complete.
+"""`PartialType`: a node of pydantic's core schema, made lazily, that interprets parts of incomplete JSON for `PartialValue`, which walks the
+text: `closed` validates a complete part by itself (`MISSING` if that fails), `open_text` an open string by the first text type of a union
+that accepts it, `shapes` lists the candidate types of an open object or array; `PartialValue` waits until one is left. Open models are
+built from the members so far without validation; dataclasses once every required field is there; other scalars only when complete.
 """
 
 from __future__ import annotations
