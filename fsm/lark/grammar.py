@@ -1,7 +1,7 @@
-"""`grammar`: context-free grammars in the language of Lark as terms. `lark` expands the rules to plain productions; each rule becomes a
+r"""`grammar`: context-free grammars in the language of Lark as terms. `lark` expands the rules to plain productions; each rule becomes a
 recursive rule of a term, one for each set of terminals possible where it begins (FIRST, and what follows a terminal anywhere). Left
 recursion becomes repetition (Kleene's algorithm); terminals are read as Lark's lexers do, and a few texts Lark would parse are left out.
-Refused: `%declare`, imports of files, empty terminals, and lookaround beyond a terminal, but for `(?!...)` or `\\b` at its end.
+Refused: `%declare`, imports of files, empty terminals, and lookaround beyond a terminal, but for `(?!...)` or `\b` at its end.
 
 The lexical rules (`terminal.py`):
 
