@@ -1,4 +1,4 @@
-"""`PartialType`: a node of pydantic's core schema, made lazily, that interprets parts of incomplete JSON for `PartialValue`, which walks the
+"""`PartialType`: a node of pydantic's core schema, made lazily, that reads parts of incomplete JSON for `PartialValue`, which walks the
 text: `closed` validates a complete part by itself (`MISSING` if that fails), `open_text` an open string by the first text type of a union
 that accepts it, `shapes` lists the candidate types of an open object or array; `PartialValue` waits until one is left. Open models are
 built from the members so far without validation; dataclasses once every required field is there; other scalars only when complete.

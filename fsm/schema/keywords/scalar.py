@@ -1,6 +1,6 @@
-"""The keywords of strings and numbers, as `Keyword` objects: counts of characters, `pattern`, `format`, bounds, `multipleOf`. The formats
-of numbers (`NUMBER_FORMATS`, as other keywords) are here as well; those of strings are in `formats/table.py`. A format that is neither
-rejects nothing.
+"""`Keyword` objects of strings and numbers: character counts, `pattern`, `format`, bounds, `multipleOf`, each with its negation (that of a
+bound is the opposite bound). `pattern` and `format` of strings give a term here; automata of numbers and counts are built in `scalars/`.
+`NUMBER_FORMATS`: formats of numbers, as other keywords; those of strings are in `formats/table.py`. An unknown format rejects nothing.
 """
 
 from __future__ import annotations

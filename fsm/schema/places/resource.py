@@ -1,7 +1,7 @@
-"""`Resources`: resolves `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with their dynamic scope, by the library `referencing`. It
-knows the document, the schemas that were given with it, and the standard metaschemas; nothing is fetched. A `$ref` that names nothing is
-read once more loosely (`id` for `$id`), then an error. The dynamic scope is reduced to resources with dynamic anchors that no outer one
-has, so that recursion meets finitely many scopes.
+"""`Resources`: resolves `$ref`, `$dynamicRef` and `$recursiveRef` to schemas and scopes. URIs and anchors are looked up in a registry of
+the library `referencing` (the document, schemas given with it, metaschemas; nothing is fetched); JSON pointers and the dynamic scope are
+walked here. The scope keeps only resources with a dynamic anchor that no outer one has, so that recursion meets finitely many scopes. A
+`$ref` that names nothing is read once more loosely (`id` for `$id`, or a pointer from the root), then an error.
 """
 
 from __future__ import annotations
