@@ -20,6 +20,9 @@ DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
 CHAT_SOURCE = (
     "Read the message, and answer with a JSON object that fits this schema: {{ schema }}\n\nMessage: {{ text }}"
 )
+MAX_CHARACTERS = 1_000_000
+MAX_SECONDS = 1.0
+MAX_MEMORY_BYTES = 2**28
 
 MakePrompt = Callable[[Mapping[str, Any]], Any]
 """Returns the prompt of a row, given its fields: a text, `Tokens`, token ids or messages."""
@@ -39,9 +42,9 @@ class PromptTemplate:
         source: str,
         origin: str = "the template",
         *,
-        max_characters: int = 1_000_000,
-        max_seconds: float = 1.0,
-        max_memory_bytes: int = 2**28,
+        max_characters: int = MAX_CHARACTERS,
+        max_seconds: float = MAX_SECONDS,
+        max_memory_bytes: int = MAX_MEMORY_BYTES,
     ) -> None:
         environment = Sandbox(max_characters)
         try:
