@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from outlines_cont.checks import file_text
 from outlines_cont.cli.options import ProgramOptions
+from outlines_cont.cli.sampler import make_sampler
+from outlines_cont.models.hugging_face import HuggingFaceModel
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from outlines_cont.pipelines.rows.row import InputRow, check_fields
 from outlines_cont.pipelines.tables.output import WriteLine, check_output, file_output, json_line, stream_output
-
-if TYPE_CHECKING:
-    from outlines_cont.models.hugging_face import HuggingFaceModel
-    from outlines_cont.templates.result import TemplateResult
-    from outlines_cont.templates.template import Template
+from outlines_cont.templates.budget import TemplateBudget
+from outlines_cont.templates.result import TemplateResult
+from outlines_cont.templates.template import Template
 
 PROGRAM_FIELDS = ("_line", "output", "captures", "error")
 """The fields that the output adds to those of a row."""
@@ -46,12 +46,10 @@ class ProgramRun:
     """One call of `outlines-cont run`; with an input it `has_rows`. Its constructor raises for wrong options and templates."""
 
     def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
-        from outlines_cont.templates.template import Template
-
         self._options = options
         self._values = parse_values(options.settings or [])
         self._stdout = stdout
-        self._template: Template = Template.from_file(options.template, special=True)
+        self._template = Template.from_file(options.template, special=True)
         self._template.check_values(self._values)
         self._has_output = options.output is not None and options.output.exists()
         if options.rows is None and options.output is not None:
@@ -80,9 +78,6 @@ class ProgramRun:
                 yield self._write(write, row, row.error)
 
     def _given(self) -> dict[str, Any]:
-        from outlines_cont.cli.sampler import make_sampler
-        from outlines_cont.templates.budget import TemplateBudget
-
         options = self._options
         budget = TemplateBudget(tokens=options.max_tokens)
         return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **self._values}
