@@ -36,23 +36,14 @@ class ChatFormat:
     def of(
         cls, model: LanguageModel, source: str | None, form: ToolForm | str | None, options: Mapping[str, Any]
     ) -> ChatFormat:
-        """Return the format without tools.
-
-        Raises:
-            NoChatTemplate: the tokenizer has none, and none was given.
-            OptionError: the template reads no such option, or there is no such form.
-        """
+        """Return the format without tools; the errors are those of `Chat`."""
         if form is not None and not isinstance(form, ToolForm):
             check("tool_form", form, form in FORMS, f"a `ToolForm` or one of {', '.join(map(repr, FORMS))}")
             form = FORMS[form]
         return cls(source, ChatTemplate.of(model, source, options), form)
 
     def with_tools(self, tools: Sequence[Any]) -> ChatFormat:
-        """Return the format with these tools instead.
-
-        Raises:
-            OptionError: they are not a list of tools, or two have the same name.
-        """
+        """Return the format with these tools instead; raise `OptionError` for anything but a list of tools with different names."""
         is_list = isinstance(tools, Sequence) and not isinstance(tools, str)
         check("tools", tools, is_list, "a list of tools, such as `[function]`,")
         found = tuple(Tool.of(tool) for tool in tools)

@@ -52,11 +52,7 @@ def checked_message(message: object) -> dict[str, Any]:
 
 
 def called_functions(message: Message) -> list[Mapping[str, Any]]:
-    """Return the function, with `name` and `arguments`, of each call in a message.
-
-    Raises:
-        ChatError: a call has no name.
-    """
+    """Return the function, with `name` and `arguments`, of each call in a message; raise `ChatError` if a call has no name."""
     calls = message.get("tool_calls") or ()
     functions = []
     for call in calls if isinstance(calls, list | tuple) else (calls,):
@@ -71,11 +67,7 @@ def called_functions(message: Message) -> list[Mapping[str, Any]]:
 
 
 def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, a dict or the text of a JSON object.
-
-    Raises:
-        ChatError: they are not a JSON object.
-    """
+    """Return the arguments of a call, a dict or the text of a JSON object; raise `ChatError` for anything else."""
     found = function.get("arguments", {})
     try:
         arguments = json.loads(found) if isinstance(found, str) else found
@@ -90,12 +82,9 @@ def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message.
+    """One message, as templates read it.
 
-    Attributes:
-        message: the message as templates read it.
-        text: the text of a reply in the row; None if it is not known.
-        value: the value that the generator has parsed.
+    `text` is that of a reply in the row, None if it is not known; `value` is what the generator has parsed.
     """
 
     message: Mapping[str, Any]
@@ -129,11 +118,7 @@ class _ChatRecord(BaseModel):
 
 
 def turns_json(turns: Sequence[Turn], options: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> str:
-    """Return a conversation as JSON.
-
-    Raises:
-        ChatError: JSON cannot hold a message or an option.
-    """
+    """Return a conversation as JSON; raise `ChatError` if JSON cannot hold a message or an option."""
     records = [{"message": turn.message, "text": turn.text, "value": turn.value} for turn in turns]
     try:
         return json.dumps({"turns": records, "options": options, "tools": tools}, ensure_ascii=False, allow_nan=False)

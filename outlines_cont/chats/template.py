@@ -51,10 +51,7 @@ class ChatTemplate:
     ) -> ChatTemplate:
         """Return the template `source`, or that of the tokenizer if it is None.
 
-        Raises:
-            NoChatTemplate: there is neither.
-            OptionError: the template reads no such variable.
-            ChatError: it is not valid Jinja.
+        The errors are those of `Chat`, and a `ChatError` if it is not valid Jinja.
         """
         if source is None:
             tokenizer = getattr(model.tokenizer, "hugging_face", None)
@@ -184,8 +181,7 @@ def _shown(messages: Any) -> str:
 def names_read(source: str) -> frozenset[str]:
     """Return the variables that a template reads, without those that it sets or that every template is given (LRU cache of 64).
 
-    Raises:
-        ChatError: it is not valid Jinja.
+    A template that is not valid Jinja raises `ChatError`.
     """
     environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
     try:

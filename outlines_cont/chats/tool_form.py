@@ -102,11 +102,7 @@ FORMS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "generic": GENE
 
 
 def form_of(template: ChatTemplate) -> ToolForm:
-    """Return the form in which a template writes calls; `GENERIC` if it ignores them.
-
-    Raises:
-        ChatError: the form is not supported.
-    """
+    """Return the form in which a template writes calls, `GENERIC` if it ignores them; raise `ChatError` if it is not supported."""
     one, two = _written(template, 1), _written(template, 2)
     if one is None or _NAMES[0] not in one:
         return GENERIC

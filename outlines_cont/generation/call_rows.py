@@ -33,8 +33,7 @@ class CallRows:
     """The rows of one call. Everything but the prompt of a single row is checked here, before anything runs.
 
     Attributes:
-        maker: the generator.
-        options: those of the call.
+        maker, options: those of the call.
         rows: the running rows; None for one that cannot run, or that `Run.take_ended` has returned.
         results: the result of each row, as far as it is known.
         batch_size, num_samples: B and S.

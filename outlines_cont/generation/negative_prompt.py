@@ -31,8 +31,7 @@ def open_guidance(
 
     Raises:
         OptionError: there are not as many as entries, or an id is not a token of the model.
-        EmptyPrompt, ContextLengthError, TokenizerError: no negative prompt can be fed. If some can, the rows of the others have
-            their error.
+        EmptyPrompt, ContextLengthError, TokenizerError: no negative prompt can be fed. If some can, the others are failed rows.
     """
     num_entries, num_samples = shape
     given = [guidance] * num_entries if guidance is None or isinstance(guidance, Guidance) else list(guidance)

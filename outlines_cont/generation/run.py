@@ -33,10 +33,7 @@ class Run:
     """One call of a generator, from its checks to the resulting state.
 
     Everything but the prompt of a single row is checked here, before anything runs. Then exhaust `steps`, and take `state`; or call
-    `finished_state` for both.
-
-    Attributes:
-        call: the rows and their results.
+    `finished_state` for both. The attribute `call` has the rows and their results.
     """
 
     def __init__(

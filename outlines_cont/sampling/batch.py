@@ -43,12 +43,7 @@ class WarperChain:
         self._blocks = max(self._blocks, self._num_listed)
 
     def sample(self, logits: torch.Tensor, uniforms: torch.Tensor, counts: Counts | None = None) -> Drawn:
-        """Draw one token per row.
-
-        Args:
-            logits: (r, V) float32 or float64, minus infinity where a token is not allowed.
-            uniforms: (r,) float64 in [0, 1).
-            counts: the token counts of each row, for warpers that need them.
+        """Draw one token for each of r rows; arguments and result are those of `Sampler.sample`.
 
         Raises:
             SamplerError: a warper of a user has returned invalid logits.

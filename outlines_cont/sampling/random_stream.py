@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from outlines_cont.checks import check, is_int
 from outlines_cont.errors import BatchMismatch, OptionError
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ class OpenStream:
     """Draws from a stream, one number after the other; the `RandomStream` is unchanged.
 
     `peek` returns the next number without consuming it, and `take` consumes it once the draw counts; until then it is the next one.
-
-    Attributes:
-        drawn: the number of random numbers that were consumed.
+    The attribute `drawn` is the number of random numbers that were consumed.
     """
 
     def __init__(self, stream: RandomStream) -> None:
@@ -149,6 +146,7 @@ def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
     return [int(seed)] * batch_size, False
 
 
-def _checked(seed: int) -> int:
-    check("rng", seed, is_int(seed, 0, _WORD), "a seed", f"A seed is an int from 0 to {_WORD}.")
+def _checked(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _WORD:
+        raise OptionError(f"expected a seed as `rng`, an int from 0 up to 2 ** 64 - 1, got {seed!r}", "rng")
     return seed

@@ -35,11 +35,7 @@ _NO_TEMPERATURE = Temperature(1)
 
 
 def warpers_of(options: Mapping[str, Any]) -> tuple[Warper, ...]:
-    """Return the warpers for options by name, in the order of `STEPS`; an option that is missing or None adds none.
-
-    Raises:
-        OptionError: an option is out of its range.
-    """
+    """Return the warpers for options by name, in the order of `STEPS`; None adds none, a number out of its range raises `OptionError`."""
     made: list[Warper] = []
     for option, kind in _STANDARD.items():
         value = options.get(option)

@@ -27,13 +27,8 @@ Kind = Literal["nothing", "text", "calls"]
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """How a reply that may call tools is written, and what follows its text.
-
-    Attributes:
-        writer: the generator of the text.
-        form: how calls are written.
-        tools: the tools that may be called.
-        make_caller: the function from the language of the calls to their generator.
+    """How a reply that may call tools is written, and what follows its text: `writer` generates the text, and `make_caller` returns the
+    generator of the calls from their language.
     """
 
     writer: PieceMaker

@@ -25,11 +25,13 @@ class NumberWarper(Warper):
     Attributes:
         neutral: the number that changes nothing; None if every number changes something.
         reach: see `RowWarper.reach`; None if it is the number, the most tokens that are kept.
+        is_log: whether rows hold the logarithm of the number.
     """
 
     __slots__ = ()
     neutral: ClassVar[float | None] = None
     reach: ClassVar[int | None] = 1
+    is_log: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -50,7 +52,7 @@ class NumberWarper(Warper):
     def number(self) -> float:
         """The number in the form that rows hold."""
         number: float = getattr(self, type(self).__match_args__[0])  # type: ignore[attr-defined]
-        return number
+        return math.log(number) if self.is_log else number
 
     @property
     def is_neutral(self) -> bool:
@@ -194,15 +196,11 @@ class MinP(NumberWarper):
     """
 
     neutral: ClassVar = 0
+    is_log: ClassVar = True  # it is the difference between the floor and the largest logit, so no softmax is needed
     p: float
 
     def __post_init__(self) -> None:
         check("min_p", self.p, is_number(self.p) and 0 <= self.p <= 1, "a number from 0 to 1, or None")
-
-    @property
-    def number(self) -> float:
-        """The logarithm of p: the difference between the floor and the largest logit; so no softmax is needed."""
-        return math.log(self.p)
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -224,15 +222,11 @@ class TopA(NumberWarper):
     """
 
     neutral: ClassVar = 0
+    is_log: ClassVar = True
     a: float
 
     def __post_init__(self) -> None:
         check("top_a", self.a, is_number(self.a) and 0 <= self.a <= 1, "a number from 0 to 1, or None")
-
-    @property
-    def number(self) -> float:
-        """The logarithm of a."""
-        return math.log(self.a)
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
