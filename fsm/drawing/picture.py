@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fsm.drawing.graph import StateGraph
+from fsm.errors import clip
 
 _RADIUS, _ROW, _MARGIN, _GAP = 15, 64, 40, 30
 _LINE, _CHARACTER, _LONGEST = 18, 6.7, 48
@@ -52,7 +53,7 @@ class _Layout:
     def __init__(self, graph: StateGraph) -> None:
         self._graph = graph
         self._edges = [
-            (state, target, _short(" ".join(names)))
+            (state, target, clip(" ".join(names), _LONGEST))
             for state in graph.order
             for target, names in graph.arrows[state].items()
         ]
@@ -221,10 +222,6 @@ def _longest_paths(graph: StateGraph) -> dict[int, int]:
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
     bend = (to_x - x) / 2
     return f"C{x + bend:.0f},{y:.0f} {to_x - bend:.0f},{to_y:.0f} {to_x:.0f},{to_y:.0f}"
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 3]}..."
 
 
 def _width(label: str) -> float:

@@ -33,12 +33,12 @@ def done() -> int:
 
 
 class WorkLimit:
-    """A context in which `check` raises what `exceeded` makes once this thread did more than `most` in it; a nearer outer bound stays.
+    """A context in which `check` raises what `exceeded` makes once this thread did more than `most` in it; a nearer outer bound stays."""
 
-    A class, as one is entered for every mask: a generator with `contextmanager` takes a tenth of the time of a mask.
-    """
-
-    __slots__ = ("_before", "_new")
+    __slots__ = (
+        "_before",
+        "_new",
+    )  # a class, as a generator with `contextmanager` would take a tenth of the time of a mask
 
     def __init__(self, most: int, exceeded: Callable[[], Exception]) -> None:
         self._new = most, exceeded

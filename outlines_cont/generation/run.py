@@ -24,7 +24,7 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf
-from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
 
@@ -183,10 +183,11 @@ class Run:
         streams = [[call.results[i].stream for i in entry] for entry in call.entries]
         count = call.num_samples = max(map(len, found), default=0)
         padded = [rows + [_missing_hypothesis(rows)] * (count - len(rows)) if rows else [] for rows in found]
+        # A search draws nothing, so streams belong to the index of a sample: two rows of a state never have the same.
         call.results = [
-            replace(row, stream=stream)
+            replace(row, stream=own[i] if i < len(own) else own[0].fork(i))
             for rows, own in zip(padded, streams, strict=True)
-            for row, stream in zip(rows, _random_streams(own, count), strict=True)
+            for i, row in enumerate(rows)
         ]
 
     def _warn_of_cuts(self) -> None:
@@ -221,14 +222,6 @@ class Run:
             running = len(rows) - len(ended)
             failed = sum(error is not None for error in [*ended, *(row.error for row in call.results)])
             return len(call.results), len(call.results) - running, failed, tokens
-
-
-def _random_streams(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
-    """Return random streams for `count` samples: those of the rows, and forks of the first for new ones.
-
-    A search draws nothing, so streams belong to the index of a sample: two rows of a state never have the same.
-    """
-    return [streams[i] if i < len(streams) else streams[0].fork(i) for i in range(count)]
 
 
 def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Self
 
 import numpy as np
 
 from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.policy import Policy
@@ -26,7 +26,7 @@ _NUM_MASKS = 256
 _CONTEXT = 8
 
 
-class Constraint(Policy[int]):
+class Constraint(Immutable, Policy[int]):
     """Keeps one generated span (piece) of a row inside the language of a token FSM, whose state is the state of the policy."""
 
     finish_reason = "constraint"
@@ -66,10 +66,6 @@ class Constraint(Policy[int]):
         )
         constraint: Constraint = made(expression, force)
         return constraint
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same object, which is immutable."""
-        return self
 
     def initial(self, row: RowView) -> int:
         """Return the initial state of the FSM, or one that first reads the healed bytes, which are not part of the language."""
