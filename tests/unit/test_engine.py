@@ -415,7 +415,7 @@ def test_a_limit_is_checked_whenever_it_is_set(name: str, value: object) -> None
 def test_a_misspelt_limit_and_what_is_no_model_are_refused() -> None:
     with pytest.raises(AttributeError, match="max_row"):
         Engine(random_model()).max_row = 3  # type: ignore[attr-defined]
-    with pytest.raises(OptionError, match="got 'x'"):
+    with pytest.raises(OptionError, match="got str"):
         engine_of("x")  # type: ignore[arg-type]
 
 
