@@ -1,6 +1,6 @@
 """`PieceOptions`: the keyword options of every call but `rng` (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked
-ones. Unknown names raise `UnknownOption`, with advice for those of other libraries and functions (`OPTIONS_ELSEWHERE`). Its checks of
-policies, texts, ids and constraints are shared with `control` and `templates`.
+ones. Unknown names raise `UnknownOption`, with advice for options of other libraries, samplers and generators. `OPTIONS_ELSEWHERE`: the
+reverse, advice where an option of a call or a sampler is given to a function that makes a generator. Some checks are used elsewhere, too.
 """
 
 from __future__ import annotations

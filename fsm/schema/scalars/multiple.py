@@ -1,7 +1,7 @@
-"""`multiples`: the multiples of a decimal step as JSON text (`9.9`, `9.90` and `10` for 0.05), by the DFA of divisibility. The state, made
-when first reached, is the remainder of the digits so far by the divisor, their number, and whether all are zeros. After the decimal point
-the divisor becomes smaller with each decimal: it is the part of the step to which later decimals cannot add. The number of digits is
-bounded.
+"""`multiples`: the multiples of a decimal step as JSON text (`9.9`, `9.90` and `10` for 0.05), by the DFA of divisibility, made lazily. A
+state is the remainder of the digits so far, their number, and whether all are zeros. The divisor grows with the decimals read: it is the
+step in units of its last decimal, over its gcd with the power of ten still to come (0.25: 1, 5, then 25). Dead states are left out by
+arithmetic; the number of digits is bounded.
 """
 
 from __future__ import annotations
