@@ -212,7 +212,7 @@ class Engine:
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Advance every row by one token.
+        """Take one step for all rows: admit, plan, feed, draw.
 
         Raises:
             BaseException: an interrupt, or a bug in the engine. The step is rolled back: every row continues as before it, and feeds
@@ -221,7 +221,7 @@ class Engine:
         with self.lock, torch.inference_mode():
             started = perf_counter()
             try:
-                with self._recovery.transaction() as checkpoint:
+                with self._recovery.transaction() as checkpoint:  # registers new jobs
                     self._scheduler.remove_cancelled()
                     self._scheduler.admit(checkpoint.add)
                     self._plan()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import pytest
 
 from scripts.structure_page import PAGE, PLACE, line_of, renewed
@@ -17,6 +20,12 @@ def test_the_walks_name_places_and_the_first_has_few() -> None:
     assert len(PLACE.findall(page)) >= 25
     walk = page.split("## From a call to the KV cache and back")[1].split("\n## ")[0]
     assert 5 <= len([line for line in walk.splitlines() if line.partition(".")[0].strip().isdigit()]) <= 12
+
+
+def test_the_numbers_of_each_list_count_up() -> None:
+    numbers = [int(found) for found in re.findall(r"^(\d+)\. ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)]
+    assert numbers.count(1) >= 6
+    assert all(number in (1, before + 1) for before, number in pairwise([0, *numbers]))
 
 
 def test_a_place_that_is_not_there_is_an_error() -> None:
