@@ -1,6 +1,6 @@
 """`Limits`: the bounds of compiling a schema or a grammar (sizes, depths, counts, work), as a dataclass with defaults. Most raise
-`BudgetExceeded` when they are passed. `max_nesting` bounds the language instead; beyond `max_work`, `max_alternatives` or `max_key_kinds` a
-schema is compiled again with more left to checks, where that helps and it is not `strict`. Bounds of masks are those of `TokenFSM`.
+`BudgetExceeded` when they are passed. `max_nesting` bounds the language instead; beyond `max_work`, `max_alternatives` or `max_key_kinds`
+more of a schema is left to checks, where that helps and it is not `strict`. Bounds of masks are those of `TokenFSM`.
 """
 
 from __future__ import annotations

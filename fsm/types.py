@@ -1,6 +1,6 @@
 """Predefined languages, such as `fsm.types.date` and `fsm.types.email`, as expressions that are built when they are first used. Most are
-regular expressions, or formats of JSON Schema; `iban` and `credit_card` verify check digits. Where a standard allows several spellings of a
-value, mostly one is in the language (`integer` has no `-0` or `007`), of ASCII but for strings and list items. All can be combined like
+regular expressions, or formats of JSON Schema; `iban` and `credit_card` verify check digits. Some leave out spellings that a standard
+allows (`integer` has no `-0`, `email` no quoted local part), and only strings and list items have more than ASCII. All can be combined like
 other expressions, but `json_value` is recursive, so `&` and `~` refuse it.
 """
 

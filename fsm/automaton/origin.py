@@ -1,7 +1,7 @@
 """`Origin`: the source of an expression, to name the pattern or grammar rule that rejects a text. Terms do not record their source, so the
 rejected text is read again: by DFA simulation along the parts of a concatenation or a union (`Combination`), and along all open rules of a
 grammar, as a nondeterministic pushdown automaton (`GrammarOrigin`), which names at most 8 rules, no terminals, and above 300 ways to read
-it the language as a whole (`NamedOrigin`); so are `&` and `~`. Keywords of a schema: `schema/blame.py`.
+it the language as a whole (`NamedOrigin`); so are `&`, `~` and `repeat` without rules. Keywords of a schema: `schema/blame.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Rows`: the transition table of a DFA as one numpy array, filled on demand, so that one gather advances many states by a byte each. A
-state has a row of 256 next states, filled when it is first read, and a code, the offset of its row; code 0 is the dead state. There is no
-eviction: a walk whose table is full continues with a new one. `bytes_of` lists the bytes of a 256-bit mask.
+state has a row of 256 next states, filled when a walk first reaches it, and a code, the offset of its row; code 0 is the dead state. There
+is no eviction: a walk whose table is full continues with a new one. `bytes_of` lists the bytes of a 256-bit mask.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`utf8`, `json_spelling`: a set of characters as a term over the bytes of UTF-8, plain or as `json.dumps(..., ensure_ascii=False)` writes
-them in a string, which is one spelling for each. A set is a tuple of inclusive code point ranges, ascending and disjoint, with `normalize`,
-`invert` and `intersect` here. Surrogates (U+D800 to U+DFFF) have no UTF-8 and are removed.
+them in a string, which is one spelling for each. Ranges are split into products of byte ranges. A set is a tuple of inclusive code point
+ranges, ascending and disjoint, with `normalize`, `invert` and `intersect` here. Surrogates have no UTF-8 and are removed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`Node`: hash-consed terms, regular expressions over bytes with intersection, complement, counters, recursive rules, and `Kind`s for what
-would be large otherwise (word lists, members of objects, multiples, lookarounds). They are immutable and interned in a table of weak
+"""`Node`: hash-consed terms, regular expressions over bytes with intersection, complement, counters, recursive rules, and `Kind`s of their
+own for word lists, members of objects, multiples, lookarounds and maximal munch. They are immutable and interned in a table of weak
 references, so a state of an automaton can be a node. The functions that build them simplify by algebraic laws, which does not find all
 equal languages, and expand no counters; `&` and `~` refuse rules and checks.
 

@@ -1,7 +1,7 @@
 r"""`opened_loops`, `OpenLoop`: a term in which counted repetitions have a counter and no bounds, so that one trie walk serves all counts.
 An open loop is a machine whose state is the number of iterations so far, or at its exit; the bounds are applied afterwards (`accepting`,
 `closed`). In each chain of alternatives only the first counted loop is opened, and one that occurs with different bounds only if the lower
-ones are 0; counts inside a loop, inside an intersection and after that loop stay. `Ruler` counts characters in parallel.
+ones are 0; all other counts stay. `Ruler`, a second machine, marks the iterations of one more loop in parallel; the walk counts them.
 
 Otherwise `(?:\S+\s+){0,49}\S+` with a length of 500 has another mask after every character. The walk is in `open_walk.py`.
 """

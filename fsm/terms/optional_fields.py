@@ -1,7 +1,7 @@
 """`FieldList`: the non-empty subsequences of a list of fields (word and value, in JSON a property), with separators, as one term; the last
 may be required. A state is the first field that may still follow, a range of the sorted words and the bytes of them that were read; so the
-term is linear in the number of fields. No word may be a prefix of another. `schema/object.py` joins one list for each run that ends with a
-required member.
+term is linear in the number of fields. No word may be a prefix of another. `schema/object.py` joins one list for each run of properties up
+to a required one.
 """
 
 from __future__ import annotations

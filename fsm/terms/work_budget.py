@@ -1,6 +1,6 @@
 """Work budgets: a counter per thread of the steps of building terms, with nested bounds, so that limits do not depend on the machine's
 speed. A unit is about one member of a union or one transition of a derivative, 3 to 10 us; a cached derivative costs nothing. `WorkLimit`
-sets a bound, `check` raises where the nearest one is exceeded (when called, so some work may pass it), and `uncounted` suspends both.
+sets a bound, `check` raises where the tightest one is exceeded (when called, so some work may pass it), and `uncounted` suspends both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`CharacterLoop`: the product of `X*` and the token trie as arrays, where X is a character class, for the masks of `X{lo,hi} rest`. One
 breadth-first walk gives each token its iterations (here `rounds`) if it stays inside, and each trie node those before it. Tokens that leave
-the loop with one byte are grouped, after some uses, in a small trie of what follows the exit, which is walked depth first with `rest`.
+the loop with one byte are swept by level, after some uses grouped in a small trie of what follows the exit, walked depth first with `rest`.
 There is no mask where `rest` may begin with many bytes, or with more than 4 of X and counts matter or too many tokens leave.
 
 X is any prefix-free term with many first bytes (`is_character_class`). Excluded names (`X* & ~words`) are masked here, too.

@@ -1,7 +1,7 @@
 """`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term. A
 mask has every token after whose bytes the Brzozowski derivative of the term is not empty. For loops, exclusions and patterns with counts
-(`DIRECT`), cached parts that do not depend on what follows are combined; other terms are walked with the trie. In a vocabulary that lacks
-bytes all masks are by `spelled`, a search. Also here: `mask_key`, the term under which a mask is cached, without counts out of reach.
+(`DIRECT`), mostly cached parts that do not depend on what follows are combined; other terms are walked with the trie. In a vocabulary that
+lacks bytes all masks are by `spelled`, a search. Also here: `mask_key`, the term under which a mask is cached, without counts out of reach.
 
 `STRATEGIES` is that order; of alternatives the masks are united. The definition, which each but `spelled` equals
 (`tests/property/test_mask_strategies.py`), is one loop:

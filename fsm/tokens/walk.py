@@ -1,7 +1,7 @@
 """Product walks of a token trie and a lazy DFA: after which tokens the DFA is live, depth first (`walk_narrow`) or by level (`walk_wide`).
 Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states with few next bytes, follows the bytes that a trie node and a
 state share, with dicts, and reads literals, words and cached prefixes in one step; it returns None above a cost, and reports subtries of
-wide states to its caller. `walk_wide` is one numpy gather from the transition table per trie level (`sweep`, `finish`).
+wide states to its caller. `walk_wide` is one gather from the transition table per trie level (`sweep`), a loop for few nodes (`finish`).
 
 `sweep_each` starts at many nodes; `walk_by_length` stops at a work budget.
 """
