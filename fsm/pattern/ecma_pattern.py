@@ -1,7 +1,7 @@
 r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262, found anywhere in the text) as terms. A parser with an explicit
-stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids is read as without it (annex
-B); `read_loosely` lists such constructs. Refused: back-references, what `lookaround.py` refuses, inline flags but `i` and `s`, and Unicode
-properties other than general categories (`\p{Script=...}`), for which Python has no data.
+stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids, but for `\A`, `\Z` and `\z`,
+is read as without it (annex B); `read_loosely` lists it. Refused: back-references, what `lookaround.py` refuses, inline flags but `i` and
+`s`, and Unicode properties other than general categories (`\p{Script=...}`), for which Python has no data.
 
 Forbidden by `u` and read: a backslash before any sign (`\_`, `\i`, `\p` without braces), a lone `]`, `}` or `{`, a `-` beside a class
 escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors everywhere

@@ -1,7 +1,7 @@
 """`preferred`: the texts `w` that `re.match(pattern, w)` takes whole, by leftmost-first (Perl) priority, as a term that simulates Pike's
-matcher. A state is an ordered list of threads; after a complete one all others are dropped, those before it continue, and a text belongs to
-the term where a thread is complete at its end. Lookarounds see the matched text only; refused is what `lookaround.py` refuses. `simplest`:
-the plain language of the pattern, where a bounded comparison proves both equal.
+matcher. A state is an ordered list of threads; a complete one drops those after it, those before it continue, and a text belongs to the
+term where a thread is complete at its end. Lookarounds see the matched text only; lookaheads inside lookbehinds and some loops are refused.
+`simplest`: the plain language of the pattern, where a bounded comparison proves both equal.
 
 So `/x|xy/` never matches all of "xy", and `/".*?"/` ends at the first quote.
 Source: the ordered threads of Pike's and Thompson's matchers, as in R. Cox, "Regular Expression Matching: the Virtual Machine

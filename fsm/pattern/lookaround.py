@@ -1,7 +1,7 @@
 """`full_match`, `search`: a pattern in postfix order as a term: the texts that it matches from end to end, or in which it is found. A
 lookahead or end anchor is an intersection with the rest of the text, a lookbehind or start anchor with the text so far, or a term derived
 in parallel; loops around them are unrolled while the text is read (`continuation.py`). Refused: a lookahead inside a lookbehind, more than
-8 lookarounds at more than one character, a loop counted above 8 with an iteration that may only assert.
+8 lookarounds at more than one character, or 50 groups around one, a loop counted above 8 where an iteration may only assert (not `^`, `$`).
 
 A pattern becomes a tree of steps (`combined`); parts without lookarounds are terms at once, and a lookbehind at one character filters the
 term before it. Assertions of an iteration that reads nothing are moved out of the repetition.

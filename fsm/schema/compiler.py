@@ -1,7 +1,7 @@
 """`json_schema`: compiles a JSON schema (drafts 3 to 2020-12) or a Python type into an expression, by a case split (a disjunctive normal
 form). `anyOf`, `oneOf`, `if` and negations, pushed inwards, become alternatives (`documents/cases.py`); for each of them and each JSON type
 one term is built from all schemas that apply. A schema inside itself is a recursive rule with bounded nesting. What no term expresses, or
-only with too much work, is checked when the value is complete (`check.py`), or refused (`strict`).
+only with too much work, is checked, mostly when the value is complete (`check.py`), or refused (`strict`).
 
 So it is no product of automata: schemas that apply to the same value (`allOf`, `$ref` with other keywords, a property in two of them) are
 collected as places, and only the keywords of one string, number or key are intersected. The builders are coroutines that yield the schemas

@@ -1,7 +1,7 @@
 """`object_node`: the JSON objects that satisfy a conjunction of subschemas (places), as a term. Undeclared keys are divided into the
 minterms of the key patterns; each declared key and each minterm has the values that all subschemas together allow. Members in the order of
 the schema become `FieldList` terms; any order, counts and negations (some member must exist: a duty) a `MemberTable`. Left to checks:
-repeated undeclared keys, key patterns that are too many or not regular, more than 3 duties, checked names.
+repeated undeclared keys, key patterns that are too many or not regular, more than 3 duties, names that need a check.
 
 The order is that in which the schemas list the properties, then names that are only in `required`, then the others. Languages of few keys
 count as declared ones, so the automaton ensures that these are not repeated.

@@ -1,5 +1,5 @@
-"""Sentences for the report on valid JSON texts that are not in the language, chosen by the types and keywords of a value. Usually the
-language has only one of the texts with the same value (white space, escapes, numbers); `docs/json_text.md` has examples.
+"""Sentences for the report on valid JSON texts that are not in the language, chosen by the types and keywords of a value. Of the texts with
+the same value (white space, escapes, numbers) the language usually has one or few; `docs/json_text.md` has examples.
 """
 
 from __future__ import annotations

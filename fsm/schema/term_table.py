@@ -1,6 +1,6 @@
-"""`TermTable`: the terms of one schema document, with a recursive rule for each schema inside itself and each nesting.
-
-Also here is `Frame`, a term that is being built: an entry of the stack of `compiler.py`.
+"""`TermTable`: a cache of the terms of one schema document, by their cases and, where they depend on it, the nesting (of arrays and objects
+that may be open). A schema inside itself gets a recursive rule for each nesting, built when a text reaches it, if some value has so few
+levels. Also here is `Frame`, a term that is being built: an entry of the stack of `compiler.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`are_disjoint`: whether no value satisfies two branches of a `oneOf`, so that it is equivalent to `anyOf`; a sufficient test only. Each
 branch is abstracted to facts that all of its values satisfy, through `allOf`, `anyOf`, `oneOf` and references. Compared pairwise, branches
 are disjoint by their types, by listed values, by the values of a key that one of them requires (a tag such as `kind`), or where such a key
-is not allowed in the other. Patterns, lengths, bounds and items are not compared, and nesting is limited.
+is not allowed in the other. `pattern`, lengths, bounds and items are not compared, and nesting is limited.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Document`: a schema document whose subschemas are rewritten to draft 2020-12, validated, and resolved, each when it is first met. It
-collects the notes for the report: every keyword by its JSON pointer, and remarks on those that are not enforced as written. Where the
-author may have meant something else (a misspelling, an unknown format), `strict` makes the remark an error. References are resolved by
+collects the notes for the report: each enforced keyword by its JSON pointer, and remarks on those that are not enforced as written. Where
+the author may have meant something else (a misspelling, an unknown format), `strict` makes the remark an error. References are resolved by
 `places/resource.py`, those to pointers in the root without it; `make` interns schemas that are not in the document.
 """
 

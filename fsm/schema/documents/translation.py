@@ -1,6 +1,6 @@
-"""`Translation`: a copy of a schema document in the keywords of draft 2020-12, for the validator, which supports only those of its draft.
-It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a registry are not
-translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document correctly.
+"""`Translation`: a copy of a schema document in the keywords of draft 2020-12 (by `older_word.py`), for the validator, which knows only its
+draft. It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a registry
+are not translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document correctly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`format_node`: the known formats of strings as terms of the inside of a JSON string, by the table `STRING_FORMATS`. They follow their
 standards, with the exceptions that `moment`, `address` and `uri` list; `byte`, `binary` and `password` are of the registry of OpenAPI,
 `x-...` of Python types. `regex` is a part of ECMA-262; `idn-hostname` and `idn-email` are missing: which labels they allow depends on
-tables of Unicode that change.
+tables of Unicode that change. The grammars of `uuid`, `byte`, `regex` and JSON pointers are here.
 
 In a `regex`, groups are nested at most three deep, without names and references, and ranges of a class begin with `0`, `a` or `A`.
 """

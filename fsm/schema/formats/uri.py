@@ -1,5 +1,5 @@
-"""Formats of URIs (RFC 3986), IRIs (RFC 3987) and URI templates (RFC 6570), and the URLs that pydantic accepts. Each is the grammar of its
-RFC, written with the combinators of `parts.py`; of the last (`url`) many are left out, such as those with a host beyond ASCII.
+"""Formats of URIs (RFC 3986), IRIs (RFC 3987) and URI templates (RFC 6570), and the URLs that pydantic accepts. The first three are the
+grammars of their RFCs, in the combinators of `parts.py`; of the last (`url`) many are left out, such as those with a host beyond ASCII.
 
 Left out of those (`HttpUrl` and the like) are schemes in capital letters; hosts with characters beyond ASCII, or with `--` in the third
 and fourth place of a label; user names beyond ASCII; the characters `"<>\\^`{|}` and blanks; more than 1,000 characters after the host

@@ -1,5 +1,5 @@
-"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`; with their negations (`SomeItem`). Their terms
-are in `schema/array.py`; a negated `uniqueItems` or `unevaluatedItems` is left to a check.
+"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`; with their negations (other keywords, or
+`SomeItem`). Their terms are in `schema/array.py`; a negated `uniqueItems` or `unevaluatedItems` is left to a check.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The keywords that apply other schemas to the same value, as `Keyword` objects: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`. They
-are negated by their branches, a `oneOf` of more than 8 by a check; references by `Document`.
+are negated by De Morgan's laws, by ways to fail made of their branches; a `oneOf` of more than 8 by a check, references by `Document`.
 """
 
 from __future__ import annotations

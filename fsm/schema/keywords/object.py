@@ -1,5 +1,5 @@
-"""The keywords of objects, as `Keyword` objects: properties, keys, counts, dependencies (as cases); with their negations (`SomeMember`).
-Their terms are in `schema/object.py`; a negated `unevaluatedProperties` is left to a check.
+"""The keywords of objects, as `Keyword` objects: properties, keys, counts, dependencies (as cases); with their negations (other keywords,
+or `SomeMember`) and what they apply to a member. Terms: `schema/object.py`; a negated `unevaluatedProperties` is left to a check.
 """
 
 from __future__ import annotations

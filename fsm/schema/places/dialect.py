@@ -1,6 +1,6 @@
 """The dialects: the drafts of JSON Schema (3 to 2020-12), OpenAPI 3.0 and 3.1, by name or by the URI of the metaschema in `$schema`. An
-unknown URI counts as the draft whose name is in it, else as the dialect around it. Draft 5 is 4, OpenAPI 3.1 is 2020-12. `Dialect` is in
-`place.py`.
+unknown URI counts as the draft whose name is in it, else as the dialect around it; a member `openapi: 3.0.x` names one, too. Draft 5 is 4,
+OpenAPI 3.1 is 2020-12. Each describes itself to `referencing`, tolerant of malformed schemas. `Dialect`: `place.py`.
 """
 
 from __future__ import annotations

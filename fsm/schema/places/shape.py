@@ -1,5 +1,5 @@
 """`Shape`: the syntax of a keyword's value: a test of whether it is well-formed, and where it contains subschemas. Also here are the shapes
-of all keywords, errors (`expected`), JSON pointer tokens (`escape`, `part_at`), and numbers as decimals.
+that keywords share, errors (`expected`), JSON pointer tokens (`escape`, `part_at`), and numbers as decimals.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata (range,
-multiples) and complements. `json.loads` reads every text of the language, and none overflows a double; with a bound or a divisor a number
-has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few multiples, and more than three
-negated divisors.
+multiples) and complements. `json.loads` reads every text of the language, and none with a point or an exponent overflows a double; with a
+bound or a divisor a number has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few
+multiples, and more than three negated divisors.
 
 - an integer (`type: integer`) is `0`, or an optional `-` and at most 40 digits without a leading zero; never `-0`, `1.0` or `1e3`;
 - a number is an integer, or an optional `-`, an integer part as above, then a fraction of 1 to 40 digits, an exponent (`e`, an optional

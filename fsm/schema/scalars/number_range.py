@@ -1,6 +1,6 @@
 """`between`: the numbers in a range as a term, in plain digits without exponent or signed zero, by digit dynamic programming. Numbers with
-as many digits as a bound are compared with it digit by digit (the state: equal so far to the lower bound, the upper one, both or neither);
-numbers of lengths in between need no comparison. The number of decimals is bounded, and that of digits where no bound does it.
+as many digits before the point as a bound are compared with it digit by digit (state: equal so far to the lower bound, the upper, both,
+neither); numbers of lengths in between need no comparison. The number of decimals is bounded, and that of digits where no bound does it.
 """
 
 from __future__ import annotations
