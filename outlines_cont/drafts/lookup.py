@@ -1,6 +1,6 @@
 """`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in prompt
-or output, by a hash index of n-grams; the kind of occurrence with the highest acceptance rate first, if a draft of it pays. Beyond the
-probable end of a copy it continues with the tokens that usually end copies, and the next value (`copying`). Forced tokens are skipped.
+or output, by a hash index of n-grams; the kind with the highest acceptance rate first, if a draft of it pays. Beyond the probable end of a
+copy it continues with the tokens that usually end copies, and the next value (`copying`). Forced tokens that differ end a copy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ModelDraft`: speculative decoding with a smaller model, which drafts for all rows of a batch in common forwards, until one more token no
-longer pays. It draws under the masks of the rows, with their samplers and random numbers, so that draft tokens are often accepted; it takes
-the most probable tokens if a row has a user's own sampler or warpers, or Mirostat. Models with other tokens, or whose KV cache cannot be
-cut (recurrent ones), are refused.
+longer pays. It draws under the masks of the rows, if computed, with their samplers and random numbers, so that drafts are often accepted;
+it takes the most probable tokens if a row has a user's own sampler or warpers, or Mirostat. Models with other tokens, or whose KV cache
+cannot be cut (recurrent ones), are refused.
 
 Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejection step: the target model draws each token with the random number
 that it would have used anyway.

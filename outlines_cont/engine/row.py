@@ -1,7 +1,7 @@
 """`Row`: one running sequence with the methods that the engine loop calls. `plan` follows the merged branches of its policies (rewind,
 append, exclude tokens) until it samples under a mask, waits, forks or ends; `chunk` and `wanted` are what it feeds; `take` appends the
-token that was drawn. It ends where its policies stop it, where only end tokens are allowed or one is drawn, at its length limits, which may
-cut forced tokens, and by an error in a policy, which ends this row alone.
+token that was drawn. It ends where its policies stop it, or only end tokens are allowed, or one is drawn (unless a policy rewinds there),
+at its length limits, which may cut forced tokens, and by an error, as in a policy, which ends this row alone.
 
 It also begins drafts, and takes keys and values from other rows. Policies that neither sample, wait nor stop fail after 10,000 branches.
 """

@@ -1,6 +1,6 @@
-"""`RunningBatch`: a decode batch: rows, and the negative prompts of guided ones, whose pending tokens are fed in the same forwards (prompts
-in parts, chunked prefill), with their ragged KV cache. It scores forced tokens, and can fork, join and split; after a split or an error its
-keys and values are dropped and recomputed.
+"""`RunningBatch`: a decode or prefill batch: rows, and the negative prompts of guided ones, whose pending tokens are fed in the same
+forwards (prompts in parts, chunked prefill), with their ragged KV cache. It scores forced tokens, and can fork, join and split; after a
+split or an error its keys and values are dropped, and those that its rows did not begin with are recomputed.
 
 The sequences of a batch are the rows, then the negative prompts; lists of chunks and of `RowKV` have this order.
 """

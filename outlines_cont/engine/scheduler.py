@@ -1,7 +1,7 @@
 """`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer if keys and values run out of
-room; the rows of a search start together. New prompts are prefilled in a batch of their own, at most `max_batch_tokens` per forward, which
-is merged with the decoding rows when done. A batch whose forward fails is bisected until the failing row, or search, is alone. A row may
-wait for others that feed the same prefix (`Reuse`); prefixes of rows that leave are added to the prefix cache.
+room; the rows of a search start together. New prompts are prefilled in batches of their own, which are merged with the decoding rows when
+done. A batch whose forward fails is bisected until the failing row, or search, is alone; without room for keys and values rows wait again
+instead. A row may wait for others that feed the same prefix (`Reuse`); long enough rows that leave are added to the prefix cache.
 """
 
 from __future__ import annotations

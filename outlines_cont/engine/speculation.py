@@ -1,7 +1,7 @@
-"""`Speculation`: speculative decoding in the engine: lets drafters propose the next tokens of rows before a forward, which then verifies
-all of them, and measures the costs that determine the lengths of drafts. Each token is drawn as always, from the logits of the model under
-the mask, with the random number of the row (not by the rejection step of the literature); draft tokens are accepted up to the first that is
-not the drawn one. So drafts do not change the output, up to the rounding of wider forwards.
+"""`Speculation`: speculative decoding in the engine: before a forward it lets drafters propose the next tokens of rows, which the forward
+feeds as well, and it measures the costs that determine the lengths of drafts. `TokenDraws` then draws each token as always, from the logits
+of the model under the mask, with the random number of the row (not by the rejection step of the literature); draft tokens are accepted up
+to the first that is not the drawn one. So drafts do not change the output, up to the rounding of wider forwards.
 
 If a drafter raises, its rows go on without drafts.
 """

@@ -1,5 +1,5 @@
 """`EngineStats`: counters of an engine since it was created: steps, rows summed over steps, tokens by kind, and seconds in total and by
-phase (forward, masks that are not computed during a forward, sampling, the rest). `-` returns the counts between two copies.
+phase (forward, with the masks computed meanwhile; policies and other masks; sampling; the rest). `-` returns the counts between two copies.
 """
 
 from __future__ import annotations

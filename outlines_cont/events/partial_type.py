@@ -1,7 +1,7 @@
 """`PartialType`: a node of pydantic's core schema, made lazily, that reads parts of incomplete JSON for `PartialValue`, which walks the
 text: `closed` validates a complete part by itself (`MISSING` if that fails), `open_text` an open string by the first text type of a union
 that accepts it, `shapes` lists the candidate types of an open object or array; `PartialValue` waits until one is left. Open models are
-built from the members so far without validation; dataclasses once every required field is there; other scalars only when complete.
+built from the members so far, not validated as a whole; dataclasses once every required field is there; other scalars only when complete.
 """
 
 from __future__ import annotations

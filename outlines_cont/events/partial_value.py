@@ -1,6 +1,6 @@
 """`PartialValue`: partial JSON parsing: the value so far of incomplete JSON, as a type of pydantic (such as a model with the fields that
-are complete), by `OpenJSON` and `PartialType`; the same object as long as it is equal. Parts that fail validation are left out; after a
-retraction all text is scanned again.
+are complete, and open strings), by `OpenJSON` and `PartialType`; the same object as long as it is equal. Parts that fail validation are
+left out; an open object or array of a union until its members rule out all types but one. After a retraction all text is scanned again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`StreamOptions`: the checked options of a stream: events, and top log-probabilities (1,000 at most) and retractions, which need events,
-and partial values. `check_streamed` refuses samplers whose text is known only at the end: beam search and best-of-n.
+"""`StreamOptions`: the checked options of a stream: events, partial values, and, with events only, top log-probabilities (1,000 at most)
+and retractions. `check_streamed` refuses samplers whose text is known only at the end: beam search and best-of-n.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`PatternSearch`: incremental search for regular expressions, of `re` or `fsm`, in bytes that arrive in chunks: an immutable list of
 threads, each one state of a lazy DFA for one starting character. A thread ends when the DFA rejects or matches (so a start has its shortest
 match only), or after as many characters as a match may have: by the pattern, or a stated `horizon`; without either it is refused.
-Lookarounds see the text around a match, which is found once nothing that follows can undo it. No byte is read twice.
+Lookarounds see the text around a match, which is found once nothing that follows can undo it, or at the end of the text.
 """
 
 from __future__ import annotations

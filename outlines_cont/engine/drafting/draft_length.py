@@ -1,7 +1,7 @@
 """`StepCosts`: how many tokens to draft (up to 16) in one step: the length with the most expected tokens per second, by the acceptance rate
 and the costs of forwards, draws and drafting that `DraftLengths` has measured for a model; none if that gains less than 3 percent, and
-until two forwards were measured. `AcceptRate`: an acceptance rate as an exponentially weighted mean with a prior of 3 tokens and a
-half-life of 14, for each kind of draft tokens; `Graded` splits a kind by how sure the drafter is.
+until two forwards were measured. `pays`: whether one more draft token pays. `AcceptRate`: an acceptance rate as an exponentially weighted
+mean with a prior of 3 tokens and a half-life of 14, for each kind of draft tokens; `Graded` splits a kind by how sure the drafter is.
 
 With an acceptance rate `a`, a forward with `k` draft tokens yields `1 + a + ... + a ** k` tokens, and takes as long as a forward of
 that width plus the drafting. The choice changes the number of forwards, and no output.

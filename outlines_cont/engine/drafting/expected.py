@@ -1,6 +1,6 @@
-"""`Expected`: tokens fed ahead, behind the end of a row, with their logits: draft tokens, or the tokens that healing removed and that may
-be generated again. If they are, they need not be fed again, except forced ones without known logits; another token drops them all. Before
-that they are not tokens of the row. Immutable.
+"""`Expected`: tokens fed, or to be fed, behind the end of a row, with their logits: draft tokens, or those that healing removed. If the row
+continues with them, they need not be fed again, except forced ones without known logits; another token drops them all. Before that they are
+not tokens of the row. Immutable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`DrawPlan`: groups the rows of a draw: those with standard samplers are one vectorised batch; samplers and warpers of users are called
-for their own rows, and checked. If a call fails, its rows are drawn one by one, so that an error ends its own row only. `DrawPlans`: a
-cache of 64 plans. `draw_with`: draws rows with one sampler. `drawing_of`, `tempered`: check a sampler, and determine what it needs.
+"""`DrawPlan`: groups the rows of a draw: standard samplers are one vectorised batch; users' samplers and warpers are called for their own
+rows, and checked. If a call fails, its rows are drawn one by one, so that an error ends its own row only. `DrawPlans`: a cache of 64 plans.
+`draw_with`: draws rows with one sampler. `drawing_of`: checks a sampler, finds what it needs; `tempered`: the same at another temperature.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`PolicyStates`: the policies of one row with their states (one `PolicyState` each), and backtracking: refused tokens are excluded at
 their position, or, if that has no token or no retries left, the token drawn before it. Without such a token or retries the policy that
-refused raises or accepts. Rewinds that exclude nothing and make no progress are an error after 10,000.
+refused raises or accepts. Rewinds that exclude nothing and make no progress are an error after 10,000, unless `max_retries` limits them.
 """
 
 from __future__ import annotations
