@@ -1,7 +1,7 @@
-"""`logits_processor` and `prefix_allowed_tokens_fn`: compile a constraint for a tokenizer and `generate` of transformers. A constraint is a
-schema, a type, an expression, or a `str`, which is a regular expression; one with checks beyond the automaton is refused (but for repeated
-keys), unless `checks="ignore"`. A tokenizer's vocabulary is read once and kept as long as it is alive (weak references), for each length,
-end tokens and vocabulary size, with an LRU cache of 64 compiled constraints (`compiler_of`).
+"""`logits_processor` and `prefix_allowed_tokens_fn`: compile a constraint to a processor or callback for `generate` of transformers. A
+constraint is a schema, a type, an expression, or a `str`, which is a regular expression; one with checks beyond the automaton is refused
+(but for repeated keys, unless counted), unless `checks="ignore"`. A tokenizer's vocabulary is read once and kept as long as it is alive
+(weak references), for each length, end tokens and vocabulary size, with an LRU cache of 64 compiled constraints (`compiler_of`).
 """
 
 from __future__ import annotations

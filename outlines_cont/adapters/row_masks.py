@@ -1,6 +1,6 @@
 """`RowMasks`: the tokens that a token FSM allows after the ids of a row. The FSM is simulated from a known prefix of the ids on, with a
-cache (16 MiB) from ids to states, so that a step usually costs one look-up and one transition. Prefixes shorter by 0, 1, 2, 4, 8 ... tokens
-are looked up, then the text is read from its start. After an end or a disallowed id only an end may follow (`OVER`).
+cache (16 MiB) from ids to states, so that a step usually costs a few look-ups and one transition. Prefixes shorter by 0, 1, 2, 4, 8 ...
+tokens are looked up, then the text is read from its start. After an end or a disallowed id only an end may follow (`OVER`).
 """
 
 from __future__ import annotations

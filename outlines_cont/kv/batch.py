@@ -1,7 +1,7 @@
 """`KVBatch`: the ragged KV cache of rows that run together: prefixes that rows share are read in place where that pays (`share.plan`), and
-each row has the rest as a tail in one left-padded, growing cache: row r has a token in column c where `mask[r, c]`. A rewind within the
-tail only masks columns, one before it sets the batch up anew; tails with many unused columns are copied to a new buffer. For models that
-count columns instead of positions (sliding windows, ALiBi) rows are copied flush right after every ragged step, and nothing is shared.
+each row has the rest as a tail in one left-padded, growing cache (`mask`: its tokens), that of their last run if it had the same rows. A
+rewind within the tail only masks columns, one before it sets the batch up anew; tails with many unused columns are copied to a new buffer.
+For models that count columns, not positions (sliding windows, ALiBi), a copy removes gaps after each ragged step, and nothing is shared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`GrowingCache`: the `DynamicCache` that a model gets for a forward: its layers append to a `Buffer` in place, and return key tensors
-to which shared prefix segments are attached for `kv.attention`. The length that the model sees is that of the tails; after the forward
-`Tails.were_read` checks that the attention has read every segment.
+"""`GrowingCache`: the `DynamicCache` that a model gets for a forward: its layers append to a `Buffer` in place, and return key tensors to
+which shared prefix segments are attached for `kv.attention`. The length that the model sees is that of the tails; after the forward
+`Tails.were_read` checks that the attention has read the segments in every layer.
 """
 
 from __future__ import annotations

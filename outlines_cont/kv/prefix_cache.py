@@ -1,6 +1,6 @@
-"""`PrefixCache`: automatic prefix caching: copies of the keys and values of recent prompts and texts in a radix tree (`PrefixTree`), reused
-for prompts that begin alike, from 32 common tokens on. Limited to `max_bytes` (0 also turns off sharing with running rows) by LRU eviction;
-emptied when the weights change, as far as that can be seen (not through `parameter.data`). Thread-safe.
+"""`PrefixCache`: automatic prefix caching: copies of the keys and values of recent prompts and texts in a radix tree (`PrefixTree`), which
+the engine reuses for prompts that begin alike, from 32 common tokens on. Limited to `max_bytes` by LRU eviction (with 0 the engine shares
+nothing with running rows either); emptied when the weights change, as far as that can be seen (not through `parameter.data`). Thread-safe.
 """
 
 from __future__ import annotations

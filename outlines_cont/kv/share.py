@@ -1,7 +1,7 @@
 """`plan`: which cached tokens the rows of a batch read in place instead of from a copy each (prefix sharing), greedily from the first token
-on: among rows whose next tokens are in the same row of the same buffer, the group with the largest (rows - 1) * common tokens shares them
-if that is at least 1,024; on the rest again, so that groups may nest. Equal tokens in different buffers are not found. `segments` joins
-shares in neighbouring rows of a buffer, with a mask, into one call of attention per layer where little of it is wasted.
+on: among rows whose next tokens are in the same row of the same buffer, the group of longest parts with the largest (rows - 1) * common
+tokens shares them if that is at least 1,024; on the rest again, so that groups may nest. Equal tokens in different buffers are not found.
+`segments` joins shares in neighbouring rows of a buffer, with a mask, into one call of attention per layer where at most half is wasted.
 
 What is not worth sharing is copied; 1,024 tokens or more of one row alone are read in place, too, except on a GPU in float32.
 """

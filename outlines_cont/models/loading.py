@@ -1,6 +1,6 @@
 """`load`, `load_bundled`: a network and its tokenizer, loaded by transformers by hub id or path, or from this package. Sources, devices and
-options are checked before: an option that resembles a known one (`difflib`), or that transformers does not accept, is an `UnknownOption`.
-Attributes of the config may be set; other names are passed on.
+options are checked before: an option that resembles a known one (`difflib`) and is no attribute of the config is an `UnknownOption`. Other
+names are passed on; one that transformers refuses is that error, too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`tolerance`: the largest error of a probe's logits that rounding explains, in units of their spread: a constant for each float type, that
-of half precision for float32 with less precise products.
+of half precision for float32 where PyTorch may multiply with fewer bits.
 """
 
 from __future__ import annotations

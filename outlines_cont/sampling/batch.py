@@ -1,7 +1,7 @@
 """`SamplerBatch`: vectorised sampling of rows with different samplers: penalties are applied to all rows at once, then the rows with the
 same sequence of warper types (equal warpers, if a user's) are drawn by one `WarperChain` with parameters per row. Greedy rows are one
-group. Truncating warpers work on the top blocks of each row (`TopBlocks`), without a sort. Rows for which these do not suffice are
-processed whole, and so are all rows without truncation, and for `XTC`, `DRY`, `TypicalP` and a user's own warpers.
+group. Truncating warpers work on the top blocks of each row (`TopBlocks`), without a sort. Rows are processed whole where these do not
+suffice, without truncation, with `XTC`, and up to the last `DRY`, `TypicalP` or warper of a user.
 """
 
 from __future__ import annotations

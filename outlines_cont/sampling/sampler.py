@@ -1,5 +1,5 @@
-"""`Sampler`: the protocol of samplers: the three properties and the method that a user's own class needs. The samplers of the package are
-in `outlines_cont.samplers`.
+"""`Sampler`: the protocol of samplers, which draw a token per row of logits: the three properties and the method that a user's own class
+needs. The samplers of the package are in `outlines_cont.samplers`.
 """
 
 from __future__ import annotations

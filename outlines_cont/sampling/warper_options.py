@@ -1,5 +1,5 @@
-"""The options of samplers that become warpers (`top_k=`, `dry=`, ...): `warpers_of` makes the warpers, and `options_of` is the inverse, the
-options that a sampler was made with, for its `repr`.
+"""The options of samplers that become warpers (`top_k=`, `dry=`, ...): `warpers_of` makes the warpers, in the order of `STEPS`, and
+`options_of` is the inverse, penalties included: the options that a sampler was made with, for its `repr`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`parse_key`: converts the key of `state[batch, sample, ids]` to indices of the batch and sample axes and an int or slice for each row;
-`cut` applies the latter to a row. Axes of size 1 may be left out, `...` replaces all that are not named; ints keep their axis and must be
-in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
+"""`parse_key`: converts the key of `state[batch, sample, ids]` to indices of the batch and sample axes and one int or slice for all rows;
+`cut` converts that to start, stop, step in one row. Batch and sample axes of size 1 may be left out, `...` replaces all that are not named;
+ints keep their axis and must be in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced,
-healed) and two log-probabilities; its KV cache, last logits, random stream and result. `Piece` describes the span that was generated
-last, so that it can be resumed. Text, weight (sum of log-probabilities) and score are computed from it.
+"""`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
+and two log-probabilities; its KV cache, last logits, random stream and result. `Piece` describes the span that was generated last, so that
+it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
 """
 
 from __future__ import annotations

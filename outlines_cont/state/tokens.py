@@ -1,6 +1,6 @@
 """`Tokens`: a text with the choice whether special tokens written in it are control tokens or ordinary characters. Where text is given,
-`str` (ordinary characters, with a warning if a special token is written in it) and token ids are accepted, too. Also here: the ids of a
-prompt with the tokenizer's start tokens (BOS), and one text for all rows, one per batch entry, or one per row.
+`str` (ordinary characters, with a warning if a special token or markup is written in it) and token ids are accepted, too. Also here: the
+ids of a prompt, to whose text the tokenizer's start tokens (BOS) are added, and one text for all rows, one per batch entry, or one per row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`cache_of_rows`, `with_cache`: the rows of a state as a `DynamicCache` of transformers, left-padded with zeros, and rows with one.
-Both copy. A cache is accepted only if its layers are plain (no sliding windows, no recurrent states), and the last 8 cached tokens of
-each row, fed again, get the same keys and values up to rounding (a beam search returns another cache). Models whose keys depend on the
-length of the text are not checked.
+"""`cache_of_rows`, `with_cache`: the keys and values of a state's rows as a `DynamicCache` of transformers, left-padded with zeros, and
+rows that take theirs from one. Both copy. A cache is accepted only if its layers are plain (no sliding windows, no recurrent states), and
+the last 8 cached tokens of each row, fed again, get the same keys and values up to rounding (a beam search returns another cache). Models
+whose keys depend on the length of the text are not checked.
 """
 
 from __future__ import annotations

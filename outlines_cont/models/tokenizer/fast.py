@@ -1,7 +1,7 @@
 """`FastBackend`: the backend for the library `tokenizers`: byte-level BPE, SentencePiece-style BPE, and Unigram with a mark for the space.
 It derives the bytes of every token from the vocabulary, and makes encoders with and without special tokens and normalisation. Vocabularies
 whose tokens do not join to the text are refused, and parts written in Python. `TokenizerParts`: the normalizers, pre-tokenizers, decoders
-and post-processors of a tokenizer as JSON data, which define this.
+and post-processors of a tokenizer as JSON data, which give the rule of the bytes.
 
 Refused are WordPiece (`##`), whole words, BPE with an end-of-word suffix, decoders with a regular expression. The user's tokenizer is only
 read. Encoding runs on private ones around the same model, because the user's settings (truncation, padding, special tokens) may change at

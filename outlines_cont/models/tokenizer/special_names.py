@@ -1,6 +1,6 @@
 """`SpecialNames`: finds special tokens in a text by their names (left-most longest match, by a regular expression; not those of one
 character), and encodes the text with them as control tokens. `encode_letters` encodes text so that nothing in it becomes one, nor markup
-such as `<think>`; `control_names_of` caches the names per tokenizer; `mapped_texts` changes all texts of a JSON value.
+such as `<think>`; `marked` puts a mark into names; `control_names_of` caches the names; `mapped_texts` changes all texts of JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels that work on blocks of each row of logits instead of sorting it: `most_probable` (argmax), `inverse_cdf` (inverse transform
 sampling by prefix sums over blocks of 256 probabilities, in float64), and `TopBlocks`, the blocks of 32 logits that contain the n largest,
-with a floor that warpers raise; it tells for which rows these do not suffice. `not_below` truncates logits below a floor. Rows of up to
-4096 values are processed whole.
+with a floor that warpers raise; it tells for which rows these do not suffice. `not_below` truncates logits below a floor. Short rows (for
+the first two up to 4096 values) are processed whole.
 """
 
 from __future__ import annotations

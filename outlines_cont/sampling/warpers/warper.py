@@ -1,6 +1,6 @@
 """`Warper`: base of logits warpers, frozen values that a user may derive from. `WholeRowWarper` and `RowWarper`: their vectorised forms,
-with parameters per row, which a user's class may do without; a `RowWarper` truncates: it keeps logits that are not below a floor, found
-among the largest logits.
+with parameters per row, which a user's class may do without; a `RowWarper` truncates (or only divides, as `Temperature`): it keeps logits
+that are not below a floor, found among the largest.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`XTC` ("exclude top choices", p-e-w 2024): with a given probability, excludes all tokens of at least `threshold` but the least likely of
-them, and those in `keep`. The random coin is not thrown: the token is drawn from the mixture of both cases, so that one random number
+"""`XTC` ("exclude top choices", p-e-w 2024): with a given probability, excludes all tokens of at least `threshold`, except the least likely
+of them and those in `keep`. The random coin is not thrown: the token is drawn from the mixture of both cases, so that one random number
 suffices and log-probabilities are those of the mixture.
 """
 
