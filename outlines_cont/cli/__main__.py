@@ -1,5 +1,5 @@
 """The command line `outlines-cont` (typer): its commands `demo`, `extract`, `run`, `schema`, `tree` and `chat`, and their messages. Exit
-status: 0 success, 1 some row failed or the output was closed, 2 nothing could run, 130 interrupted.
+status: 0 success, 1 some row failed or the output was closed, 2 an error ended the command (mostly before any row), 130 interrupted.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options do not wait for them.
 """

@@ -1,6 +1,6 @@
 """`ChatSession`: the interactive chat of `outlines-cont chat`: a loop of messages and commands (`/fork`, `/back`, `/schema`, `/save` and so
-on) over immutable `Chat` values, which prints how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters are
-replaced by visible signs.
+on) over immutable `Chat` values, which prints how many tokens each reply fed and reused. Ctrl-C cuts a reply; control characters other than
+line ends are replaced by visible signs.
 """
 
 from __future__ import annotations

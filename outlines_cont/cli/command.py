@@ -1,5 +1,5 @@
 """`command`: registers a function, whose argument is a dataclass of options, as a command of typer, with an option or argument for each
-field. Errors of these packages are printed as one line, with an exit status; Ctrl-C prints a message, a closed output pipe nothing; other
+field. Errors of these packages are printed as one line, with exit status 2; Ctrl-C prints a message, a closed output pipe nothing; other
 exceptions keep their traceback. Also in this file: schema warnings without source lines, and files of pictures.
 """
 

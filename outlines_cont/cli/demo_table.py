@@ -1,5 +1,5 @@
-"""`show_demo`: runs the demo, and prints its table (rich) row by row: a message, its steps, and the tokens that each cost. The table is 72
-to 110 columns wide; a message that is longer than its steps is shortened.
+"""`show_demo`: runs the demo, prints its table (rich) row by row (a message, its steps, and the tokens that each cost), and writes a line
+of JSON for each. The table is 72 to 110 columns wide; a message that is longer than its steps is shortened.
 """
 
 from __future__ import annotations

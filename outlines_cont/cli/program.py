@@ -1,5 +1,5 @@
-"""`ProgramRun`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together, with a line
-for each in order. A row that is unreadable, or has a field of the output, fails alone.
+"""`ProgramRun`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together, with a line of JSON
+for each in order. A row that is unreadable, has a field of the output or fails while it runs gets a line with an error.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`describe`: prints how each keyword of a schema is enforced, a shortest example (breadth-first search in the automaton, at most 50,000
-states), and how many states and transitions are on its path; the lazy DFA is not built as a whole. `--draw`: a picture of its first states.
+states), and how much of the lazy DFA is built to read it (states, transitions). `--draw`: a picture of its first states.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`set_threads`: chooses how many threads torch uses: it times short forwards with all cores, then with fewer (powers of two), until the
 larger number saves at least 15 % of the time, or a forward takes more than half a second. With a GPU, or with `OMP_NUM_THREADS` set,
-nothing is timed; `wait_passively` stops OpenMP threads from spinning, which makes a process slow if another one uses a core.
+nothing is timed. `wait_passively` keeps idle OpenMP threads from spinning, which is slow where another process uses a core.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`grow`: the command `outlines-cont tree`: a tree of completions, redrawn on a terminal after each step, printed once elsewhere, and on
+"""`grow`: the command `outlines-cont tree`: grows a `CompletionTree`, redrawn on a terminal after each step, printed once elsewhere, and on
 request written as SVG or HTML.
 """
 

@@ -1,6 +1,6 @@
 """`Extraction`: writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
-settings: a run with `resume` compares them, truncates an incomplete last line and continues after it; other rows or settings raise
-`SetupError`. CSV and Parquet tables are made from the lines at the end. `Tally`: its progress.
+settings: with `resume` they are compared, an incomplete last line is truncated, and the remaining rows follow; changed rows or settings
+raise `SetupError`. `table_output` makes CSV and Parquet tables of the lines at the end. `Tally`: its progress.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Extractor`: turns rows into JSON records by constrained generation with one model, at most `batch_size` at once, samples included
 (continuous batching), in input order through a bounded reorder buffer of 16 batches; called with a list, frame, table or dataset it returns
-one. A row that fails has its error as outcome; its random numbers depend on `seed` and its prompt alone. `run`: from file to file, also on
-Ray actors, with resume and an HTML report.
+one. A row that fails has its error as outcome; random numbers depend on `seed` and the row's prompt alone. `run`: from file to file, also
+on Ray actors, with resume and an HTML report.
 """
 
 from __future__ import annotations

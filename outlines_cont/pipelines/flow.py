@@ -1,6 +1,6 @@
 """`Flow`: runs rows by continuous batching: renders their prompts, adds a record and its samples for each to a `Window`, and joins them to
-one outcome, in order of completion. The agreement of a value is the share of samples with an equal one (self-consistency); a record that is
-cut, invalid or not JSON fails its row alone.
+one outcome, in order of completion; a hash of seed and prompt seeds each. The agreement of a value is the share of samples with an equal
+one (a failed sample agrees with none). A record that is cut, invalid or not JSON fails its row alone.
 """
 
 from __future__ import annotations

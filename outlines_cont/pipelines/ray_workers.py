@@ -1,6 +1,6 @@
-"""`RayWorkers`: runs rows on actors of Ray (`RowWorker`), each with a model, on this machine or on a cluster; order, retries and limits are
-those of `BlockRunner`. Without an address Ray is started on this machine and shut down, unless it runs already; an actor that cannot load
-its model raises `SetupError`.
+"""`RayWorkers`: runs rows on actors of Ray, on this machine or on a cluster; order, retries and limits are those of `BlockRunner`. An actor
+(`RowWorker`) has one model, and runs the rows of all its blocks through one `Flow`; an error of these packages at loading is a
+`SetupError`. Without an address Ray is started on this machine and shut down, unless this process is connected already.
 
 Plain actors with a bounded number of blocks are used, not Ray Data, which reports the results of a job only at its end; see
 docs/pipelines.md. No other module imports ray.

@@ -1,6 +1,6 @@
-"""`Window`: keeps at most `width` prompts in flight on the engine (continuous batching); another can start as soon as one ends. After an
-error of a whole step, such as lack of memory, half of the prompts are cancelled, to be restarted later, and the width is halved; a prompt
-that runs alone ends with the error.
+"""`Window`: the prompts in flight on the engine (continuous batching), by `num_free` at most `width`; another can start as soon as one
+ends. After an error of a whole step, such as lack of memory, half of the prompts are cancelled, to be restarted later, and the width is
+halved for good; a prompt that runs alone ends with the error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Errors of templates: `syntax_failure` and `failure` return exceptions of Jinja and Python as `TemplateError` with the line (from the
-traceback), its source and, if known, the column. Other errors of this package keep their class and get the place, those of `fsm` a note; a
-misspelt name gets a suggestion.
+"""Errors of templates: `syntax_failure` and `failure` return exceptions of Jinja and Python as `TemplateError` with the line (of a run:
+that of the traceback, or of the generator), its source and, if known, the column. Other errors of this package keep their class and get the
+place, those of `fsm` a note; a misspelt name gets a suggestion.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`KINDS`: the functions by which a template generates (`gen`, `choice`, `json`, `grammar`), and `piece_of`: the span that a call of one
-requests, with its arguments checked. Equal generators are made once; a sampler must return one text, as `best_of` and beam search do.
+requests, with its arguments checked. Equal generators are made once; a sampler must give one text: of `best_of` and beam search the best.
 """
 
 from __future__ import annotations

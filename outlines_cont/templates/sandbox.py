@@ -1,6 +1,6 @@
-"""`TemplateSandbox`: Jinja's immutable sandbox in its asynchronous form, with allow-lists of filters and of methods of built-in types; each
-call of a filter, test, function or method is charged to a budget of steps and characters, since the sandbox itself bounds neither time nor
-memory. Functions with a huge result for a small argument (`format`, `center`) or a random one (`random`) are not allowed.
+"""`TemplateSandbox`: Jinja's immutable sandbox in its asynchronous form, with allow-lists of filters and of methods of built-in types;
+calls and operators are charged to a budget of steps and characters, since Jinja bounds neither time nor memory. Functions with a huge
+result for a small argument (`format`, `center`) or a random one (`random`) are not allowed.
 
 The size of a result is at most a product of two sizes that are known before, which is charged first; a loop is charged for each iteration.
 """

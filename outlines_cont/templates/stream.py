@@ -1,6 +1,6 @@
 """`drive`, `drive_async`: run many programs of templates on one engine (continuous batching), at most twice as many as it has rows; results
 are in order. `TemplateStream`: iterates once over the events of one, in a `for` or `async for` loop. Text between two generators and that
-of a search is one event; breaking out of the loop ends the run.
+of a search is one event; leaving a `for` loop ends the run, but an `async for` loop only with `async with` around it.
 """
 
 from __future__ import annotations

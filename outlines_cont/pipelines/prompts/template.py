@@ -1,6 +1,6 @@
-"""`PromptTemplate`: a Jinja template, checked here and rendered in a sandboxed subprocess with limits on length, processor time and memory;
-`RowPrompt` passes it the fields of a row. Includes are refused, and so is a template that reads no variable; a missing field or an exceeded
-limit fails the row alone.
+"""`PromptTemplate`: a Jinja template, checked here and rendered by `template_process`: a sandboxed subprocess with limits on length,
+processor time and memory; `RowPrompt` passes it the fields of a row. Includes are refused, and so is a template that reads no variable; a
+missing field, a blank message or an exceeded limit fails the row alone.
 """
 
 from __future__ import annotations

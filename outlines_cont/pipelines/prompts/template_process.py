@@ -1,6 +1,6 @@
 """`TemplateProcess`: a subprocess, shared by all threads, that renders templates on request (JSON lines over pipes), limited in the length
-of a text, and by the operating system in processor time (`setitimer`) and memory (`RLIMIT_AS`, on Linux). A killed process is replaced at
-the next row; where there is no such timer (Windows), a wall-clock timer kills it.
+of a text, and by the operating system in processor time (`setitimer`) and memory (`RLIMIT_AS`, on Linux). A wall-clock timer kills it after
+30 times the limit of time (without `setitimer`, as on Windows, after the limit itself); the next row starts a new process.
 
 It renders in `Sandbox`, Jinja's immutable sandbox, which bounds only the results of `*` and `**` inside of an expression. Templates can
 make huge results in more ways than an allow-list of operators and filters could cover, and run for minutes inside of Python's own

@@ -1,6 +1,6 @@
 """`Report`: statistics of an output (accuracy, failures, lengths, agreement; of at most 200 fields), counted in one pass over its lines;
 the 50 least certain values (by confidence, else agreement, else log-probability), and the 50 wrong values that seemed most certain, are
-kept in bounded heaps. Accuracy and `calibration` need a field with the right record.
+kept in bounded heaps. Accuracy needs a field with the right record, `calibration` also samples.
 """
 
 from __future__ import annotations

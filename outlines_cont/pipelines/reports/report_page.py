@@ -1,5 +1,5 @@
-"""`write_reports`: reads the lines of an output as a `Report`, and writes its HTML page and its calibration. `write_page`: the page,
-rendered by Jinja from `report.html.jinja`: a self-contained file, with all values escaped.
+"""`write_reports`: reads the lines of an output as a `Report`, and writes its HTML page, or the calibration learned from it, or both.
+`write_page`: the page, rendered by Jinja from `report.html.jinja`: a self-contained file, with all values escaped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Scores of a record: `value_logprobs`, the log-probability of each value by prefix sums over its tokens; `agreement`, the share of samples
-with an equal value at the same path; `same_values`, the same with one right record. A token counts for each value of which it has a byte;
-forced tokens have log-probability 0.
+"""Scores of a record: `value_logprobs`, the log-probability of each value under schema and sampler, by prefix sums over its tokens;
+`agreement`, the share of samples with an equal value at the same path; `same_values`, whether the record has each value of the right one. A
+token counts for each value of which it has a byte; forced tokens have log-probability 0.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Errors of pipelines: `SetupError` is raised before anything runs, `OutputError` and `WorkersFailed` end a run, `RowError` and
-`TemplateError` fail a single row. `listed` formats names for messages.
+"""Errors of pipelines: `SetupError`: an option, file, schema or model cannot be used; `OutputError` and `WorkersFailed` end a run,
+`RowError` and `TemplateError` fail a single row. `listed` formats names for messages.
 """
 
 from __future__ import annotations

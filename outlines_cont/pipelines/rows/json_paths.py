@@ -1,6 +1,6 @@
 """Paths of JSON values, such as `address.city` or `items[0].name` (names are not escaped): `leaves` lists the scalars and empty containers
-of a parsed document, and `byte_ranges` the byte range of each in its text, by a tokenizing regular expression and an explicit stack (no
-recursion); of truncated text those that are whole. `field_of`: a path without the numbers of items.
+of a parsed document, and `byte_ranges` the byte range of each in its text, which may be truncated, by a tokenizing regular expression and
+an explicit stack (no recursion). `field_of`: a path without the numbers of items.
 """
 
 from __future__ import annotations

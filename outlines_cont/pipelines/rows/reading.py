@@ -1,6 +1,6 @@
-"""`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines, text, CSV or Parquet. A format that is not given
-follows from the file name, on the standard input from the first line that is not blank (JSON or text); a row that cannot be used is an
-`InputRow` with an error.
+"""`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines or text, read here, CSV or Parquet by `table_rows`. A
+format that is not given follows from the file name, on the standard input from the first line that is not blank (JSON object or text); a
+row that cannot be used is an `InputRow` with an error.
 
 A line ends with a line feed; blank lines are skipped.
 """

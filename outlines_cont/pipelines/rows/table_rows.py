@@ -1,6 +1,6 @@
 """`csv_rows` and `parquet_rows`: the rows of CSV files (RFC 4180, UTF-8, all values strings) and of Parquet files (pyarrow, 256 rows at a
-time; dates, times and decimals become strings). A row with a wrong number of cells, or a value that JSON lacks, is a row with an error;
-missing, equal or reserved names of columns raise `SetupError`.
+time; dates, times and decimals become strings). A row with a wrong number of cells, other bytes than UTF-8, or a value that JSON lacks, is
+a row with an error; no columns, or equal or reserved names, raise `SetupError`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`RecordColumns`: outcomes as columns of plain Python values or as an Arrow table: one typed column per member of the schema (`record` if
-it is no object), others as JSON in `additional`, then `error`, `weight`, `usage` and `agreement`. A name that the input has gets the prefix
-`record.`; a value that its type cannot represent turns the row into an error.
+"""`RecordColumns`: outcomes as columns of Python values or as an Arrow table: one typed column per member of the schema (`record` if it is
+no object), others, if allowed, as JSON in `additional`, then `error`, `weight`, `usage`, and with samples `agreement` (the least in each
+member). A name that is taken gets the prefix `record.`; a value that its type cannot represent turns the row into an error.
 """
 
 from __future__ import annotations

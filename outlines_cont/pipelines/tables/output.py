@@ -1,6 +1,6 @@
-"""`file_output`: JSON lines written to a file without buffering; a line that is interrupted is truncated, so that the file has whole lines
-only. `check_output` refuses a path in advance, `match_done` compares an earlier output with the input and settings, by digests, to resume
-it; `stream_output` writes to a stream.
+"""`file_output`: JSON lines written to a file without buffering; after an exception an incomplete line is truncated. `check_output` refuses
+a path in advance; to resume, `match_done` compares an earlier output with the input and settings, by digests, and counts the bytes of its
+whole lines. `stream_output` writes to a stream.
 """
 
 from __future__ import annotations

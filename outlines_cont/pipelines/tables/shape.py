@@ -1,6 +1,6 @@
 """`Shape`: Arrow column types inferred from a JSON Schema or a Python type, and the conversion of values to them. What has no single type
-becomes JSON text: unions of several types, mixed lists, recursive or external references, objects with unnamed members below the top, and
-what is nested more than 16 levels deep.
+becomes JSON text: unions of several types (but null, and integers with numbers), `allOf` of several, mixed lists, recursive or external
+references, objects without named members, or with others below the top, and what is nested more than 16 levels deep.
 """
 
 from __future__ import annotations

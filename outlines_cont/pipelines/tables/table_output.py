@@ -1,6 +1,6 @@
 """`table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; after the last row the table
-is made from it in two passes (columns and types, then values) and renamed to its final name (atomic). Unless a schema names all members,
-and all records fit, Parquet types are unified from the values; a column without a common type is JSON text.
+is made from it in two passes (columns and types, then values) and renamed to its final name (atomic). Records in Parquet have the type of
+the schema if it names all members and all records fit; other types are unified from the values, or else JSON text.
 """
 
 from __future__ import annotations
