@@ -1,6 +1,6 @@
-"""`continuous`: wraps a generator so that a call (`acall`, `stream`) returns a `SequenceState` (tokens and KV cache), which the next
-generator continues; tokens that are cached there are not fed again. `resume` continues a span that a limit has cut, under its constraint; a
-given state stays valid.
+"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache; that of a `stream` is its `state`), which
+the next generator continues; tokens that are cached there are not fed again. `resume` continues a span that a limit has cut, under its
+constraint; a given state stays valid.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`aligned`: a row with the text of a chat template: it keeps its own tokens and KV cache where their bytes are a common prefix of both
 token sequences (two pointers, since these may split the text differently), and has the template's tokens from there on; if it ends inside
-one of these, text is encoded anew up to a special token. Special tokens and markup match only themselves.
+one of these, text is encoded anew up to a special or markup token. Special tokens and markup match only themselves.
 """
 
 from __future__ import annotations

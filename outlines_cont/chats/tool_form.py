@@ -1,6 +1,6 @@
-"""`ToolForm`: the text format of a model's tool calls. `form_of` infers it: it renders the chat template with calls of known names and
-arguments, and splits the result at these. Supported are formats of a name and JSON (Hermes, Qwen, Llama 3, Mistral); any other raises
-`ChatError`. The form of a template that does not render calls is `GENERIC`: `as_text` writes tools and calls as text.
+"""`ToolForm`: the text format of a model's tool calls; it makes their language and parses them. `form_of` infers it: it renders the chat
+template with known calls, and splits the result at their names and arguments. Supported are formats of a name and JSON (Hermes, Qwen, Llama
+3, Mistral); any other raises `ChatError`. If a template renders no calls it is `GENERIC`: `as_text` writes tools and calls as text.
 
 Not supported: special tokens between a name and its arguments, and arguments that are not JSON.
 """

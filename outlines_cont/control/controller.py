@@ -1,4 +1,4 @@
-"""`Controller`: a callback, as in AICI, that returns after each token the branches with which a sequence continues: tokens to rewind
+"""`Controller`: a callback, as in AICI, that returns after each step the branches with which a sequence continues: tokens to rewind
 (`backtrack`), to append (`ff_tokens`, fast-forward), or a mask to sample under. Several branches fork the sequence with a deep copy of its
 controller (a function is shared), an empty list stops it; `ControllerDriver` raises `ScriptError` for invalid branches.
 """

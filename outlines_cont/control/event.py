@@ -1,5 +1,5 @@
 """Events of a program (append, retract, capture, fork, finish), and `Replay`, which folds them into the tokens, texts and captures of all
-forks. It needs all of them from the first on: an event without its predecessors is an `OptionError`.
+forks. It needs all of them from the first on: an event about an unknown fork, or a retraction beyond its tokens, is an `OptionError`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and returns
-`ForkPlan`s: tokens to keep and to append, then a `Branch`, a generated span (`ForkPiece`), a wait, or the end.
+`ForkPlan`s (several fork): tokens to keep and append, then a `Branch`, a span to generate (`ForkPiece`), a forward, a wait, or the end.
 """
 
 from __future__ import annotations

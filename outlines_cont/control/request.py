@@ -1,5 +1,5 @@
-"""Requests of a script as values, `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits and which can be replayed, and `Label`, a position
-in its text.
+"""Requests of a script as values, which it awaits and which a replay compares: `Fixed`, `ForkInto`, `Wait`, and `Gen`, which checks its
+options. `Label`: a position in its text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ScriptDriver`: runs a script, a coroutine, from one `await` that needs the model to the next, without an event loop. Python cannot copy
 a coroutine, so a fork runs the script again from its beginning and answers its requests from a `Journal`; a script must be deterministic,
-and one whose requests differ fails with `ReplayError`. Generators of equal requests are made once.
+one whose requests differ gets a `ReplayError`. Generators of equal requests are made once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Shared`: thread-safe variables that the forks of a program, or of several, have in common, with version numbers and compare-and-swap.
 Values are plain data (str, bytes, numbers, bool, None, and lists, tuples and dicts of these), deep-copied in and out. It also has the
-running programs, to detect deadlocks: all forks of all of them wait.
+running programs, to detect deadlocks: all forks of all of them wait (unless code outside may write, `is_open`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Conversation`: one sequence that is prompted, sampled, forked, rewound and edited by hand, on the engine of its model; `Mark`: a
-position to go back to. All share the KV cache; recent logits are kept up to a byte limit, so that a rewind often costs no forward. `drop`
-is exact, or shifts keys (an approximation). A file has the index where a constraint began, not the constraint. `feed`, `draw_each`: for
-several.
+position to go back to. Forks and marks share the KV cache; recent logits are kept up to a byte limit, so that a rewind often costs no
+forward. `drop` is exact, or shifts keys (an approximation). A file has the index where a constraint began, not the constraint. `feed`,
+`draw_each`: for several.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`CompletionTree`: a binary tree of completions of one prompt, as in LLamaSharp's fork example: after each `every` tokens every leaf is
 replaced by two forks of itself. All leaves run as one batch, and share the KV cache of common prefixes. At most 1,024 leaves; ends of text
 are not sampled, so all leaves have the same number of tokens. `to_text`, `to_svg`, `to_html`: the tree as text with box characters, as an
-SVG picture, and as nested HTML lists; generated text is escaped, and its control characters are replaced.
+SVG picture, and as nested HTML lists; control characters are replaced in all three, markup is escaped in the last two.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`open_guidance`: the negative prompts of classifier-free guidance as rows, one for each guided batch entry. One that is used more than
-once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens. A negative prompt that cannot
-be fed is the error of its rows, or of the call if none can be fed.
+"""`open_guidance`: the negative prompts of classifier-free guidance as rows, one for each guided batch entry (equal prompts share one). One
+that is used more than once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens. A
+negative prompt that cannot be fed is the error of its rows, or of the call if no batch entry can run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`RunEvents`: the items of a stream: after each step the new part of each row, as events, as text, or as partial values of JSON. Text is
-reported when it is certain, or immediately with later retractions (`FinalDetokenizer`, `RetractingDetokenizer`).
+"""`RunEvents`: the items of a stream: after each step the new part of each row, as events or text, or its partial value of JSON so far.
+Text is reported when it is certain, or immediately with later retractions (by a `FinalDetokenizer` or `RetractingDetokenizer`).
 """
 
 from __future__ import annotations

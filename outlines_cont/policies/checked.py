@@ -1,6 +1,6 @@
 """`CheckedConstraint`: a constraint whose automaton accepts too much, with checks on values when they end. A value that fails is generated
 again: in rows that draw at random by rejection sampling of the whole value (the first 4 retries of the generated span), else by
-backtracking to one of its tokens, which is excluded or avoided there. After 50 retries the row fails with `CheckFailed`.
+backtracking to one of its tokens, which is excluded or avoided there. After 50 retries (by default) the row fails with `CheckFailed`.
 
 What passes after rejection sampling has the distribution of the values that pass. Backtracking rewinds to the token where the most probable
 other value begins: of all positions where another token may be drawn, the one where the probability of what precedes it times that of

@@ -1,7 +1,7 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
 append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. One policy may fork
-the row; those that contradict each other are an `UnsupportedBranch`. `PolicyState`: one policy with a stack of its states, one per token,
-so that a rewind drops the last; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
+the row; branches that contradict each other are an `UnsupportedBranch`. `PolicyState`: one policy with a stack of its states, one per
+token, so that a rewind drops the last ones; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
 
 Each branch of a fork is merged with those of the other policies. Forced tokens are cut before the first that the mask of another policy
 refuses, or at which another policy would rewind, fork or stop. Contradictions: two forks, two temperatures, two sequences after the same

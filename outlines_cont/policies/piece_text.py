@@ -1,6 +1,6 @@
 """`PieceText`: byte offsets in the tokens of a generated span (piece): how far its text is final, so that a stream may show it, how much of
 a healed prompt is still to be respelled, and the bytes between two positions. `TextPosition`: a token and a byte offset in it.
-`tail_tokens`: the last tokens of a text with a minimum of bytes.
+`tail_tokens`: the fewest last tokens that have a number of bytes.
 """
 
 from __future__ import annotations
