@@ -125,7 +125,7 @@ class CaseFinder:
 
         Args:
             places: a conjunction.
-            loosely: where the exact cases are too many: leave out `not`, read `oneOf` and `if` as `anyOf`, and leave out an `anyOf` that
+            loosely: where the exact cases are too many: leave out `not`, `if` and dependencies, read `oneOf` as `anyOf`, and leave out an `anyOf` that
                 would multiply the cases of others too often.
 
         Raises:
