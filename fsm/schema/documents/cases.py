@@ -125,8 +125,8 @@ class CaseFinder:
 
         Args:
             places: a conjunction.
-            loosely: where the exact cases are too many: leave out `not`, `if` and dependencies, read `oneOf` as `anyOf`, and leave out an `anyOf` that
-                would multiply the cases of others too often.
+            loosely: where the exact cases are too many: leave out `not`, `if` and dependencies, read `oneOf` as `anyOf`, and leave out an
+                `anyOf` that would multiply the cases of others too often.
 
         Raises:
             SchemaError: a place is malformed, or a reference names nothing, or the same schema again for the same value.
