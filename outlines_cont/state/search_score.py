@@ -1,6 +1,6 @@
-"""`SearchScore`: the score that ranks rows after a beam search: the weight of the row when the first search began and the log-probabilities
-since, divided by a power of the number of generated tokens, forced ones included (length penalty; 0 for none). Unlike the weight of a row,
-it is not reset when text is added between two generated spans.
+"""`SearchScore`: the score that ranks hypotheses in a beam search, at every step, and rows after it: the weight when the first search began
+and the log-probabilities since, divided by a power of the number of generated tokens, forced ones included (length penalty; 0: none). Kept
+as terms (a start index, and log-probabilities with positions), which are not reset where text is added, and follow a row that is cut.
 """
 
 from __future__ import annotations

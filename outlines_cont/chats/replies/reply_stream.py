@@ -1,6 +1,6 @@
 """`ChatStream`: the events of a reply, in a `for` or `async for` loop; at any time `chat` is the conversation with the reply so far.
-`ToolStream`: the events of a reply that may call tools: of its text, then of its calls with partial arguments. A suffix of the text that is
-a prefix of the marker of a call is held back until it is known whether a call begins; no text is retracted.
+`ToolStream`: the same if it may call tools, as two generations in turn: text up to the marker of a call, then calls under their constraint
+(parsed by `OpenCalls`), or more text. A possible beginning of the marker is held back until that is known; no text is retracted.
 """
 
 from __future__ import annotations
