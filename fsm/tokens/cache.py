@@ -1,6 +1,6 @@
 """`ByteCache`: a cache bounded in bytes with second-chance eviction, safe to share between threads. A look-up takes no lock, it only marks
 the entry; a marked entry that would be evicted next loses its mark and moves to the end of the queue (the clock algorithm; Corbato 1968).
-The last value is kept, however large. Memory that keys keep alive may be charged to an owner, once.
+The last entry is never evicted, however large. Memory that keys keep alive may be charged to an owner, once.
 """
 
 from __future__ import annotations
