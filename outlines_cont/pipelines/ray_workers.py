@@ -17,9 +17,7 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fsm import FSMError
 from outlines_cont.defaults import num_cores
-from outlines_cont.errors import OutlinesContError
 from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
@@ -99,7 +97,9 @@ class RowWorker:
         """Make the extractor, and start the thread of its flow; return a failure if it cannot be made."""
         try:
             extractor = make()
-        except (OutlinesContError, FSMError) as error:
+        except (
+            Exception
+        ) as error:  # whatever a function of the user raises: without an extractor, `run` would wait for ever
             return Failure.of(error)
         threading.Thread(target=self._drive, args=(extractor,), daemon=True).start()
         return None
@@ -255,4 +255,4 @@ class RayWorkerPool:
         except self._ray.exceptions.RayError:
             return  # it has crashed, so its blocks fail, too
         if failure is not None:
-            raise SetupError(f"a worker cannot begin: {failure.message}")
+            raise SetupError(f"a worker cannot begin: {failure}")

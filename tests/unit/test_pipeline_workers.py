@@ -167,11 +167,12 @@ def test_a_worker_runs_the_rows_of_several_blocks_side_by_side() -> None:
     assert worker.run([]) == []
 
 
-def test_a_model_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [SetupError("no model"), KeyError("no model"), ImportError("no model")])
+def test_a_model_that_cannot_be_loaded_is_told(error: Exception) -> None:
     def refuse() -> Any:
-        raise SetupError("no model")
+        raise error
 
-    assert RowWorker().load(refuse) == Failure("SetupError", "no model")
+    assert RowWorker().load(refuse) == Failure(type(error).__name__, str(error))
 
 
 def test_a_worker_whose_engine_breaks_says_so_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
