@@ -97,9 +97,7 @@ class RowWorker:
         """Make the extractor, and start the thread of its flow; return a failure if it cannot be made."""
         try:
             extractor = make()
-        except (
-            Exception
-        ) as error:  # whatever a function of the user raises: without an extractor, `run` would wait for ever
+        except Exception as error:  # without an extractor, `run` would wait for ever
             return Failure.of(error)
         threading.Thread(target=self._drive, args=(extractor,), daemon=True).start()
         return None
