@@ -235,12 +235,14 @@ class Chat(Immutable):
                 f"{self._turns[-1].message['role'] if self._turns else 'no message'!r} and {self.finish_reason!r}. For a new reply write "
                 "`chat.assistant(generator)`."
             )
+        _check(self, generator)
         state = self.state
         (chat,), generator, plan, options = _begin([self], generator, tools, options)
         piece = state.rows[0][0].piece
         if plan is None and chat._format.tools and (piece is None or piece.source != generator.source):
             plan = _tool_plan(chat, generator)
-        chat = chat._copy_with(state=state)
+        if tools is not None:
+            chat = chat._copy_with(state=state)
         if plan is None:
             return chat._with_reply(continuous(generator).resume(state, **options))
         return chat._with_calls(resumed(plan, state, chat._turns[-1].text or "", options))

@@ -464,6 +464,22 @@ def _source(kind: str, value: Any) -> str:
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
 
 
+_BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {
+    "regex": (regex, "pattern"),
+    "choice": (choice, "options"),
+    "json": (json, "schema"),
+    "grammar": (cfg, "grammar"),
+}
+
+
+def maker_of(options: Mapping[str, Any], *, force: bool) -> partial[Generator]:
+    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text."""
+    for name, (make, parameter) in _BY_OPTION.items():
+        if options.get(name) is not None:
+            return partial(make, **{parameter: options[name]}, force=force)
+    return partial(text)
+
+
 def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
     """Return `make(model)`; equal calls, as in a loop or for many rows, return the same generator (LRU cache of 64 per model).
 

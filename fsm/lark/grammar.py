@@ -161,7 +161,7 @@ class _Symbol(NamedTuple):
     context: Context = frozenset()
 
 
-class _Facts:
+class _SymbolSets:
     """The NULLABLE, FIRST and LAST sets of the symbols of a grammar, by name, and for each terminal those that may follow it."""
 
     def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]]) -> None:
@@ -226,7 +226,7 @@ class _Productions:
         for rule in parser.rules:
             symbols = tuple(_Symbol(symbol.name, symbol.is_term) for symbol in rule.expansion)
             written.setdefault(rule.origin.name, []).append(symbols)
-        self._facts = _Facts(written)
+        self._facts = _SymbolSets(written)
         self._rivals = {
             name: frozenset().union(*map(self._terminals.rivals, self._facts.first[name])) for name in written
         }

@@ -164,11 +164,10 @@ def _compile(
     the term, EMPTY where no value satisfies the schema. With `strict` nothing more is left to checks.
     """
     attempts: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
-    most: int | None = None
     while True:
         negations, is_coarse = attempts.pop(0)
         document = read()
-        most = most or document.limits.max_work
+        most = document.limits.max_work // (4 if is_coarse else 1)
         cases = CaseFinder(document, negations, is_coarse=is_coarse)
         context = Context(document, syntax_of(whitespace), key_order, strict, is_coarse)
         try:
@@ -181,7 +180,6 @@ def _compile(
             can_be_coarser = cases.can_be_coarser or context.can_be_coarser
             if error.limit not in _OF_WORK or is_coarse or strict or not can_be_coarser:
                 raise
-            most //= 4
             attempts = [("none", True)]
             continue
         cases.disable_budget()

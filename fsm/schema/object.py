@@ -252,8 +252,9 @@ class _Keys:
 
     def sets_of_duties(self, able: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """Yield the sets of duties that a value may fulfil, of those whose keys match; each contains those that every value fulfils."""
-        always = [number for number in sorted(able) if self.duties[number].value.schema is True]
-        others = sorted({*able} - {*always})
+        known = sorted({*able})
+        always = [number for number in known if self.duties[number].value.schema is True]
+        others = [number for number in known if number not in always]
         for size in range(len(others) + 1):
             for chosen in combinations(others, size):
                 yield (*always, *chosen)

@@ -14,7 +14,6 @@ from fsm.errors import BudgetExceeded
 from fsm.schema import spelling
 from fsm.schema.context import Context
 from fsm.schema.places.place import Builder, Conjunction
-from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Node
 from fsm.terms.rule import Rule
 
@@ -142,13 +141,12 @@ class TermTable:
             tried = self._tried[key] = min(before + 1 if before < 4 else 2 * before, nesting)
             node = self._build(self, places, tried)
             if node is not EMPTY:
-                self._fewest[key] = tried, node.is_plain, _has_text(node)
+                self._fewest[key] = tried, node.is_plain, self._has_text(node)
         return key in self._fewest and nesting >= self._fewest[key][0]
 
-
-def _has_text(node: Node) -> bool:
-    """Whether a short search finds a text of a term; terms for a greater nesting contain that text as well."""
-    try:
-        return Derivatives(max_search=300, max_memo=20_000).is_inhabited(node)
-    except BudgetExceeded:
-        return False
+    def _has_text(self, node: Node) -> bool:
+        """Whether a short search finds a text of a term; terms for a greater nesting contain that text as well."""
+        try:
+            return self.context.derivatives.is_inhabited(node)
+        except BudgetExceeded:
+            return False

@@ -7,7 +7,7 @@ constraint is a schema, a type, an expression, or a `str`, which is a regular ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -186,8 +186,9 @@ def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) 
             "eos_token_ids",
         )
     vocabulary = Vocabulary(token_bytes, ends)
-    num_needed = 1 + max(*ends, *(token_id for token_id, data in enumerate(token_bytes) if data))
-    return lru_cache(64)(lambda expression: RowMasks(TokenFSM(expression, vocabulary), num_needed))
+    num_needed = 1 + max([*ends, *(token_id for token_id, data in enumerate(token_bytes) if data)])
+    compiled = lru_cache(64)(partial(TokenFSM, vocabulary=vocabulary))
+    return lambda expression: RowMasks(compiled(expression), num_needed)
 
 
 def _ids(eos_token_ids: int | Sequence[int]) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ def describe(options: SchemaOptions) -> None:
     schema = load_schema(options.source).schema
     with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):  # the report has the same notes
         expression = fsm.json_schema(schema, strict=options.strict, key_order="any" if options.any_order else "schema")
+    text = shortest_text(expression.node)
+    size = _size(expression, text or b"")
     console, table = Console(highlight=False, markup=False), Table("keyword", "where", "enforced", box=None)
     for keyword in expression.report:
         table.add_row(keyword.keyword, keyword.pointer, keyword.level)
@@ -34,8 +36,7 @@ def describe(options: SchemaOptions) -> None:
         console.print(f"checked: {check}")
     if expression.report.unbounded:
         console.print(f"any length: {named_lengths(expression.report.unbounded)}", soft_wrap=True)
-    text = shortest_text(expression.node)
-    _print_size(console, expression, text or b"")
+    console.print(size)
     if text is None:
         console.print("no short example was found")
     else:
@@ -44,11 +45,11 @@ def describe(options: SchemaOptions) -> None:
         write_picture(fsm.draw(expression), options.draw)
 
 
-def _print_size(console: Console, expression: fsm.Expression, example: bytes) -> None:
+def _size(expression: fsm.Expression, example: bytes) -> str:
     automaton = Automaton(expression.node)
     state = automaton.initial_state
     num_transitions = len(automaton.moves(state))
     for byte in example:
         state = automaton.next_state(state, bytes((byte,)))
         num_transitions += len(automaton.moves(state))
-    console.print(f"size: {len(automaton) - 1} states, {num_transitions} transitions along the example")
+    return f"size: {len(automaton) - 1} states, {num_transitions} transitions along the example"

@@ -97,7 +97,7 @@ async def gen(
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far is kept.
     """
-    options = locals()
+    options = {**locals()}
     check(
         "choice", choice, not isinstance(choice, str), "a list of options", f"Write [{choice!r}] for a single option."
     )

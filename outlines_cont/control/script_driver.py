@@ -297,23 +297,13 @@ def _substring(model: LanguageModel, *, text: str, end: str, force: bool) -> Gen
     return generate.fsm(model, substring(text, end=end), force=force)
 
 
-_GENERATORS: dict[str, tuple[Callable[..., Generator], str]] = {
-    "regex": (generate.regex, "pattern"),
-    "choice": (generate.choice, "options"),
-    "json": (generate.json, "schema"),
-    "grammar": (generate.cfg, "grammar"),
-    "substring_of": (_substring, "text"),
-}
-"""For each constraint of a request, the function that makes its generator, and the parameter that takes the constraint."""
-
-
 def _generator(request: Gen, model: LanguageModel) -> Generator:
     """Return the generator of a requested span; equal ones are made once, as in a loop."""
-    make = partial[Generator](generate.text)
-    for option, (function, parameter) in _GENERATORS.items():
-        if (constraint := getattr(request, option)) is not None:
-            end = {"end": request.substring_end} if option == "substring_of" else {}
-            make = partial(function, **{parameter: constraint}, **end, force=request.force)
+    if request.substring_of is None:
+        given = {name: getattr(request, name) for name in ("regex", "choice", "json", "grammar")}
+        make = generate.maker_of(given, force=request.force)
+    else:
+        make = partial(_substring, text=request.substring_of, end=request.substring_end, force=request.force)
     return generate.made_once(model, make)
 
 

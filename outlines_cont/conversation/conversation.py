@@ -405,8 +405,9 @@ class Conversation:
 
     def _set(self, content: Content) -> None:
         """Replace the content, and forget the kept logits after the first token that differs."""
-        self._kept.forget_after(num_common(self._open().row.token_ids, content.row.token_ids))
-        self._content = content
+        if content is not self._content:
+            self._kept.forget_after(num_common(self._open().row.token_ids, content.row.token_ids))
+            self._content = content
 
     def _fork(self, same: bool) -> Conversation:
         self._pool._check_open()

@@ -31,9 +31,9 @@ def checked_sampler(sampler: Sampler | None) -> Sampler:
         return greedy()
     if hasattr(sampler, "sample") and (sampler.num_samples or 1) == 1:
         return sampler
+    advice = " For several samples write `conversation.fork(n)`." if hasattr(sampler, "sample") else ""
     raise OptionError(
-        f"expected a sampler that draws one token, such as `samplers.multinomial()`, got {sampler!r}. For several samples write "
-        "`conversation.fork(n)`.",
+        f"expected a sampler that draws one token, such as `samplers.multinomial()`, got {sampler!r}.{advice}",
         "sampler",
     )
 

@@ -64,11 +64,12 @@ class DraftRows:
 
     def keep(self, memories: Sequence[FedIds]) -> None:
         """Drop all other rows; they are fed again if they are drafted for again."""
-        staying = [i for i, memory in enumerate(self.members) if memory in memories]
+        wanted = set(memories)
+        staying = [i for i, memory in enumerate(self.members) if memory in wanted]
         if len(staying) == len(self.members):
             return
-        for i, memory in enumerate(self.members):
-            if i not in staying:
+        for memory in self.members:
+            if memory not in wanted:
                 memory.token_ids, memory.num_same = [], 0
         self.members = [self.members[i] for i in staying]
         if self._kv is not None and staying:

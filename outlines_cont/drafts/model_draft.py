@@ -60,7 +60,9 @@ class ModelDraft(Drafter):
         """Draft for all rows together, one token of each per forward."""
         lengths = [(request, self._length(request)) for request in requests]
         wanted = [(request, length) for request, length in lengths if length]
-        groups = [wanted] if self.model.can_stack and wanted else [[one] for one in wanted]
+        if not wanted:
+            return
+        groups = [wanted] if self.model.can_stack else [[one] for one in wanted]
         counts = Meter()
         try:
             for group in groups:

@@ -85,7 +85,8 @@ class BeamJob(Job):
         self._token_bytes = token_bytes
         self._before: dict[int, Text] = {}  # the texts of the sources of rows, by identity; rows keep them alive
         self._ended = [[self._hypothesis(row) for row in rows] for rows in ended]
-        self._entry = {row: entry for entry, rows in enumerate(entries) for row in rows}
+        # By identity, as rows refer to their job.
+        self._entry = {id(row): entry for entry, rows in enumerate(entries) for row in rows}
 
     @property
     def ended(self) -> list[list[StateRow]]:
@@ -100,7 +101,7 @@ class BeamJob(Job):
     def note_end(self, row: Row, state_row: StateRow) -> None:
         """Add a row that has ended to the hypotheses of its entry."""
         found = self._hypothesis(self._ends.finish(state_row))
-        entry = self._entry[row]
+        entry = self._entry[id(row)]
         self._ended = [[*ended, found] if i == entry else ended for i, ended in enumerate(self._ended)]
         self.rows = [other for other in self.rows if other is not row]
 
@@ -126,7 +127,7 @@ class BeamJob(Job):
         for row in self.rows:
             if row not in rows:
                 rank = (_FAILED, 0.0) if row.error is not None else (_GOOD, row.search_score())
-                found[self._entry[row]].append(Hypothesis(rank, row.has_ended, self._text(row), row=row))
+                found[self._entry[id(row)]].append(Hypothesis(rank, row.has_ended, self._text(row), row=row))
         self._continue(rows, logits, masked, found)
         return self._keep([self._distinct(entry) for entry in found])
 
@@ -167,7 +168,7 @@ class BeamJob(Job):
         for row, *columns in zip(rows, *(part.tolist() for part in table), strict=True):
             text = self._text(row)
             if row.fails(columns[2][0], max(columns[-1])):
-                found[self._entry[row]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
+                found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
             draws = {
                 token_id: Draw(token_id, logprob, sampling_logprob)
@@ -179,7 +180,7 @@ class BeamJob(Job):
                 data, special = self._text_of([] if ends else [draw.token_id])
                 rank = _GOOD, row.search_score(draw)
                 longer = text[0] + data, text[1] + special
-                found[self._entry[row]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
+                found[self._entry[id(row)]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
 
     def _candidates(self, masked: torch.Tensor) -> torch.Tensor:
         """Return (R, K) ids: the most probable tokens, as many as could be kept, and all ends, whose scores differ."""
@@ -196,7 +197,7 @@ class BeamJob(Job):
         rows: list[Row] = []
         for row, _, _ in continued:
             rows.append(row.fork() if row in rows else row)
-        self._entry = {row: entry for row, (_, _, entry) in zip(rows, continued, strict=True)}
+        self._entry = {id(row): entry for row, (_, _, entry) in zip(rows, continued, strict=True)}
         for row, (_, draw, _) in zip(rows, continued, strict=True):
             if draw is not None:
                 row.take(draw)

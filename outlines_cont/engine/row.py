@@ -306,7 +306,7 @@ class Row(RowRecord):
     def score(self, logprobs: Sequence[float]) -> None:
         """Set the log-probabilities of the first unscored tokens."""
         if not self.tokens.score(logprobs):
-            self.fail(invalid_logits(self.excerpt))
+            self.guarded(lambda: self.fail(invalid_logits(self.excerpt)))  # policies describe the excerpt
 
     @property
     def num_reusable(self) -> int:

@@ -62,10 +62,12 @@ class Scheduler:
 
     def register_submitted(self) -> None:
         """Register new jobs; called before the checkpoint, and may be repeated after an interrupt."""
-        waiting = set(self.waiting) if self.submitted else set()
+        if not self.submitted:
+            return
+        jobs, waiting = set(self.jobs), set(self.waiting)
         while self.submitted:
             job = self.submitted[0]
-            if job not in self.jobs:
+            if job not in jobs:
                 self.waiting.extend([row for row in job.rows if row not in waiting])
                 self.jobs.append(job)
             self.submitted.popleft()

@@ -29,7 +29,7 @@ class TokenDraws:
     def take(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor | None = None) -> None:
         """Draw a token for every row from (R, V) logits, those of each row for None; joint jobs choose when all their rows are ready."""
         if logits is None:
-            logits = torch.stack([row.draw_input.logits for row in rows])
+            logits = torch.stack([row.logits for row in rows if row.logits is not None])
         drawn_from = guided([row.negative for row in rows], logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):

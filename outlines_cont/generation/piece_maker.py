@@ -42,11 +42,8 @@ class PieceMaker(Immutable):
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
-        model, memo = self.model, self.model.memo
-        main: Policy[Any] | None = self.constraint
-        if main is None:
-            main = memo.get("free_text") or memo.setdefault("free_text", FreeText.of_model(model))
-        policies: list[Policy[Any]] = [main]
+        model = self.model
+        policies: list[Policy[Any]] = [FreeText.of_model(model) if self.constraint is None else self.constraint]
         if options.stop_at:
             stop_in_prompt, keep = options.stop_in_prompt, options.keep_stop
             policies.append(StopAt(options.stop_at, model.tokenizer, keep=keep, stop_in_prompt=stop_in_prompt))

@@ -285,6 +285,8 @@ def run(
             "record, such as a version.",
             "settings",
         )
+    check_int("workers", workers, 1)
+    check_int("block_size", block_size, 1)
     if gold is not None and report is None:
         raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
     path, output = Path(source), Path(destination)

@@ -38,7 +38,7 @@ class Constraint(Immutable, Policy[int]):
         self._tokenizer = tokenizer
         self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
         # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
-        self._forced = lru_cache(_MEMO_SIZE)(self.forced_tokens)
+        self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
         self._longest = lru_cache(_MEMO_SIZE)(
             lambda state: int(self._lengths[token_fsm.allowed_token_ids(state)].max(initial=0))
@@ -90,10 +90,14 @@ class Constraint(Immutable, Policy[int]):
         if self.force:
             forced = self._forced(state, tuple(row.token_ids[-_CONTEXT:]))
             if forced:
-                return [Branch(ff_tokens=[forced])]
+                return forced
         if self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
         return [self._sampled(state)]
+
+    def _forced_branches(self, state: int, before: Sequence[int]) -> list[Branch]:
+        token_ids = self.forced_tokens(state, before)
+        return [Branch(ff_tokens=[token_ids])] if token_ids else []
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
         """Return the tokens that follow `before` without a choice, by the rule at the top of this module."""

@@ -28,7 +28,12 @@ class FreeText(Policy[bytes]):
 
     @classmethod
     def of_model(cls, model: LanguageModel) -> FreeText:
-        """Return the policy over the tokens that `model` can write. Cost: a pass over the vocabulary."""
+        """Return the policy over the tokens that `model` can write, made once per model. Cost: a pass over the vocabulary."""
+        known: FreeText | None = model.memo.get("free_text")
+        return known or model.memo.setdefault("free_text", cls._of_vocabulary(model))
+
+    @classmethod
+    def _of_vocabulary(cls, model: LanguageModel) -> FreeText:
         spelled = (token_id for token_id, data in enumerate(model.tokenizer.token_bytes) if data)
         ids = TokenSet.of(token_id for token_id in spelled if token_id < model.vocab_size)
         ids = ids | TokenSet.of(model.eos_token_ids)

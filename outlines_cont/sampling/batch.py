@@ -100,9 +100,9 @@ class SamplerBatch:
         groups: dict[object, list[int]] = {}
         for index, row in enumerate(params):
             groups.setdefault(kinds[id(row)], []).append(index)
-        # The indices of the rows of each group, (r,) int64, and their chain, None for greedy rows.
+        # The indices of the rows of each group, and their chain, None for greedy rows.
         self._groups = [
-            (torch.tensor(rows), None if kind == "greedy" else _chain([aligned[id(params[row])] for row in rows]))
+            (rows, None if kind == "greedy" else _chain([aligned[id(params[row])] for row in rows]))
             for kind, rows in groups.items()
         ]
 
@@ -141,7 +141,7 @@ class SamplerBatch:
                 chain,
                 logits[rows],
                 None if uniforms is None else uniforms[rows],
-                None if counts is None else [counts[row] for row in rows.tolist()],
+                None if counts is None else [counts[row] for row in rows],
             )
         return token_ids, logprobs
 

@@ -29,6 +29,7 @@ from outlines_cont.state.transformers_cache import cache_of_rows, checked_mask, 
 from outlines_cont.state.views import StateViews
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class SequenceState(StateViews):
     """Batch x sample token sequences with their KV cache, immutable; the result of a generator, and the prompt of another.
 

@@ -84,13 +84,7 @@ def _gen(
             "name: `regex=`.",
             "generator",
         )
-    makers = [
-        (regex, partial(generate.regex, pattern=regex, force=force)),
-        (choice, partial(generate.choice, options=choice, force=force)),
-        (json, partial(generate.json, schema=json, force=force)),
-        (grammar, partial(generate.cfg, grammar=grammar, force=force)),
-    ]
-    return name, next((make for value, make in makers if value is not None), generator or partial(generate.text))
+    return name, generator or generate.maker_of(given, force=force)
 
 
 def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Made]:

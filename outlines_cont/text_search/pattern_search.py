@@ -10,13 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
 
 from fsm import Expression, FSMError, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.python_pattern import looks_outside, widths
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import Node, complement, intersection, reached
+from fsm.terms.node import Node, complement, intersection
 from outlines_cont.errors import OptionError
 
 _MAX_STATES = 5_000
@@ -216,21 +215,28 @@ def _last(data: bytes, count: int) -> bytes:
 
 
 def _longest(automaton: Automaton) -> int | None:
-    """Return the bytes of the longest string of a language, by topological sorting; None if unbounded, or with more than 5,000 states."""
-    targets: dict[int, list[int]] = {}
+    """Return the bytes of the longest string of a language; None if unbounded (at the first cycle), or with more than 5,000 states.
 
-    def successors(state: int) -> list[int]:
-        targets[state] = [target for _, target in automaton.arcs(state)]
-        return targets[state]
-
-    if any(number >= _MAX_STATES for number, _ in enumerate(reached(automaton.initial_state, successors))):
-        return None
+    A depth-first search, whose post-order is a topological order of the states.
+    """
+    order, done = list[int](), set[int]()
+    entered, pending = set[int](), [automaton.initial_state]
+    while pending:
+        state = pending[-1]
+        if state in entered:
+            pending.pop()
+            if state not in done:
+                done.add(state)
+                order.append(state)
+            continue
+        entered.add(state)
+        targets = [target for _, target in automaton.arcs(state)]
+        if len(entered) > _MAX_STATES or any(target in entered and target not in done for target in targets):
+            return None
+        pending += [target for target in targets if target not in entered]
     longest: dict[int, int] = {}
-    try:
-        for state in TopologicalSorter(targets).static_order():
-            longest[state] = max((1 + longest[target] for target in targets[state]), default=0)
-    except CycleError:
-        return None
+    for state in order:
+        longest[state] = max((1 + longest[target] for _, target in automaton.arcs(state)), default=0)
     return longest[automaton.initial_state]
 
 

@@ -268,6 +268,23 @@ def test_a_reply_that_was_cut_is_resumed(tmp_path: Path) -> None:
             ended.resume(order)
     with pytest.raises(ResumeError):
         cut.resume(generate.regex(model, "[a-z]+"))
+    with pytest.raises(OptionError, match="a generator, such as"):
+        cut.resume(None)  # type: ignore[arg-type]
+
+
+def test_a_cut_reply_without_its_cache_is_fed_once_for_all_that_resume_it(tmp_path: Path) -> None:
+    model = chat_model("Qwen3")
+    order = generate.json(model, Order)
+    Chat(model, rng=1).user("Two lamps.").assistant(order, max_tokens=3).save(tmp_path / "chat", kv=False)
+    loaded = Chat.load(tmp_path / "chat", model)
+    model.prefix_cache.clear()
+    model.prefix_cache.max_bytes = 0
+    fed = []
+    for _ in range(2):
+        with model.meter() as meter:
+            loaded.resume(order, max_tokens=1)
+        fed.append(meter.fed_tokens)
+    assert fed[1] < fed[0] / 4
 
 
 def test_a_reply_that_is_no_text_keeps_its_tokens() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import FrozenInstanceError
 from html.parser import HTMLParser
+
+import pytest
 
 from outlines_cont import SequenceState, Span, continuous, generate, kv_bytes
 from tests.fakes import random_model
@@ -77,3 +80,11 @@ def test_bytes_of_several_states_count_what_they_share_once() -> None:
     assert kv_bytes([state, forks, state[:9]]) == state.nbytes
     assert kv_bytes([state, longer]) <= state.nbytes + longer.nbytes - state.nbytes // 2
     assert kv_bytes([]) == 0
+
+
+def test_a_state_takes_no_other_attributes() -> None:
+    state = continuous(generate.text(random_model()))("a", max_tokens=1)
+    with pytest.raises(FrozenInstanceError):
+        state.note = "mine"  # type: ignore[attr-defined]
+    with pytest.raises(FrozenInstanceError):
+        state.rows = ()  # type: ignore[misc]

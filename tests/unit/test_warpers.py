@@ -230,6 +230,12 @@ def test_wrong_warpers_are_refused_when_the_sampler_is_made(options: dict[str, A
             make(**options)
 
 
+@pytest.mark.parametrize("warper", [MinP(0), TopA(0)])
+def test_a_share_of_nothing_keeps_every_token(warper: MinP | TopA) -> None:
+    assert warper.is_neutral
+    assert warper.number == -math.inf
+
+
 @pytest.mark.parametrize("make", [lambda: TopK(0), lambda: TopP(0.0), lambda: MinP(2), lambda: Temperature(math.nan)])
 def test_a_warper_checks_its_number(make: Any) -> None:
     with pytest.raises(OptionError, match="as `(top_k|top_p|min_p|temperature)`, got"):

@@ -212,9 +212,10 @@ class CaseFinder:
                 path.add(key)
                 seen.add(key)
                 is_small = len(seen) <= _MAX_SMALL
-                normalized = self.document.normalize_draft(one)
-                below = chain(KEYWORDS.subschemas(normalized), self.document.referred(normalized) if is_small else ())
-                stack += [(one, False), *((inner._replace(via=None), True) for inner in below)]
+                if is_small:
+                    normalized = self.document.normalize_draft(one)
+                    below = chain(KEYWORDS.subschemas(normalized), self.document.referred(normalized))
+                    stack += [(one, False), *((inner._replace(via=None), True) for inner in below)]
         self._small[place.key] = is_small
         return is_small
 

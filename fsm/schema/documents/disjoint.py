@@ -80,8 +80,9 @@ class _Comparison:
 
     def _applied(self, place: Place, depth: int) -> Iterator[_Facts]:
         """Yield facts for the references, `allOf`, `anyOf` and `oneOf` of a place."""
-        for referred in self._document.referred(place):
-            yield self.facts(referred, depth)
+        for keyword in KEYWORDS.with_roles(place, Role.REFERENCE):
+            if not keyword.is_dynamic:  # resolving one that is marks the document
+                yield self.facts(self._document.resolve(place, keyword.name), depth)
         for keyword in KEYWORDS.with_roles(place, Role.BRANCHES, Role.ALL):
             branches = keyword.branches(place) if isinstance(place.get(keyword.name), list) else []
             if keyword.role is Role.ALL:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from fsm.schema.formats.address import hostname, ipv4, ipv6
 from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, either, joined, one_of, text, times
@@ -95,6 +96,7 @@ def uri_template() -> Node:
     return nodes.repeat(either(literal, expression))
 
 
+@lru_cache(maxsize=32)
 def url(schemes: tuple[str, ...] | None) -> Node:
     """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
 
@@ -119,6 +121,7 @@ MAX_URL_BYTES = 2083
 _URL_CHARACTERS = LETTERS_DIGITS + "-._~!$&'()*+,;=:@/?%[]"
 
 
+@cache
 def _url_authority() -> Node:
     """An optional user, a host (a name whose last label begins with a letter, or an address) and an optional port."""
     number = joined(one_of(string.digits), nodes.repeat(one_of(LETTERS_DIGITS + "-")))

@@ -16,15 +16,14 @@ from fsm.pattern.ecma_pattern import ecma_search, read_loosely
 from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
 from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import DIVISOR, NUMBER, TEXT
+from fsm.schema.places.shape import DIVISOR, MAX_SINGLE, NUMBER, TEXT
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 
-_MAX_SINGLE = (2**24 - 1) * 2**104  # the largest float of 32 bits
 NUMBER_FORMATS: dict[str, dict[str, Any]] = {
     "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
     "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
-    "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
+    "float": {"minimum": -MAX_SINGLE, "maximum": MAX_SINGLE},
     "double": {},  # every number of our JSON texts fits
 }
 """The number formats of the OpenAPI registry, each as an equivalent schema of other keywords; they constrain numbers only."""

@@ -46,6 +46,10 @@ def is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+MAX_SINGLE = (2**24 - 1) * 2**104
+"""The largest float of 32 bits."""
+
+
 def to_decimal(value: int | float | Decimal) -> Decimal:
     """The decimal value of a number in a schema: of a float, the decimal that Python prints."""
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)

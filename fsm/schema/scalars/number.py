@@ -32,7 +32,7 @@ from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.places.place import Conjunction, excluded_values, negated_values_of, values_of
-from fsm.schema.places.shape import is_number, to_decimal
+from fsm.schema.places.shape import MAX_SINGLE, is_number, to_decimal
 from fsm.schema.scalars import number_range as ranges
 from fsm.schema.scalars.multiple import common_multiple, multiples
 from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, MINUS, NONZERO, POINT, ZERO, Bound, plain, scaled
@@ -132,8 +132,7 @@ def check_digits(value: int | float | Decimal, pointer: str, limits: Limits) -> 
     return decimal
 
 
-_MAX_SINGLE = Decimal((2**24 - 1) * 2**104)  # the bounds of the format `float`
-_SINGLE_DEMAND = Demand(Bound(_MAX_SINGLE.copy_negate(), True), Bound(_MAX_SINGLE, True))
+_SINGLE_DEMAND = Demand(Bound(to_decimal(-MAX_SINGLE), True), Bound(to_decimal(MAX_SINGLE), True))  # the format `float`
 
 
 def decimals_of(value: Decimal) -> int:

@@ -11,7 +11,7 @@ import torch
 from outlines_cont.errors import DeadEnd, InvalidLogits
 
 _INVALID = (
-    "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token. "
+    "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token or for a forced one. "
     "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
 )
 _INVALID_GUIDANCE = (

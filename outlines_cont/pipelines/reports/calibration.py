@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import numpy
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.json_paths import field_of
@@ -84,7 +84,7 @@ class Calibration:
 
     def save(self, path: str | Path) -> None:
         """Write the curves as JSON."""
-        Path(path).write_text(json.dumps({"curves": self.curves}, indent=1) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps({"curves": dict(self.curves)}, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -92,8 +92,9 @@ class Calibration:
         try:
             curves = _CURVES.validate_python(json.loads(Path(path).read_text(encoding="utf-8"))["curves"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise SetupError(
-                f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {error}"
+                f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {reason}"
             ) from error
         if _ALL not in curves or not all(curves.values()):
             raise SetupError(f"expected a calibration with a curve for all fields, but {str(path)!r} has none")

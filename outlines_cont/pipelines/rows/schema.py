@@ -107,13 +107,14 @@ def _imported(name: str, source: str) -> Any:
     path = Path(name) if name.endswith(".py") else None
     if path is not None and not path.is_file():
         raise SetupError(f"expected a Python file for the schema, but there is no {str(path)!r}")
-    folder = os.getcwd() if path is None else str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    folder = ""
     try:
+        folder = os.getcwd() if path is None else str(path.resolve().parent)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
         return import_module(name) if path is None else _run_file(path)
     except (Exception, SystemExit) as error:  # the module is code of the user, which may raise anything
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+        if path is None and isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise SetupError(
                 f"expected a module {name!r} for the schema, but there is none in {folder!r} or among the installed packages. "
                 "Go to the folder that holds it, or give the file itself: `path/to/file.py:Class`."

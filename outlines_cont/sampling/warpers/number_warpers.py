@@ -52,7 +52,9 @@ class NumberWarper(Warper):
     def number(self) -> float:
         """The number in the form that rows hold."""
         number: float = getattr(self, type(self).__match_args__[0])  # type: ignore[attr-defined]
-        return math.log(number) if self.is_log else number
+        if self.is_log:
+            return math.log(number) if number else -math.inf
+        return number
 
     @property
     def is_neutral(self) -> bool:
