@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.steering import plan, take
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
+from outlines_cont.samplers import multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
+from tests.rows import row_of
 
 Law = Callable[[bytes], dict[bytes, float]]
 """From the text so far to the probabilities of tokens; `b""` ends the text."""
@@ -90,15 +93,6 @@ class Possible(Policy[bytes]):
         return [Branch(sample_mask=TokenSet.of(possible))]
 
 
-class Drawing:
-    """What a row asks of its job: whether it draws at random."""
-
-    needs_random = True
-
-    def drawing(self, temperature: float | None) -> Drawing:
-        return self
-
-
 def run_row(
     model: ToyModel,
     policies: Sequence[Policy[Any]],
@@ -110,17 +104,18 @@ def run_row(
     """Write one piece after a prompt of one token, and return the row as it ended."""
     source = StateRow.of_prompt([1], RandomStream(seed))
     steering = [Possible(model), *(policy.for_model(model) for policy in policies)]  # type: ignore[arg-type]
-    row = Row(source, steering, model, counts=Meter(), max_tokens=max_tokens, score_last=False)  # type: ignore[arg-type]
-    row.job = Drawing()
-    row.plan()
+    row = row_of(
+        source, steering, model, counts=Meter(), sampler=multinomial(), max_tokens=max_tokens, scores_end=False
+    )  # type: ignore[arg-type]
+    plan(row)
     while not row.has_ended:
         if row.num_pending:
             at = row.cached
             row.fed(
                 row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)}
             )
-        row.take(_drawn(row, temperature))
-        row.plan()
+        take(row, _drawn(row, temperature))
+        plan(row)
     return row
 
 
@@ -136,7 +131,9 @@ def _weights(row: Row, temperature: float) -> NDArray[np.float64]:
     """(V,) what the tokens are drawn in proportion to: 0 where the mask forbids them."""
     assert row.logits is not None
     logits = row.logits.numpy()
-    mask = np.unpackbits(row.mask.bitmask(len(logits)).view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
+    mask = np.unpackbits(row.piece.mask.bitmask(len(logits)).view(np.uint8), bitorder="little")[: len(logits)].astype(
+        bool
+    )
     weights: NDArray[np.float64] = np.where(mask, np.exp((logits - logits[mask].max()) / temperature), 0.0)
     return np.where(weights < 1e-300, 0.0, weights)
 
@@ -217,10 +214,10 @@ def outcome_of(
     """Run one row with the draws and decisions of `choices`; return its text, or the name of its error."""
     source = StateRow.of_prompt([1], RandomStream(0))
     steering = [Possible(model), *(policy.for_model(model) for policy in policies)]  # type: ignore[arg-type]
-    row = ChoosingRow(source, steering, model, counts=Meter(), max_tokens=max_tokens, score_last=False)  # type: ignore[arg-type]
-    row.job = Drawing()
+    given: dict[str, Any] = {"max_tokens": max_tokens, "scores_end": False, "kind": ChoosingRow}
+    row: Any = row_of(source, steering, model, counts=Meter(), sampler=multinomial(), **given)  # type: ignore[arg-type]
     row.choices, row.decided, row.factor = choices, {}, factor
-    row.plan()
+    plan(row)
     while not row.has_ended:
         if row.num_pending:
             at = row.cached
@@ -230,8 +227,8 @@ def outcome_of(
         weights = _weights(row, temperature)
         token_id = choices.choose((weights / weights.sum()).tolist())
         assert row.logits is not None
-        row.take(Draw(token_id, float(row.logits[token_id]), 0.0))
-        row.plan()
+        take(row, Draw(token_id, float(row.logits[token_id]), 0.0))
+        plan(row)
     if row.error is not None:
         return type(row.error).__name__
     written = row.leave(None)

@@ -4,14 +4,10 @@ a mask, fork), scripts are coroutines that await generated texts.
 A program is a job of the engine, as the calls of generators are. Imports `generate`, `generation` and the layers below them.
 """
 
-from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller
-from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Replay, Retract
 from outlines_cont.control.program import Program, arun, run, start
 from outlines_cont.control.request import Label
-from outlines_cont.control.result import Fork, Result
 from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.control.variables import Shared, Written
 from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,
@@ -26,6 +22,10 @@ from outlines_cont.errors import (
     TokenBudgetError,
 )
 from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.programs.budget import Budget
+from outlines_cont.programs.event import Append, Capture, Event, Finish, Forked, Replay, Retract
+from outlines_cont.programs.result import Fork, Result
+from outlines_cont.programs.variables import Shared, Written
 
 __all__ = [
     "Append",

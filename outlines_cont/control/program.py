@@ -13,15 +13,8 @@ from typing import Any
 
 from outlines_cont import checks, generate
 from outlines_cont.checks import checked_bool
-from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
-from outlines_cont.control.event import Event
-from outlines_cont.control.fork_driver import ForkDriver
-from outlines_cont.control.job import ControlJob
-from outlines_cont.control.result import Result
-from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script_driver import Script, ScriptDriver
-from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.errors import OptionError, SampleMismatch
 from outlines_cont.generation.options import checked_policies
@@ -29,6 +22,13 @@ from outlines_cont.generation.prompt import Opened, open_prompt
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
+from outlines_cont.programs.budget import Budget
+from outlines_cont.programs.driver import ForkDriver
+from outlines_cont.programs.event import Event
+from outlines_cont.programs.fork_program import forked_row
+from outlines_cont.programs.job import ProgramJob
+from outlines_cont.programs.result import Result
+from outlines_cont.programs.variables import Shared
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.sampling.sampler import Sampler
@@ -41,7 +41,7 @@ class Program:
     program, or in a generator of the same model.
     """
 
-    def __init__(self, engine: Engine, job: ControlJob, shared: Shared) -> None:
+    def __init__(self, engine: Engine, job: ProgramJob, shared: Shared) -> None:
         self._engine = engine
         self._job = job
         self._shared = shared
@@ -124,12 +124,13 @@ def start(
         )
     _check_kinds(model, budget, shared)
     variables = Shared() if shared is None else shared
-    driver = _driver(model, controller, variables, checked_policies(policies))
+    driver = _driver(model, controller, variables, chosen, checked_policies(policies))
     opened = _open_row(model, prompt, rng)
     source = opened.rows[0][0]
     name = getattr(controller, "__qualname__", type(controller).__qualname__)
-    row = ControlledRow(source, driver, model, Meter(reused_tokens=opened.reused), json.dumps({"control": name}))
-    job = ControlJob(row, model, chosen, Budget() if budget is None else budget, variables, opened.seed)
+    counts = Meter(reused_tokens=opened.reused)
+    row = forked_row(source, driver, model, chosen, counts, json.dumps({"control": name}))
+    job = ProgramJob(row, model, Budget() if budget is None else budget, variables, opened.seed)
     return Program(engine_of(model), job, variables)
 
 
@@ -211,11 +212,13 @@ def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
         )
 
 
-def _driver(model: LanguageModel, controller: Any, shared: Shared, policies: tuple[Policy[Any], ...]) -> ForkDriver:
+def _driver(
+    model: LanguageModel, controller: Any, shared: Shared, sampler: Sampler, policies: tuple[Policy[Any], ...]
+) -> ForkDriver:
     if inspect.iscoroutinefunction(controller):
         if not _takes(controller):
             raise _refused(controller, "It needs arguments: give them with `functools.partial(script, ...)`.")
-        return ScriptDriver(controller, model, shared, policies)
+        return ScriptDriver(controller, model, shared, sampler, policies)
     if policies:
         raise OptionError(
             "expected `policies` for a script, for what it generates, got a controller, which returns the masks itself. Omit them, or "

@@ -9,9 +9,9 @@ from numbers import Real
 from typing import Any
 
 from outlines_cont.checks import check, check_draft, check_int, checked_bool
-from outlines_cont.control.fork_driver import Wait
 from outlines_cont.generation.options import check_beside_stop, check_one_constraint
 from outlines_cont.policies.policy import Policy
+from outlines_cont.programs.driver import Wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,19 @@ from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.control.fork_driver import (
+from outlines_cont.control.journal import Journal, JournalEntry
+from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request
+from outlines_cont.drafts.opening import open_draft
+from outlines_cont.engine.piece import Piece
+from outlines_cont.engine.row_limits import RowLimits
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError, shortened
+from outlines_cont.generate import Generator
+from outlines_cont.generation.options import Options
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.stop import StopAt
+from outlines_cont.programs.driver import (
     End,
     ForkDriver,
     ForkPiece,
@@ -24,18 +36,9 @@ from outlines_cont.control.fork_driver import (
     Then,
     Wait,
 )
-from outlines_cont.control.journal import Journal, JournalEntry
-from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request
-from outlines_cont.control.result import MAX_LOG
-from outlines_cont.control.variables import Shared
-from outlines_cont.drafts.opening import open_draft
-from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError, shortened
-from outlines_cont.generate import Generator
-from outlines_cont.generation.options import Options
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import encode_letters
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.stop import StopAt
+from outlines_cont.programs.result import MAX_LOG
+from outlines_cont.programs.variables import Shared
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.text import encoded_start
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
@@ -68,6 +71,7 @@ class ScriptDriver(ForkDriver):
         script: Script,
         model: LanguageModel,
         shared: Shared,
+        sampler: Sampler,
         policies: tuple[Policy[Any], ...] = (),
         journal: Journal | None = None,
     ) -> None:
@@ -76,6 +80,7 @@ class ScriptDriver(ForkDriver):
         self.token_ids: list[int] = []
         self._script = script
         self._model = model
+        self._sampler = sampler
         self._policies = policies
         self._coroutine: Coroutine[Any, Any, Any] | None = None
         self._has_ended = False
@@ -207,7 +212,7 @@ class ScriptDriver(ForkDriver):
                 return JournalEntry(recorded, self._values(names)) if self.shared.has(names) else request
             case Gen():
                 self._generator = _generator(request, self._model)
-                return _piece(request, self._generator, self._policies)
+                return _piece(request, self._generator, self._policies, self._sampler)
 
     def _answer(self, view: ForkView) -> JournalEntry:
         """Return the answer to the request for which the model ran."""
@@ -282,7 +287,9 @@ class ScriptDriver(ForkDriver):
             )
 
     def _fork(self, entry: JournalEntry) -> ScriptDriver:
-        fork = ScriptDriver(self._script, self._model, self.shared, self._policies, self.journal.fork(entry))
+        fork = ScriptDriver(
+            self._script, self._model, self.shared, self._sampler, self._policies, self.journal.fork(entry)
+        )
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 
@@ -307,9 +314,18 @@ def _generator(request: Gen, model: LanguageModel) -> Generator:
     return generate.made_once(model, make)
 
 
-def _piece(request: Gen, generator: Generator, others: tuple[Policy[Any], ...]) -> ForkPiece:
+def _piece(request: Gen, generator: Generator, others: tuple[Policy[Any], ...], sampler: Sampler) -> ForkPiece:
     """Return a requested span for the engine, under the policies of the request and `others`."""
     policies = generator.policies(Options(policies=(*request.policies, *others)))
     if request.stop_at:
         policies.append(_Stop(request.stop_at, generator.model.tokenizer, keep=request.keep_stop))
-    return ForkPiece(policies, request.max_tokens, request.temperature, open_draft(request.draft, generator.model))
+    piece = Piece(
+        policies=policies,
+        sampler=sampler,
+        limits=RowLimits.of(generator.model, ()),
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        drafter=open_draft(request.draft, generator.model),
+        scores_end=False,
+    )
+    return ForkPiece(piece)

@@ -117,7 +117,7 @@ class ModelDraft(Drafter):
             return []
         requests = [request for request, _ in known]
         logits = self._masked(requests, torch.stack([after for _, after in known]))
-        drawings = [request.row.job.drawing(request.lookahead.temperature) for request in requests]
+        drawings = [request.row.piece.drawing(request.lookahead.temperature) for request in requests]
         needs_draw = any(drawing.needs_random or drawing.needs_counts for drawing in drawings)
         # A user's own sampler or warper is not called for draft tokens, and the state of `Mirostat` depends on drawn tokens.
         if needs_draw and all(d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings):

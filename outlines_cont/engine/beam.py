@@ -23,8 +23,9 @@ import torch
 from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.steering import take
 from outlines_cont.meter import Meter
-from outlines_cont.samplers import BeamSearch, greedy
+from outlines_cont.samplers import BeamSearch
 from outlines_cont.state.row import StateRow
 
 # The first key of the order: failed rows last, before them constrained texts that were cut.
@@ -78,7 +79,7 @@ class BeamJob(Job):
         token_bytes: Sequence[bytes | None],
     ) -> None:
         """Begin with the running rows and the ended ones of each entry; all of them are `StateRow.searched`."""
-        super().__init__([row for rows in entries for row in rows], greedy(), counts)
+        super().__init__([row for rows in entries for row in rows], counts)
         self._search = search
         self._eos_token_ids = eos_token_ids
         self._ends = ends
@@ -200,5 +201,5 @@ class BeamJob(Job):
         self._entry = {id(row): entry for row, (_, _, entry) in zip(rows, continued, strict=True)}
         for row, (_, draw, _) in zip(rows, continued, strict=True):
             if draw is not None:
-                row.take(draw)
+                take(row, draw)
         return [(source, row) for row, (source, _, _) in zip(rows, continued, strict=True)]

@@ -21,13 +21,14 @@ import torch
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.recovery import Checkpoint, Recovery
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.speculation import Speculation
 from outlines_cont.engine.stats import EngineStats
+from outlines_cont.engine.steering import branched, plan, plan_if_drafted
 from outlines_cont.engine.token_draws import TokenDraws
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
@@ -249,7 +250,7 @@ class Engine:
     def _plan_rows(self) -> None:
         for batch in list(self._scheduler.batches):
             for row in batch.rows:
-                row.plan()
+                plan(row)
             while forking := [row for row in batch.rows if row.status is RowStatus.FORKING]:
                 for row in forking:
                     self._fork(row)
@@ -260,7 +261,7 @@ class Engine:
         if row.job.is_joint or not row.job.can_fork:
             row.fail(UnsupportedBranch(_JOINT if row.job.is_joint else _NO_FORK))
         else:
-            self._scheduler.fork(row, row.branched(row.forks))
+            self._scheduler.fork(row, branched(row, row.forks))
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""
@@ -306,7 +307,7 @@ class Engine:
         self._draws.take(batch, ready, logits if len(ready) == len(batch.rows) else None)
         if is_timed:
             self._speculation.note_forward(batch.num_fed)
-        while ready := [row for row in ready if row.plan_if_drafted()]:
+        while ready := [row for row in ready if plan_if_drafted(row)]:
             self._draws.take_drafted(batch, ready)
             self._speculation.note_draw()
         self._stats.sampling_seconds += perf_counter() - started

@@ -1,4 +1,4 @@
-"""`Job`: the rows of one call, which are submitted to the engine together, with their sampler and the finished rows. Each row draws its own
+"""`Job`: the rows of one call, which are submitted to the engine together, with the finished rows. Each row draws its own
 tokens; subclasses choose among all rows (`choose`, beam search), or call controllers outside the engine (`start_calls`). If all rows wait,
 they fail with `DeadlockError`.
 """
@@ -11,13 +11,10 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
-from outlines_cont.engine.drawing.drawing import Drawing
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import DeadlockError
 from outlines_cont.meter import Meter
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 
 
@@ -42,12 +39,11 @@ class Job:
     is_calling = False
     reads_ahead = False
 
-    def __init__(self, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> None:
+    def __init__(self, rows: Sequence[Row], counts: Meter) -> None:
         self.rows: list[Any] = list(rows)
         self.done: dict[int, StateRow] = {}
         self.counts = counts
         self.is_cancelled = False
-        self._drawings: dict[float | None, Drawing] = {None: drawing_of(sampler)}
         self._num_rows = len(self.rows)
         for index, row in enumerate(rows):
             row.job, row.index = self, index
@@ -56,14 +52,6 @@ class Job:
     def is_over(self) -> bool:
         """Whether all rows have ended."""
         return not self.rows
-
-    def drawing(self, temperature: float | None) -> Drawing:
-        """Return the drawing at a temperature; None for that of the sampler."""
-        drawing = self._drawings.get(temperature)
-        if drawing is None:
-            assert temperature is not None
-            drawing = self._drawings[temperature] = tempered(self._drawings[None], temperature)
-        return drawing
 
     def note_end(self, row: Row, state_row: StateRow) -> None:
         """Record the result of a row that has ended."""

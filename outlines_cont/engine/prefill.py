@@ -14,8 +14,9 @@ import torch
 
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
+from outlines_cont.engine.piece import Piece, RowStatus
+from outlines_cont.engine.row import Row, RowProgram
+from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
@@ -38,12 +39,13 @@ class PrefillRow(Row):
         """Feed `source` up to the last of the tokens after which logits are wanted, those at `indices`: ascending, at least one."""
         kept = min(source.cached, indices[0])
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
-        super().__init__(held, [], model, counts=counts)
+        super().__init__(held, model, Piece(sampler=greedy(), limits=RowLimits.of(model, ())), counts=counts)
         self.tokens = self.tokens.at(indices[-1] + 1)
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.found: dict[int, torch.Tensor] = {}
         self.num_fed = 0
         self._indices = indices
+        self.program = _Prefill()
 
     @property
     def is_ready(self) -> bool:
@@ -71,7 +73,7 @@ class PrefillRow(Row):
             return replace(self.source, error=self.error)
         return replace(self.source, kv=kv, logits=self.found.get(len(self.source.token_ids) - 1))
 
-    def decide(self) -> None:
+    def plan(self) -> None:
         """Leave when all wanted logits are known; else feed from the first unknown one."""
         lacking = [index for index in self._indices if index not in self.found]
         if self.has_ended or not lacking:
@@ -79,6 +81,15 @@ class PrefillRow(Row):
         else:
             self.lose(lacking[0])
             self.status = RowStatus.SAMPLING
+
+
+class _Prefill(RowProgram):
+    """The program of a `PrefillRow`."""
+
+    def plan(self, row: Row) -> None:
+        """Plan the row."""
+        assert isinstance(row, PrefillRow)
+        row.plan()
 
 
 class EngineModel(Immutable):
@@ -160,7 +171,7 @@ def _run(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> lis
     """Run rows to their end, and return their results; raise the error of the first that failed."""
     if not rows:
         return []
-    engine, job = model.engine, Job(rows, greedy(), counts)
+    engine, job = model.engine, Job(rows, counts)
     engine.submit(job)
     for _ in engine.steps(job):
         pass

@@ -1,281 +1,315 @@
-"""`Row`: one running sequence with the methods that the engine loop calls. `plan` follows the merged branches of its policies (rewind,
-append, exclude tokens) until it samples under a mask, waits, forks or ends; `chunk` and `wanted` are what it feeds; `take` appends the
-token that was drawn. It ends where its policies stop it, or only end tokens are allowed, or one is drawn (unless a policy rewinds there),
-at its length limits, which may cut forced tokens, and by an error, as in a policy, which ends this row alone.
+"""`Row`: one running sequence: its tokens, how many of them are in the KV cache, its random stream, and one running piece, which steers it
+(`steering.py`). `append` and `rewind` keep these parts consistent; policies read it as a `RowView`; `chunk` and `wanted` are what it feeds.
+It can be forked, and restored from a checkpoint; `leave` and `snapshot` return it as an immutable `StateRow`.
 
-It also begins drafts, and takes keys and values from other rows. Policies that neither sample, wait nor stop fail after 10,000 branches.
+A row without a program (`RowProgram`) leaves when its piece has ended; a program decides what follows, in the same batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
+import torch
+
+from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
-from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
+from outlines_cont.engine.fed_tokens import FedSequence, FedTokens
+from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.engine.guided.negative import NegativeSequence
-from outlines_cont.engine.parts.logits_error import draw_error, invalid_logits
-from outlines_cont.engine.parts.row_limits import RowLimits
-from outlines_cont.engine.row_record import RowRecord, RowStatus
-from outlines_cont.errors import DeadEnd, UnsupportedBranch
+from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece
+from outlines_cont.engine.row_tokens import RowTokens
+from outlines_cont.errors import DeadEnd, InvalidLogits
+from outlines_cont.immutable import shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
+from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing
-from outlines_cont.policies.policy import Policy
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, Piece, StateRow
+from outlines_cont.policies.piece_text import PieceText
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
 from outlines_cont.user_code import user_code_error
 
-# The most branches of the policies of a row in one step.
-_MAX_BRANCHES = 10_000
+_TAIL_TOKENS = 8
 
 
-class Row(RowRecord):
+class RowProgram(ABC):
+    """What decides what a row does when its piece has ended, or waits; a copy of it belongs to each fork."""
+
+    reads_ahead = False
+    """Whether pending tokens are fed while the program is called."""
+
+    @abstractmethod
+    def plan(self, row: Row) -> None:
+        """Plan the next step of the row, or request that the program is called."""
+
+    def appending(self, row: Row) -> None:
+        """Note that a token is about to be appended; an error refuses it."""
+        return
+
+    def appended(self, row: Row, token_id: int) -> None:
+        """Note that a token was appended."""
+        return
+
+    def rewinding(self, row: Row, count: int) -> None:
+        """Note that the last `count` tokens are about to be removed."""
+        return
+
+    def takes(self, row: Row, error: Exception) -> bool:
+        """Return whether the program is told of an error in the piece; else the row fails with it."""
+        return False
+
+
+class Row(FedSequence):
     """One running sequence, as the engine loop uses it.
 
-    A kind of row may override its public methods, such as `decide`, `refuse`, `end`, `request_sample`, `append` and `rewind`.
-
     Attributes:
-        index: the number of the row in its job.
+        model: the model that runs it.
+        job: the `Job` that it belongs to.
+        index: its number in the job.
+        counts: where it counts its work; the rows of a loop share one.
+        stream: its random numbers.
+        tokens: its tokens.
+        piece: what it is writing.
+        program: what decides what follows a piece; None if the row ends with it.
+        status: what it does in this step.
         forks: the branches to fork into, while it is forking.
+        error: what it has failed with.
     """
 
-    draft: RowDraft | None
-    negative: NegativeSequence | None
+    piece: RunningPiece
 
     def __init__(
         self,
         source: StateRow,
-        policies: Iterable[Policy[Any]],
         model: LanguageModel,
+        piece: Piece,
         *,
         counts: Meter,
-        max_tokens: int | None = None,
         resume: bool = False,
-        score_last: bool = True,
-        source_text: str = "",
         healing: Healing = NO_HEALING,
-        min_tokens: int = 0,
-        stop_token_ids: Sequence[int] = (),
-        negative: StateRow | None = None,
-        scale: float = 1.0,
+        guidance: tuple[StateRow, float] | None = None,
     ) -> None:
-        """Begin a piece at the end of `source`, or resume its last one.
+        """Continue `source`, which is not changed, with a piece; for the other arguments see `begin`."""
+        super().__init__(source, FedTokens(source.cached, source.logits, counts))
+        self.model = model
+        self.job: Any = None
+        self.index = 0
+        self.counts = counts
+        self.stream = source.stream.open()
+        self.tokens = RowTokens(source)
+        self.program: RowProgram | None = None
+        self.status = RowStatus.WAITING
+        self.forks: list[Branch] = []
+        self.error: Exception | None = None
+        self._num_forks = 0
+        self.begin(piece, resume=resume, healing=healing, guidance=guidance)
+
+    def begin(
+        self,
+        piece: Piece,
+        *,
+        resume: bool = False,
+        healing: Healing = NO_HEALING,
+        guidance: tuple[StateRow, float] | None = None,
+        start: int | None = None,
+        is_last: bool = True,
+    ) -> None:
+        """Begin a piece at the end of the row.
 
         Args:
-            source: the state row to continue; it is not changed.
-            policies: those of the row, at least one.
-            model: defines the context and the ends of text.
-            counts: where the row counts its work; the rows of a loop share one.
-            max_tokens: the most tokens to append, forced ones included; None for the rest of the context.
-            resume: resume the piece of `source` instead of beginning one.
-            score_last: feed the forced tokens at the very end of the piece for their log-probabilities.
-            source_text: the constraint of the piece, as JSON; see `Piece`.
-            healing: the tokens that are removed from the end of `source` before the piece begins. A row that ends before their
-                text is respelled leaves with the tokens of `source`.
-            min_tokens: until the piece has this many tokens, no end is drawn unless nothing else is allowed.
-            stop_token_ids: tokens that end the text, in addition to those of the model.
-            negative, scale: the negative prompt and the scale of guidance; see `Guidance`. The piece ends where one of both
-                sequences has reached the end of the context.
+            piece: what is to be written.
+            resume: resume the last piece of the source instead.
+            healing: the tokens that are removed from the end of the row first. A row that ends before their text is respelled leaves
+                with the tokens that it was given.
+            guidance: the negative prompt, a row, and the scale; the piece ends where one of both sequences has reached the end of the
+                context.
+            start: index of the first token of the piece, if that is not at the end: the piece may rewind to it.
+            is_last: whether the row ends with the piece.
         """
-        first = len(source.token_ids) - healing.count
-        piece = source.piece if resume and source.piece is not None else Piece(first)
-        super().__init__(source, piece, model, healing, is_resumed=resume, counts=counts, score_last=score_last)
-        longest = None if max_tokens is None else len(self.tokens) + max_tokens
-        limits = RowLimits.of(model, stop_token_ids).up_to(None if self.healed else longest)
-        min_length = (piece.start if resume else first) + min_tokens
-        # The tokens that respell a healed end do not count.
-        self.limits = replace(limits, min_length=min_length, max_written=longest if self.healed else None)
-        self.index = 0
-        self.forks: list[Branch] = []
-        self._source_text = source_text or self._source_text
-        self._vocab_size = model.vocab_size
-        self._sequences: list[list[int]] = []  # what is appended after some samples; see `Branch`
-        self.guarded(lambda: self.begin_policies([*policies]))
-        if negative is not None:
-            self.negative = NegativeSequence(negative, self, self.feed.kept.num_places, scale)
-            if self.limits.context_length is not None:
-                room = self.limits.context_length - len(negative.token_ids)
-                most = self.limits.max_length or self.limits.context_length
-                self.limits = replace(self.limits, max_length=min(self.piece_start + room, most))
+        given = self._as_given() if healing.count or resume else None
+        removed = self._remove(healing)
+        first = len(self.token_ids) if start is None else start
+        written = (self.source.piece if resume else None) or WrittenPiece(first)
+        text_bytes = self.model.tokenizer.text_bytes
+        healed = text_bytes(self.token_ids[written.start :])[: written.healed] if resume else text_bytes(removed)
+        text = PieceText(healed, written.start, self.model.tokenizer)
+        self.piece = RunningPiece(piece, written, text, len(self.token_ids), is_last=is_last)
+        self.piece.given = given
+        self.status = RowStatus.WAITING
+        self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
+        self.guarded(lambda: self.piece.policies.start(piece.policies, self))
+        if guidance is not None:
+            negative, scale = guidance
+            self.piece.guide(NegativeSequence(negative, self, self.feed.kept.num_places, scale))
 
-    # -- plan: follow the branches of the policies ---------------------------------------------------------------------
+    def _as_given(self) -> StateRow:
+        """Return the row as it is, without keys and values if it was written to."""
+        is_new = self.token_ids == list(self.source.token_ids)
+        return self.source if is_new else replace(self.tokens.written_to(self.source), kv=None, logits=None)
 
-    def begin_policies(self, policies: Sequence[Policy[Any]]) -> None:
-        """Set the policies of the piece, which advance over the tokens that it has already."""
-        self.feed.kept.num_places = max((policy.horizon for policy in policies), default=0)
-        self.policies.start(policies, self)
+    def _remove(self, healing: Healing) -> list[int]:
+        """Remove the tokens that healing respells; they are expected again. Return them."""
+        if not healing.count:
+            return []
+        first = len(self.token_ids) - healing.count
+        removed = self.token_ids[first:]
+        # A cache that cannot be cut would have to be recomputed if another token followed.
+        behind = () if self.model.is_recurrent else tuple(removed)
+        num_fed = max(self.cached - first, 0) if behind else 0
+        expected = Expected(behind, num_fed, healing.logits)
+        self.feed = FedTokens(min(self.cached, first), healing.logits.get(first), self.counts, expected)
+        self.tokens.reopen(first)
+        return removed
 
-    def plan(self) -> None:
-        """Follow branches until the row samples, waits, forks or has ended; does nothing while it waits for a forward."""
-        if self.text.final is not None:
-            self.text = self.text.with_final(self.final_until())  # a stream may have shown it since the last step
-        if not self.awaits_forward:
-            self.guarded(self.decide)
+    # -- what policies, programs and searches read ---------------------------------------------------------------------
 
-    def decide(self) -> None:
-        """Follow branches until the row samples, waits, forks or has ended."""
-        for _ in range(_MAX_BRANCHES):
-            if self.has_ended:
-                break
-            branches = self._next_branches()
-            if len(branches) > 1:
-                self.forks, self.status = branches, RowStatus.FORKING
-                return
-            if branches and not self.follow(branches[0]):
-                break
-        else:
-            decider = self.policies.decider.policy if self.policies.decider is not None else None
-            raise UnsupportedBranch(
-                f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {self.excerpt} none of them did; "
-                f"{decider!r} has decided last. A policy that appends or backtracks must end after some steps."
-            )
-        self.leave_when_scored()
+    @property
+    def token_ids(self) -> list[int]:
+        """All ids, prompt included."""
+        return self.tokens.ids
 
-    def _next_branches(self) -> list[Branch]:
-        """Return the branches to take; none where the policies stop the row, or one of them has rewound it at its end."""
-        started = perf_counter()
-        branches = self.policies.branches(self)
-        self.counts.mask_seconds += perf_counter() - started
-        if not branches:
-            decider = self.policies.decider
-            assert decider is not None
-            self._end_text(decider.policy.finish_reason)
-            if self.has_ended:  # no other policy has rewound
-                self.stop = decider.policy.stop(decider.stack[-1])
-        elif self._owed and not any(branch.is_rewind for branch in branches):
-            # The rest of a forced text that a limit has cut, in place of what would be forced now.
-            return [Branch(ff_tokens=[self._owed])]
-        return branches
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return len(self.tokens.ids)
 
-    def follow(self, branch: Branch) -> bool:
-        """Execute a branch; return whether the policies are to be called again."""
-        if not self.policies.backtrack(branch, self, self._vocab_size):
-            return True
-        if branch.sample_mask is not None:
-            return self.request_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
-        if branch.ff_tokens:
-            self._append_forced(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
-        elif not branch.is_rewind:
-            self.status = RowStatus.WAITING
-            return False
-        return True
+    @property
+    def healed(self) -> bytes:
+        """The bytes of the end of the prompt that the beginning of the piece respells; see `healing`."""
+        return self.piece.text.healed
 
-    def branched(self, branches: Sequence[Branch]) -> list[Self]:
-        """Return this row and a fork for every other branch, each of which has followed its branch, or failed in it."""
-        rows = self.split(len(branches))
-        for row, branch in zip(rows, branches, strict=True):
-            row.status, row.forks = RowStatus.WAITING, []
-            row._follow_guarded(branch)
-        return rows
+    @property
+    def piece_start(self) -> int:
+        """Index of the first token of the piece."""
+        return self.piece.text.start
 
-    def _follow_guarded(self, branch: Branch) -> None:
-        self.guarded(lambda: self.decide() if self.follow(branch) else self.leave_when_scored())
+    @property
+    def piece_ids(self) -> list[int]:
+        """The ids of the piece so far."""
+        return self.token_ids[self.piece_start :]
 
-    def request_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
-        """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
-        check_mask(mask, self._vocab_size, "sample_mask")
-        mask = self.limits.with_ends(mask, len(self.token_ids) - self.tokens.kinds.count(HEALED, self.piece_start))
-        left = self.policies.left(mask, len(self.token_ids))
-        if not isinstance(mask, LazyTokenSet) and not (mask & self.limits.not_eos):
-            if not (mask & self.limits.eos):
-                raise DeadEnd(
-                    f"no token is allowed after {self.excerpt}. "
-                    "The policies of this row exclude each other; give the generator fewer of them."
-                )
-            if left:
-                return self._end_text("constraint")
-        if left is not mask and not left:
-            self.policies.retry_earlier(self, "no other token is allowed")
-            return True
-        if self._room() == 0:
-            self.end("length")
-        else:
-            self._need_logits(left)
-            self.mask, self._sequences, self.temperature, self.status = left, sequences, temperature, RowStatus.SAMPLING
-        return False
+    @property
+    def first_open(self) -> int:
+        """Index of the first token that may be rewound: that of the piece, or the first whose text was not shown."""
+        return self.piece.text.first_open(self.token_ids)
 
-    def _append_forced(self, token_ids: list[int], kind: bytes) -> None:
-        """Append tokens without sampling, unless the first of them is excluded here."""
-        exclusion = self.policies.exclusions.at(len(self.token_ids)) if kind == FORCED else None
-        if exclusion is not None and token_ids[0] in exclusion.excluded:
-            self.policies.retry_earlier(self, "the text that follows is forced")
-        else:
-            self.append_all(token_ids, kind)
+    def was_drawn(self, index: int) -> bool:
+        """Return whether the token at `index` of the piece was drawn."""
+        return index >= self.piece_start and self.tokens.was_drawn(index)
 
-    def append_all(self, token_ids: list[int], kind: bytes) -> None:
-        """Append tokens without sampling, as many as the limits allow; the rest is appended if the piece is resumed."""
-        room = self._room(token_ids) if kind == FORCED else None
-        now, self._owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
-        if not now:
-            self.end("length")
-            return
-        logprobs = [0.0] * len(now)
-        if kind == FORCED:
-            self.feed.need_logits(len(self.token_ids), TokenSet.of(now[:1]))
-            self.counts.forced_tokens += len(now)
-            logprobs = self._forced_logprobs(now)
-        for token_id, logprob in zip(now, logprobs, strict=True):
-            self.append(token_id, kind, logprob, 0.0)
+    def was_given(self, index: int) -> bool:
+        """Return whether the token at `index` of the piece was appended by a policy as given text, or respells it."""
+        return index >= self.piece_start and self.tokens.was_given(index)
 
-    def _forced_logprobs(self, token_ids: list[int]) -> list[float]:
-        """Return the log-probabilities of tokens that are known before they are fed; NaN, to be scored, for the others."""
-        start, logits = len(self.token_ids), []
-        if self.cached == start and self.logits is not None:
-            logits = [self.logits, *self.feed.expected.logits_behind(start, token_ids[:-1])]
-        known = [float(one.log_softmax(0)[token_id]) for token_id, one in zip(token_ids, logits, strict=False)]
-        self.tokens.unscored = [*self.tokens.unscored, *range(start + len(known), start + len(token_ids))]
-        if not all(map(math.isfinite, known if self.feed.is_drafted else known[1:])):
-            self.fail(invalid_logits(self.excerpt))
-        return known + [math.nan] * (len(token_ids) - len(known))
+    def sampling_logprob(self, index: int) -> float:
+        """Return the log-probability with which the token at `index` was drawn; 0 if it was not drawn."""
+        return self.tokens.sampling_logprobs[index]
 
-    def _room(self, token_ids: Sequence[int] = ()) -> int | None:
-        """Return how many tokens may be appended, these first, of which healed ones do not count; None for any number."""
-        if self.limits.max_written is None:
-            return self.limits.room(len(self.token_ids), 0)
-        healed = self.tokens.kinds.count(HEALED, self.tokens.first)
-        return self.limits.room(len(self.token_ids), healed + self.text.num_healing(self.token_ids, token_ids))
+    @property
+    def is_random(self) -> bool:
+        """Whether tokens are drawn at random, so that a retry may give another token by itself."""
+        return self.piece.drawing(self.piece.temperature).needs_random
 
-    # -- ends and errors -----------------------------------------------------------------------------------------------
+    def excluded(self, index: int) -> frozenset[int]:
+        """Return the ids that may not be drawn again at `index`."""
+        exclusion = self.piece.policies.exclusions.at(index)
+        return exclusion.excluded | exclusion.avoided if exclusion is not None else frozenset()
+
+    def logits_before(self, index: int) -> torch.Tensor | None:
+        """Return (V,) logits before the token at `index`, guided if the row is; None if they are not kept."""
+        own, guide = self.feed.kept.whole(index), self.piece.negative
+        if own is None or guide is None:
+            return own
+        negative = guide.logits_before(index)
+        return None if negative is None else guided_logits(own, negative, guide.scale)
+
+    def uniform(self, *key: int) -> float:
+        """Return a random number in [0, 1) for a decision, which is a function of `key` and of the stream of the row."""
+        return self.stream.decision(*key)
+
+    @property
+    def retries(self) -> int:
+        """How often the piece was rewound because a policy refused its tokens."""
+        return self.piece.policies.retries
+
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return the token counts of the row; see `RowTokens.counts`."""
+        return self.tokens.counts(mirostat=mirostat)
+
+    def search_score(self, draw: Draw | None = None) -> float:
+        """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
+        if draw is None:
+            return self.tokens.search_score(0.0, 0)
+        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.eos))
+
+    @property
+    def excerpt(self) -> str:
+        """The end of the row, for errors: the number of its tokens, its last characters, and what its policies require next."""
+        tail = self.model.tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
+        wishes = "".join(f"; next: {wish}" for wish in self.piece.policies.wishes(self))
+        return f"{len(self.token_ids)} tokens (...{tail!r}{wishes})"
+
+    # -- what streams read ---------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Stream the row: text that is final after a step is never rewound from now on."""
+        self.piece.text = self.piece.text.with_final(self.piece.text.begin)
+
+    @property
+    def num_scored(self) -> int:
+        """The index of the first token whose log-probability is not known yet; the number of tokens, if all are."""
+        return len(self.token_ids) if self.is_over else self.tokens.num_scored
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the piece has ended."""
+        return self.piece.has_ended
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the piece has ended, and its tokens are scored."""
+        return self.has_ended and self.status is RowStatus.LEAVING
+
+    # -- errors -----------------------------------------------------------------------------------------------------
 
     def guarded(self, act: Callable[[], object]) -> None:
-        """Call a function that calls policies; an error ends this row, and not the step of all rows."""
+        """Call a function that calls policies; an error ends this row, or its piece, and not the step of all rows."""
         try:
             act()
         except Exception as error:
-            self.refuse(error)
+            self._refuse(error)
         except SystemExit as error:
-            self.refuse(user_code_error(error))
+            self._refuse(user_code_error(error))
 
-    def refuse(self, error: Exception) -> None:
-        """Handle an error of a policy: the row fails with it."""
-        self.fail(error)
-
-    def _end_text(self, reason: str) -> bool:
-        """End the piece unless a policy rewinds; return whether the policies are to be called again."""
-        objection = self.policies.at_end(self)
-        if objection is not None:
-            return self.follow(objection)
-        self.end(reason)
-        return False
+    def _refuse(self, error: Exception) -> None:
+        if self.program is not None and self.program.takes(self, error):
+            self.piece.error = error
+            self.end("error")
+        else:
+            self.fail(error)
 
     # -- feed ----------------------------------------------------------------------------------------------------------
 
     @property
     def feeds_all(self) -> bool:
         """Whether all pending tokens are to be fed, for the logits after them."""
+        if self.status is RowStatus.CALLING:
+            return self.program is not None and self.program.reads_ahead
         return self.status is RowStatus.SAMPLING
 
     @property
     def awaits_forward(self) -> bool:
         """Whether the row is sampling or scoring, and has tokens to feed for it."""
         if self.status is RowStatus.SAMPLING:
-            return self.num_pending > 0 or (self.negative is not None and self.negative.num_pending > 0)
+            return self.num_pending > 0 or (self.piece.negative is not None and self.piece.negative.num_pending > 0)
         return self.status is RowStatus.SCORING and self.num_pending > 0
 
     @property
@@ -313,6 +347,11 @@ class Row(RowRecord):
         """How many of the first tokens other rows may have fed: all before the first after which the row needs logits."""
         return min([len(self.token_ids) - 1, *(index - 1 for index in self.tokens.unscored[:1])])
 
+    @property
+    def source_cached(self) -> int:
+        """How many tokens of the row are in the KV cache that it began with."""
+        return min(len(self.base_kv) if self.base_kv is not None else 0, self.tokens.num_common)
+
     def begin_with(self, kv: RowKV) -> None:
         """Take the keys and values of the first tokens, more of them than the row has."""
         count = len(kv) - self.cached
@@ -337,108 +376,286 @@ class Row(RowRecord):
         """Whether a token can be drawn: all pending tokens are fed, those of the negative prompt included."""
         if self.status is not RowStatus.SAMPLING or not self.feed.is_ready(len(self.token_ids)):
             return False
-        return self.negative is None or self.negative.is_ready
+        return self.piece.negative is None or self.piece.negative.is_ready
 
     def make_masks(self) -> None:
         """Compute lazy masks that were not computed during the forward; an error of a policy is that of the row."""
-        if isinstance(self.mask, LazyTokenSet) and self.is_ready:
+        if isinstance(self.piece.mask, LazyTokenSet) and self.is_ready:
             started = perf_counter()
-            self.guarded(lambda: self.mask.words)
-            if self.draft is not None:
-                self.draft.make_masks()
+            self.guarded(self.piece.make_masks)
             self.counts.mask_seconds += perf_counter() - started
-        if self.draft is not None:
-            self.draft.masks = []
+        if self.piece.draft is not None:
+            self.piece.draft.masks = []
 
     @property
     def next_masks(self) -> list[TokenSet]:
         """The masks of the draws after the next forward: that of the row, and those behind draft tokens."""
         if self.status is not RowStatus.SAMPLING:
             return []
-        return [self.mask] if self.draft is None else [self.mask, *self.draft.masks]
+        return [self.piece.mask] if self.piece.draft is None else [self.piece.mask, *self.piece.draft.masks]
 
     @property
     def draw_input(self) -> DrawInput:
         """The input of the next draw. A greedy row takes no random number from its stream."""
         assert self.logits is not None
-        drawing = self.job.drawing(self.temperature)
+        drawing = self.piece.drawing(self.piece.temperature)
         uniform = self.stream.peek() if drawing.needs_random else None
-        return DrawInput(len(self.token_ids), self.logits, self.mask, drawing, uniform)
+        return DrawInput(len(self.token_ids), self.logits, self.piece.mask, drawing, uniform)
 
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
         """Return whether the row has failed, or fails now as the log-probabilities of its draw are not finite."""
         if not math.isfinite(logprob) or not math.isfinite(sampling_logprob):
-            error = draw_error(self.excerpt, self.logits, self.negative is not None, sampling_logprob)
+            error = _draw_error(self.excerpt, self.logits, self.piece.negative is not None, sampling_logprob)
             if error is not None:
                 self.fail(error)
         return self.error is not None
-
-    def take(self, draw: Draw) -> None:
-        """Append a sampled token, or end on it, and advance the stream of random numbers."""
-        self.status = RowStatus.WAITING
-        self.stream.take()
-        if self.feed.is_drafted:
-            self.count_draft("saved_forwards")
-        self.guarded(lambda: self._take(draw))
-
-    def _take(self, draw: Draw) -> None:
-        self.counts.sampled_tokens += 1
-        if draw.token_id in self.limits.eos:
-            self._end_on(draw)
-            return
-        self.append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
-        if self.tokens.num_top:
-            self.tokens.tops[-1] = draw.top
-        follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
-        if follow is not None and len(follow) > 1:
-            if self.policies.states and self._room(follow[1:]) == 0:
-                self._owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
-            else:
-                self.append_all(follow[1:], FORCED)
-
-    def _end_on(self, draw: Draw) -> None:
-        """End the piece on an end token that was drawn, unless a policy rewinds."""
-        ends = self.tokens.ends
-        self.tokens.ends = (*ends, (len(self.token_ids), draw.logprob))
-        self._end_text("stop")
-        if not self.has_ended:
-            self.tokens.ends = ends
-        elif draw.token_id in self.limits.stop_tokens:
-            self.stop = draw.token_id
 
     # -- drafts --------------------------------------------------------------------------------------------------------
 
     @property
     def can_draft(self) -> bool:
         """Whether draft tokens can be fed behind the pending tokens."""
-        if self.draft is None or self.draft.is_off or self.feed.expected.token_ids:
+        if self.piece.draft is None or self.piece.draft.is_off or self.feed.expected.token_ids:
             return False
         return self.status is RowStatus.SAMPLING and self.cached < len(self.token_ids)
 
     @property
     def has_hint(self) -> bool:
         """Whether a policy hints at the next token; see `Policy.hint`."""
-        return self.policies.has_hint(self)
+        return self.piece.policies.has_hint(self)
 
     def lookahead(self, *, takes_hints: bool) -> Lookahead:
         """Return a draft that has only the hints of policies. It leaves room for the token that is drawn after it."""
-        room = self._room()
+        piece, room = self.piece, self.room()
         return Lookahead(
             self,
-            self.policies.states,
-            self.mask,
-            self._sequences,
-            eos=self.limits.eos,
+            piece.policies.states,
+            piece.mask,
+            piece.sequences,
+            eos=piece.limits.eos,
             room=MAX_TOKENS if room is None else room - 1,
-            vocab_size=self._vocab_size,
-            temperature=self.temperature,
+            vocab_size=self.model.vocab_size,
+            temperature=piece.temperature,
             takes_hints=takes_hints,
         )
 
-    def plan_if_drafted(self) -> bool:
-        """Plan if the last token was an accepted draft token; return whether the next can be drawn without a forward."""
-        if not self.feed.is_drafted or self.status is not RowStatus.WAITING or self.cached < len(self.token_ids):
-            return False
-        self.plan()
-        self.make_masks()
-        return self.is_ready
+    def count_draft(self, name: str, number: int = 1) -> None:
+        """Add to a counter of speculative decoding, that of the row and that of the model."""
+        for counts in (self.counts,) if self.piece.draft is None else (self.counts, self.piece.draft.counts):
+            setattr(counts, name, getattr(counts, name) + number)
+
+    # -- append and rewind ---------------------------------------------------------------------------------------------
+
+    def room(self, following: Sequence[int] = ()) -> int | None:
+        """Return how many tokens may be appended, `following` first; None for any number."""
+        return self.piece.room(self.token_ids, self.tokens.kinds, following)
+
+    def need_logits(self, mask: TokenSet) -> None:
+        """Ensure that tokens are pending, or the logits at the end are known for a mask."""
+        self.feed.need_logits(len(self.token_ids), mask)
+        if self.piece.negative is not None:
+            self.piece.negative.need_logits(mask)
+
+    def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        """Append a token; `logprob` is NaN if it is to be scored."""
+        piece, is_drawn = self.piece, kind == GENERATED
+        if self.program is not None:
+            self.program.appending(self)
+        if piece.text.healed and kind in WRITTEN and piece.text.num_healing(self.token_ids, [token_id]):
+            kind = HEALED
+        piece.policies.append(token_id)
+        self.tokens.append(token_id, kind, logprob, sampling_logprob)
+        is_fed = bool(self.feed.expected.token_ids) and self._append_expected(token_id, is_drawn=is_drawn)
+        if piece.draft is not None and not is_fed:
+            piece.draft.forget_draws()
+        if piece.negative is not None:
+            piece.negative.append(token_id)
+        if self.program is not None:
+            self.program.appended(self, token_id)
+
+    def _append_expected(self, token_id: int, *, is_drawn: bool) -> bool:
+        """Note that a token was appended where others are expected; return whether it is fed."""
+        before = self.feed.expected
+        is_fed = self.feed.append(token_id, is_drawn=is_drawn)
+        if before.is_draft and is_drawn and before.num_fed:
+            if self.piece.draft is not None:
+                self.piece.draft.note(before.kinds[0], is_fed)
+            if is_fed:
+                self.count_draft("accepted_tokens")
+        return is_fed
+
+    def append_known(self, token_ids: Sequence[int], kind: bytes) -> None:
+        """Append tokens that were not sampled: forced ones, which are scored, or given ones."""
+        logprobs = [0.0] * len(token_ids)
+        if kind == FORCED:
+            self.feed.need_logits(len(self.token_ids), TokenSet.of(token_ids[:1]))
+            self.counts.forced_tokens += len(token_ids)
+            logprobs = self._forced_logprobs(token_ids)
+        for token_id, logprob in zip(token_ids, logprobs, strict=True):
+            self.append(token_id, kind, logprob, 0.0)
+
+    def _forced_logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        """Return the log-probabilities of tokens that are known before they are fed; NaN, to be scored, for the others."""
+        start, logits = len(self.token_ids), []
+        if self.cached == start and self.logits is not None:
+            logits = [self.logits, *self.feed.expected.logits_behind(start, token_ids[:-1])]
+        known = [float(one.log_softmax(0)[token_id]) for token_id, one in zip(token_ids, logits, strict=False)]
+        self.tokens.unscored = [*self.tokens.unscored, *range(start + len(known), start + len(token_ids))]
+        if not all(map(math.isfinite, known if self.feed.is_drafted else known[1:])):
+            self.fail(invalid_logits(self.excerpt))
+        return known + [math.nan] * (len(token_ids) - len(known))
+
+    def rewind(self, count: int) -> None:
+        """Remove the last `count` tokens."""
+        length = len(self.token_ids) - count
+        if length < self.piece_start:
+            raise ValueError(
+                f"expected a policy to rewind at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, got {count}"
+            )
+        self.piece.policies.rewind(count, self)
+        self.piece.owed = []
+        if self.program is not None:
+            self.program.rewinding(self, count)
+        self.tokens.rewind(length)
+        self.feed.rewind(length)
+        self.piece.cut(length)
+        self.counts.rewound_tokens += count
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """End the row with an error."""
+        self.error, self.piece.is_last = error, True
+        self.end("error")
+
+    def end(self, reason: str) -> None:
+        """End the piece, and the row if it is the last."""
+        self.piece.finish_reason = reason
+        self.status = RowStatus.LEAVING if self.piece.is_last else RowStatus.WAITING
+
+    def leave_when_scored(self) -> None:
+        """Let a row that has ended leave, if its forced tokens are scored, or need not be."""
+        if self.has_ended and self.piece.is_last:
+            scores = self.tokens.unscored and self.piece.piece.scores_end and self.error is None
+            self.status = RowStatus.SCORING if scores else RowStatus.LEAVING
+
+    # -- checkpoints and forks -----------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return a function that restores the row, any number of times; see `Checkpoint`.
+
+        Only the keys and values of the source are restored; the others are fed again.
+
+        Cost: 3 us and more for every policy, at any length.
+        """
+        attributes, length, drawn = vars(self).copy(), len(self.token_ids), self.stream.drawn
+        tokens, feed, piece = shallow_copy(self.tokens), self.feed.without_kept(), self.piece.checkpoint()
+        program = None if self.program is None else copy(self.program)
+        if feed.logits is not self.source.logits:
+            feed.logits = None  # released with the next ones
+
+        def undo() -> None:
+            vars(self).update(attributes)
+            self.tokens, self.feed, self.piece = tokens.at(length), feed.without_kept(), piece()
+            self.program = None if program is None else copy(program)
+            self.stream = self.stream.at(drawn)
+            if self.feed.expected.is_draft:
+                self.feed.expected = NOTHING_EXPECTED
+            self.lose(self.source_cached)
+            if self.cached < length:
+                self.feed.logits = None
+            if self.status is RowStatus.SAMPLING:
+                self.need_logits(self.piece.mask)
+
+        return undo
+
+    def fork(self) -> Self:
+        """Return a second row that continues independently from here; its random numbers are the same."""
+        fork = copy(self)
+        fork.stream = self.stream.close().open()
+        fork.tokens, fork.feed = self.tokens.fork(), self.feed.fork()
+        fork.piece = self.piece.fork(fork)
+        fork.program = None if self.program is None else copy(self.program)
+        return fork
+
+    def split(self, count: int) -> list[Self]:
+        """Return this row and `count - 1` forks, each with random numbers of its own."""
+        rows = [self]
+        for _ in range(count - 1):
+            self._num_forks += 1  # which distinguishes forks that begin at one position of the stream
+            fork = self.fork()
+            fork.stream = self.stream.close().fork(self._num_forks).open()
+            fork._num_forks = 0
+            rows.append(fork)
+        return rows
+
+    # -- as a value ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, kv: RowKV | None) -> StateRow:
+        """Return the row as a value while it runs, as if it had reached its maximal length."""
+        state_row = self.leave(kv)
+        if self.has_ended:
+            return state_row
+        if state_row.piece is not None and not self._is_unhealed:
+            piece = replace(state_row.piece, unscored=tuple(self.tokens.unscored))
+            state_row = replace(state_row, piece=piece)
+        return replace(state_row, finish_reason="length")
+
+    def leave(self, kv: RowKV | None) -> StateRow:
+        """Return the row as a value, with the keys and values of its first `cached` tokens."""
+        given, feed = self.piece.given, self.feed
+        if self._is_unhealed and given is not None:
+            row, logits = given, given.logits
+            kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
+            piece = WrittenPiece(len(given.token_ids), source=self.piece.source, retries=self.retries)
+        else:
+            piece = self.piece.record()
+            is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial
+            # A copy, to release the logits of the other rows of the step.
+            logits = feed.logits.clone() if is_known and feed.logits is not None else None
+            row = self.tokens.written_to(self.source)
+        return replace(
+            row,
+            kv=kv,
+            logits=logits,
+            stream=self.stream.close(),
+            piece=piece,
+            finish_reason=self.piece.finish_reason,
+            value=None,
+            error=self.error,
+        )
+
+    @property
+    def _is_unhealed(self) -> bool:
+        """Whether the healed end of the prompt is not respelled yet."""
+        return self.piece.text.num_unspelled(self.token_ids) > 0
+
+
+_INVALID = (
+    "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token or for a forced one. "
+    "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
+)
+_INVALID_GUIDANCE = (
+    "expected finite logits from the model after the negative prompt and the generated part of {}, got NaN or an infinity. "
+    "Try another negative prompt, a smaller scale, or `dtype='float32'`."
+)
+_DEAD_END = (
+    "every token that the constraint allows after {} has probability zero in the model. "
+    "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
+)
+
+
+def invalid_logits(excerpt: str) -> InvalidLogits:
+    """Return the error of a row with non-finite logits, after `excerpt` of it."""
+    return InvalidLogits(_INVALID.format(excerpt))
+
+
+def _draw_error(
+    excerpt: str, logits: torch.Tensor | None, is_guided: bool, sampling_logprob: float
+) -> Exception | None:
+    """Return the error of a row for which a draw from its (V,) logits gave a log-probability that is not finite."""
+    if logits is None or not logits.logsumexp(0).isfinite():
+        return invalid_logits(excerpt)
+    if is_guided and math.isnan(sampling_logprob):
+        return InvalidLogits(_INVALID_GUIDANCE.format(excerpt))
+    return None if math.isfinite(sampling_logprob) else DeadEnd(_DEAD_END.format(excerpt))

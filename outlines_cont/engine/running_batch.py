@@ -14,8 +14,8 @@ import torch
 
 from outlines_cont.engine.drafting.forward_costs import chunk_width
 from outlines_cont.engine.guided.negative import NegativeSequence
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
@@ -44,7 +44,7 @@ class RunningBatch:
     @property
     def sequences(self) -> list[Row | NegativeSequence]:
         """The rows, then the negative sequences."""
-        return [*self.rows, *(row.negative for row in self.rows if row.negative is not None)]
+        return [*self.rows, *(row.piece.negative for row in self.rows if row.piece.negative is not None)]
 
     @property
     def is_prefilling(self) -> bool:
@@ -160,7 +160,7 @@ class RunningBatch:
     def _keep(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
         """Replace the rows by `rows`, each with the keys and values of the one at its index in `sources`."""
         shares = [] if self._kv is None else self._kv.release_all()
-        guided = [i for i, row in enumerate(self.rows) if row.negative is not None]
+        guided = [i for i, row in enumerate(self.rows) if row.piece.negative is not None]
         sources = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
         self.rows = list(rows)
         if self._kv is not None and rows:

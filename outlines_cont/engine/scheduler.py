@@ -12,9 +12,9 @@ from traceback import clear_frames
 
 from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
@@ -110,7 +110,9 @@ class Scheduler:
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
-        if limit > self.max_batch_tokens // 2 and any(row.negative is not None for row in (*self.waiting, *self.rows)):
+        if limit > self.max_batch_tokens // 2 and any(
+            row.piece.negative is not None for row in (*self.waiting, *self.rows)
+        ):
             limit = max(self.max_batch_tokens // 2, 1)  # a guided row is two sequences
         return limit if self.room is None else min(limit, self.room)
 

@@ -28,10 +28,10 @@ class Speculation:
 
     def draft(self, rows: Sequence[Row]) -> None:
         """Draft tokens behind the pending tokens of the rows of one forward, which begins when this returns."""
-        ready = [(row, row.draft) for row in rows if row.draft is not None and row.can_draft]
+        ready = [(row, row.piece.draft) for row in rows if row.piece.draft is not None and row.can_draft]
         if ready:
             num_pending = max(1, *(row.num_pending for row in rows))
-            num_rows = len(rows) + sum(row.negative is not None for row in rows)
+            num_rows = len(rows) + sum(row.piece.negative is not None for row in rows)
             costs = StepCosts(self.length, num_rows, num_pending)
             requests = [DraftRequest(row, draft, costs) for row, draft in ready]
             for drafter in dict.fromkeys(draft.drafter for _, draft in ready):
@@ -77,7 +77,7 @@ class Speculation:
         """Release what drafters hold for rows that no longer run."""
         if not self._drafters:
             return
-        drafts = [row.draft for row in rows if row.draft is not None]
+        drafts = [row.piece.draft for row in rows if row.piece.draft is not None]
         for drafter in self._drafters:
             drafter.keep([draft.memory for draft in drafts if draft.drafter is drafter])
         running = {draft.drafter for draft in drafts}
@@ -86,9 +86,9 @@ class Speculation:
 
 def _begin(row: Row, found: Lookahead) -> None:
     """Feed a draft behind the pending tokens of a row, and of its negative prompt."""
-    assert row.draft is not None
-    row.feed.expected = row.draft.begin(found)
+    assert row.piece.draft is not None
+    row.feed.expected = row.piece.draft.begin(found)
     row.count_draft("proposed_tokens", found.num_drawn)
-    found.lend_states(row.policies.states)
-    if row.negative is not None:
-        row.negative.expect(found.token_ids)
+    found.lend_states(row.piece.policies.states)
+    if row.piece.negative is not None:
+        row.piece.negative.expect(found.token_ids)

@@ -17,6 +17,7 @@ from outlines_cont.engine.guided.negative import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
+from outlines_cont.engine.steering import take
 
 
 class TokenDraws:
@@ -30,7 +31,7 @@ class TokenDraws:
         """Draw a token for every row from (R, V) logits, those of each row for None; joint jobs choose when all their rows are ready."""
         if logits is None:
             logits = torch.stack([row.logits for row in rows if row.logits is not None])
-        drawn_from = guided([row.negative for row in rows], logits)
+        drawn_from = guided([row.piece.negative for row in rows], logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, drawn_from)
@@ -41,12 +42,14 @@ class TokenDraws:
             if not any(row.awaits_forward for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
                 ready = [rows[i] for i in mine]
-                masked = self._masker.masked(drawn_from[mine], [row.mask for row in ready])
+                masked = self._masker.masked(drawn_from[mine], [row.piece.mask for row in ready])
                 _choose(batch, job, ready, logits[mine], masked)
 
     def take_drafted(self, batch: RunningBatch, rows: Sequence[Row]) -> None:
         """Take the draws that were made ahead for rows; draw for rows whose input differs."""
-        ahead = [(row, row.draft.draw_ahead(row.draw_input) if row.draft is not None else None) for row in rows]
+        ahead = [
+            (row, row.piece.draft.draw_ahead(row.draw_input) if row.piece.draft is not None else None) for row in rows
+        ]
         for row, draw in ahead:
             if draw is not None:
                 _take(row, draw)
@@ -64,8 +67,8 @@ class TokenDraws:
         draws = self._drawn([*ends, *ahead], logits, drawn_from)
         # First those ahead: a row that takes another token than its draft drops them.
         for (row, one), draw in zip(ahead, draws[len(ends) :], strict=True):
-            assert row.draft is not None
-            row.draft.keep_draw(one, draw)
+            assert row.piece.draft is not None
+            row.piece.draft.keep_draw(one, draw)
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
@@ -127,12 +130,12 @@ def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, fl
 
 def _inputs_ahead(row: Row) -> list[DrawInput]:
     """Return the inputs of the draws behind the draft of a row; none for guided rows, which need logits of both sequences."""
-    if row.negative is not None or row.draft is None:
+    if row.piece.negative is not None or row.piece.draft is None:
         return []
-    return row.draft.inputs(len(row.token_ids), row.feed.expected, row.job.drawing, row.stream)
+    return row.piece.draft.inputs(len(row.token_ids), row.feed.expected, row.piece.drawing, row.stream)
 
 
 def _take(row: Row, draw: Draw) -> None:
     """Append what was drawn to a row, unless the row fails."""
     if not row.fails(draw.logprob, draw.sampling_logprob):
-        row.take(draw)
+        take(row, draw)

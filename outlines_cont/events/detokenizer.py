@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outlines_cont.engine.row_record import RowRecord
+from outlines_cont.engine.row import Row
 from outlines_cont.policies.piece_text import TextPosition
 from outlines_cont.streams.text_decoder import TextDecoder
 
@@ -29,22 +29,22 @@ class RowDelta:
 class FinalDetokenizer:
     """Returns final text in whole characters; all of it, joined, is the text of the generated span.
 
-    To be created before generation begins; from then on the row records which text is final, see `RowRecord.hold`.
+    To be created before generation begins; from then on the row records which text is final, see `Row.hold`.
     """
 
-    def __init__(self, row: RowRecord) -> None:
+    def __init__(self, row: Row) -> None:
         row.hold()
         self._decoder = TextDecoder()
-        self._at = row.text.begin
+        self._at = row.piece.text.begin
         self._token = row.piece_start
         self._is_over = False
 
-    def changes(self, row: RowRecord) -> RowDelta:
+    def changes(self, row: Row) -> RowDelta:
         """Return the text and tokens that have become final. Cost: the tokens that are not final."""
         if self._is_over:
             return RowDelta()
-        final = row.final_until()
-        data = row.text.between(row.token_ids, self._at, final)
+        final = row.piece.final_until(row.token_ids)
+        data = row.piece.text.between(row.token_ids, self._at, final)
         self._at = final
         text = ""
         if data:
@@ -59,15 +59,15 @@ class FinalDetokenizer:
 class RetractingDetokenizer:
     """Returns whole characters as soon as their tokens are generated, and retractions of what is rewound later."""
 
-    def __init__(self, row: RowRecord) -> None:
-        self._start = row.text.begin
+    def __init__(self, row: Row) -> None:
+        self._start = row.piece.text.begin
         self._token = row.piece_start
         self._shown: list[tuple[TextDecoder, str]] = []  # for each token the decoder after it, and its text
         self._flushed = ""
         self._is_over = False
         row.tokens.low_water = row.piece_start
 
-    def changes(self, row: RowRecord) -> RowDelta:
+    def changes(self, row: Row) -> RowDelta:
         """Return the changes. Cost: the tokens that are new or were rewound."""
         if self._is_over:
             return RowDelta()
@@ -92,9 +92,9 @@ class RetractingDetokenizer:
     def _decoder(self) -> TextDecoder:
         return self._shown[-1][0] if self._shown else TextDecoder()
 
-    def _push(self, row: RowRecord, index: int) -> str:
+    def _push(self, row: Row, index: int) -> str:
         begin = max(TextPosition(index), self._start, key=lambda position: (position.token, position.offset))
-        decoder, text = self._decoder.push(row.text.between(row.token_ids, begin, TextPosition(index + 1)))
+        decoder, text = self._decoder.push(row.piece.text.between(row.token_ids, begin, TextPosition(index + 1)))
         self._shown.append((decoder, text))
         return text
 

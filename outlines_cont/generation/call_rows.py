@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any
 
 from fsm import FSMError
+from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.job import Job
+from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.errors import MissingEOS, OptionError, ResumeError, UnsupportedModel, shortened
 from outlines_cont.generation.lengths import warn_of_lengths
 from outlines_cont.generation.negative_prompt import open_guidance
@@ -22,7 +24,7 @@ from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_prompt
 from outlines_cont.interfaces import JobRunner
 from outlines_cont.meter import Meter
-from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.samplers import BeamSearch, BestOf, greedy
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
@@ -58,27 +60,29 @@ class CallRows:
         self.rows: list[Row | None] = []
         self.job: Job | None = None
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
-        new_row = partial(
-            Row,
+        is_search = isinstance(maker.sampler, BeamSearch)
+        piece = Piece(
             policies=policies,
-            model=maker.model,
-            counts=self.counts,
+            sampler=greedy() if isinstance(maker.sampler, BeamSearch) else maker.sampler,
+            limits=RowLimits.of(maker.model, options.stop_token_ids),
             max_tokens=options.max_tokens,
-            resume=resume,
-            # Hypotheses are compared by all of their tokens.
-            score_last=score_last or isinstance(maker.sampler, BeamSearch | BestOf),
-            source_text=maker.source,
             min_tokens=options.min_tokens,
-            stop_token_ids=options.stop_token_ids,
+            drafter=None
+            if is_search
+            else open_draft(maker.draft_of(options), maker.model),  # beam search uses no draft
+            source=maker.source,
+            # Hypotheses are compared by all of their tokens.
+            scores_end=score_last or isinstance(maker.sampler, BeamSearch | BestOf),
         )
         negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
         negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
-        given = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
-        for source, healing, negative in zip(*given, strict=True):
+        entries = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
+        for source, healing, negative in zip(*entries, strict=True):
             begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
-            guide: dict[str, Any] = {} if negative is None else {"negative": negative[0], "scale": negative[1]}
             self.results.append(begun)
-            self.rows.append(new_row(begun, healing=healing, **guide) if _can_run(begun, resume) else None)
+            given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative}
+            runs = _can_run(begun, resume)
+            self.rows.append(Row(begun, maker.model, piece, counts=self.counts, **given) if runs else None)
         if resume:
             self._check_resumed()
 

@@ -14,9 +14,7 @@ from itertools import islice
 from typing import Any
 
 from fsm.caller import stacklevel_of_user
-from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import LengthWarning, NoHypothesis
 from outlines_cont.generation.call_rows import CallRows
@@ -47,10 +45,6 @@ class Run:
         score_last: bool = True,
     ) -> None:
         self.call = CallRows(maker, prompt, options, rng, resume=resume, score_last=score_last)
-        drafter = open_draft(maker.draft_of(options), maker.model)
-        if drafter is not None and not isinstance(maker.sampler, BeamSearch):  # beam search uses no draft
-            for row in filter(None, self.call.rows):
-                row.draft = RowDraft(drafter)
         self._sampler, self._engine = maker.sampler, maker.model.engine
         self._is_collected = False
         self._running: list[int] | None = None  # the rows that ran, if they are taken out as they end
@@ -174,7 +168,7 @@ class Run:
             token_bytes = call.maker.model.tokenizer.token_bytes
             call.job = BeamJob(entries, ended, self._sampler, call.eos_token_ids, call.counts, call, token_bytes)
         else:
-            call.job = Job([*filter(None, call.rows)], self._sampler, call.counts)
+            call.job = Job([*filter(None, call.rows)], call.counts)
         call.job.can_fork = False  # a call returns as many rows as it was given
         return call.job
 

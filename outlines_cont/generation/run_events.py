@@ -98,8 +98,8 @@ class RunEvents:
             top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
             retract=delta.retract,
             retract_tokens=delta.retract_tokens,
-            finish_reason=row.finish_reason if is_end else "",
-            stop=row.stop if is_end else None,
+            finish_reason=row.piece.finish_reason if is_end else "",
+            stop=row.piece.stop if is_end else None,
             error=end.error if end is not None else None,
             value=self._value(index, delta, end) if self._partial else None,
             **self._draft_counts(index, row),
@@ -107,9 +107,9 @@ class RunEvents:
 
     def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
         """Return the counts of the draft of a row since the last event, as fields of an event."""
-        if row.draft is None:
+        if row.piece.draft is None:
             return {}
-        before, now = self._drafts.get(index, Meter()), replace(row.draft.counts)
+        before, now = self._drafts.get(index, Meter()), replace(row.piece.draft.counts)
         self._drafts[index] = now
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 

@@ -38,7 +38,7 @@ from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
-from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, Rows, StateRow
+from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Rows, StateRow, WrittenPiece
 from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.search_score import SearchScore
 from outlines_cont.state.tokens import num_start_tokens, start_ids
@@ -361,7 +361,7 @@ class _RowLoader:
             raise ValueError(f"`{name}` has shape {shape} and type {tensor.dtype}, expected {total} entries")
         return list(tensor.tolist())
 
-    def _piece(self, row: _RowRecord) -> Piece | None:
+    def _piece(self, row: _RowRecord) -> WrittenPiece | None:
         if row.piece is None:
             return None
         start, owed, source, retries = row.piece
@@ -373,7 +373,7 @@ class _RowLoader:
         if not all(self._are_ids([*entry.excluded, *entry.avoided]) for entry in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
         exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
-        return Piece(start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed)
+        return WrittenPiece(start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns

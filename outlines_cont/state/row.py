@@ -1,6 +1,6 @@
 """`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
-and two log-probabilities; its KV cache, last logits, random stream and result. `Piece` describes the span that was generated last, so that
-it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
+and two log-probabilities; its KV cache, last logits, random stream and result. `WrittenPiece` describes the span that was generated last,
+so that it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCORED = WRITTEN + HEALED
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WrittenPiece:
     """The span that was generated last on a row, and what is needed to resume it.
 
     Attributes:
@@ -89,7 +89,7 @@ class StateRow:
     ends: float = 0.0
     kv: RowKV | None = None
     logits: torch.Tensor | None = None
-    piece: Piece | None = None
+    piece: WrittenPiece | None = None
     finish_reason: str = ""
     value: Any = None
     error: Exception | None = None

@@ -12,11 +12,12 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 
-from outlines_cont.engine import row as row_module
+from outlines_cont.engine import policy_states as tracks_module
+from outlines_cont.engine import steering as steering_module
 from outlines_cont.engine.drawing.drawing import Draw
-from outlines_cont.engine.parts import policy_states as tracks_module
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
+from outlines_cont.engine.steering import plan, take
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -26,6 +27,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, VOCAB_SIZE, random_model
+from tests.rows import row_of
 
 PROMPT = [72, 73]
 LETTERS = (100, 101, 102, 270)
@@ -168,18 +170,18 @@ def choice(seed: int, ids: Ids, left: frozenset[int]) -> int:
 def new_row(policies: list[Policy[Any]], source: StateRow | None = None, **options: Any) -> Row:
     model = random_model()
     start = StateRow.of_prompt(PROMPT, RandomStream(3)) if source is None else source
-    return Row(start, policies, model, counts=Meter(), resume=source is not None, **options)
+    return row_of(start, policies, model, counts=Meter(), resume=source is not None, **options)
 
 
 def planned(row: Row) -> Row:
     """Have a row say what it wants, with its tokens fed."""
-    row.plan()
+    plan(row)
     while row.awaits_forward:
         count = row.num_pending
         wanted = row.wanted(count)
         row.score([0.0 for _ in row.tokens.scored_by(row.cached, wanted)])
         row.fed(count, {index: torch.zeros(VOCAB_SIZE) for index in wanted})
-        row.plan()
+        plan(row)
     return row
 
 
@@ -187,16 +189,16 @@ def steered(row: Row, seed: int, *, twice: bool = False) -> Row:
     """Do what the loop does, without a model; `twice` takes every step back once, as where a step has failed."""
     while not planned(row).has_ended:
         assert row.status is RowStatus.SAMPLING
-        left = frozenset(token_id for token_id in (*LETTERS, EOS) if token_id in row.mask)
-        assert len(left) == row.mask.count(VOCAB_SIZE)
+        left = frozenset(token_id for token_id in (*LETTERS, EOS) if token_id in row.piece.mask)
+        assert len(left) == row.piece.mask.count(VOCAB_SIZE)
         draw = Draw(choice(seed, tuple(row.piece_ids), left), -1.0, -1.0)
         if twice:
             undo = row.checkpoint()
-            row.take(draw)
+            take(row, draw)
             planned(row)
             undo()
             planned(row)
-        row.take(draw)
+        take(row, draw)
     return row
 
 
@@ -381,7 +383,7 @@ def test_a_row_goes_back_as_a_plain_search(
             (index + len(PROMPT), place.retries, place.policy + (place.policy >= at)): place
             for index, place in search.places.items()
         }
-        found = {(place.index, place.retries, place.policy): place for place in row.policies.exclusions}
+        found = {(place.index, place.retries, place.policy): place for place in row.piece.policies.exclusions}
         assert plain.keys() == found.keys()
         for key, place in plain.items():
             assert (place.excluded, place.avoided) == (found[key].excluded, found[key].avoided)
@@ -403,7 +405,7 @@ def test_a_piece_that_is_cut_remembers_what_is_excluded(
         cut = steered(resumed, seed)
     assert outcome(whole) == outcome(cut)
     assert whole.retries == cut.retries
-    assert [*whole.policies.exclusions] == [*cut.policies.exclusions]
+    assert [*whole.piece.policies.exclusions] == [*cut.piece.policies.exclusions]
 
 
 # -- policies that do not come to an end --------------------------------------------------------------------------------
@@ -488,7 +490,7 @@ def test_a_text_that_grows_may_be_taken_back_ever_again(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("branch", [Branch(exclude=TokenSet.none), Branch(backtrack=1, ff_tokens=FORCED)])
 def test_a_policy_that_never_wants_a_sample_ends_with_an_error(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_module, "_MAX_BRANCHES", 40)
+    monkeypatch.setattr(steering_module, "_MAX_BRANCHES", 40)
     row = steered(new_row([Allows(LONG), Insists(branch, 1)]), 1)
     assert isinstance(row.error, UnsupportedBranch)
     assert "after 40 branches" in str(row.error)
@@ -502,7 +504,7 @@ def test_at_an_end_a_policy_goes_back_or_lets_it_be() -> None:
 
 def test_random_numbers_for_decisions_belong_to_a_row_and_a_key_and_take_none_from_the_stream() -> None:
     rows = [
-        Row(StateRow.of_prompt(PROMPT, stream), [Allows(LONG)], random_model(), counts=Meter())
+        row_of(StateRow.of_prompt(PROMPT, stream), [Allows(LONG)], random_model(), counts=Meter())
         for stream in (RandomStream(3), RandomStream(4), RandomStream(3, batch=1), RandomStream(3, sample=1))
     ]
     keys = [(), (0,), (1,), (0, 1), (1, 0)]

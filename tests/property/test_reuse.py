@@ -9,9 +9,8 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import engine_of, models, samplers
+from outlines_cont import engine_of, models
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter
 from outlines_cont.policies import FreeText
@@ -19,6 +18,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_network
 from tests.oracle import greedy_ids
+from tests.rows import row_of
 
 PER_TOKEN = 2 * 2 * 2 * 8 * 8
 _NETWORK = random_network("llama")
@@ -40,8 +40,7 @@ _STEPS = st.lists(
 def job_of(model: models.HuggingFaceModel, token_ids: list[int]) -> Job:
     counts = Meter()
     source = StateRow.of_prompt(token_ids, RandomStream(3))
-    row = Row(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=3)
-    return Job([row], samplers.greedy(), counts)
+    return Job([row_of(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=3)], counts)
 
 
 @settings(max_examples=15, deadline=None)

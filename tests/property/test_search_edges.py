@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from outlines_cont import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis, continuous, generate, models, samplers
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine
-from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
@@ -24,6 +23,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, scripted_model
 from tests.oracle import next_logits, rescored
+from tests.rows import row_of
 
 _PROMPTS = st.text("abn ", min_size=1, max_size=5)
 
@@ -208,7 +208,7 @@ def test_a_policy_that_gives_tokens_back_leaves_hypotheses_that_are_scored_right
     letters = model.tokenizer.encode("abn")
     source = StateRow.of_prompt(model.tokenizer.encode("the name"), RandomStream(0)).searched()
     counts = Meter()
-    rows = [[Row(source, [_Retry(letters)], model, counts=counts)]]
+    rows = [[row_of(source, [_Retry(letters)], model, counts=counts)]]
     ends, tokens = model.eos_token_ids, model.tokenizer.token_bytes
     job = BeamJob(rows, [[]], BeamSearch(beams=30), ends, counts, _Ends(), tokens)
     engine = Engine(model)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import SavedError, StateFileError
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import Piece, StateRow
+from outlines_cont.state.row import StateRow, WrittenPiece
 from outlines_cont.state.search_score import SearchScore
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.property.test_state_file_hostile import Content, _read, _write
@@ -48,7 +48,7 @@ def _rows(draw: st.DrawFn) -> StateRow:
     )
     owed = st.lists(_ends(VOCAB_SIZE - 1), max_size=2)
     pieces = st.builds(
-        Piece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3)
+        WrittenPiece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3)
     )
     others = st.lists(st.tuples(_ends(length), st.sampled_from([-1.5, 0.25])), max_size=2).map(tuple)
     scores = st.builds(SearchScore, _ends(length), others, st.sampled_from([-10.0, 0.0, 0.5, 10.0]))

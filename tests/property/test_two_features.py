@@ -21,6 +21,7 @@ from outlines_cont.samplers import greedy
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
+from tests.rows import row_of
 from tests.sampling_oracle import plain_law
 from tests.unit.test_engine import TEXTS, job_of, run
 from tests.unit.test_engine_loop import Planned, _ids
@@ -76,13 +77,13 @@ def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy
 def _all_rows(prompt: list[int], plan: Callable[[int, RowView], list[Branch]], sampler: Any) -> list[StateRow]:
     """What became of a row and of all its forks."""
     from outlines_cont.engine.job import Job
-    from outlines_cont.engine.row import Row
     from outlines_cont.meter import Meter
     from outlines_cont.sampling.random_stream import RandomStream
 
     counts = Meter()
-    row = Row(StateRow.of_prompt(prompt, RandomStream(7)), [Planned(plan)], random_model(), counts=counts, max_tokens=9)
-    job = Job([row], sampler, counts)
+    source = StateRow.of_prompt(prompt, RandomStream(7))
+    row = row_of(source, [Planned(plan)], random_model(), counts=counts, max_tokens=9, sampler=sampler)
+    job = Job([row], counts)
     engine = Engine(random_model())
     engine.submit(job)
     while not job.is_over:

@@ -16,7 +16,6 @@ from outlines_cont import continuous, generate, samplers
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.prefill import PrefillRow
-from outlines_cont.engine.row import Row
 from outlines_cont.errors import KVBudgetError, OptionError, OutlinesContError
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel, from_transformers
@@ -25,6 +24,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
+from tests.rows import row_of
 
 TEXTS = ["the name", "a", "of the rose", "yes no yes", "red", "日本"]
 
@@ -33,8 +33,8 @@ def job_of(model: HuggingFaceModel, text: str, *, max_tokens: int = 6, sampler: 
     """One row of free text."""
     counts = Meter()
     source = StateRow.of_prompt(model.tokenizer.encode(text, add_special_tokens=True), RandomStream(3))
-    row = Row(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens)
-    return Job([row], sampler or samplers.greedy(), counts)
+    row = row_of(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens, sampler=sampler)
+    return Job([row], counts)
 
 
 def run(engine: Engine, *jobs: Job) -> list[StateRow]:
@@ -329,7 +329,6 @@ def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
     rows = [StateRow.of_prompt(model.tokenizer.encode(text), RandomStream(0)) for text in TEXTS[:3]]
     reading = Job(
         [PrefillRow(row, model, counts=counts, indices=[len(row.token_ids) - 1]) for row in rows],
-        samplers.greedy(),
         counts,
     )
     writing = job_of(model, "of the rose")

@@ -13,7 +13,6 @@ import torch
 from outlines_cont import continuous, generate
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
@@ -21,12 +20,13 @@ from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
-from outlines_cont.samplers import greedy, multinomial
+from outlines_cont.samplers import multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
+from tests.rows import row_of
 
 Plan = Callable[[int, RowView], list[Branch]]
 
@@ -69,10 +69,17 @@ def _write(
 ) -> list[StateRow]:
     counts = Meter()
     rows = [
-        Row(StateRow.of_prompt(ids, RandomStream(7, batch)), steering, model, counts=counts, max_tokens=max_tokens)
+        row_of(
+            StateRow.of_prompt(ids, RandomStream(7, batch)),
+            steering,
+            model,
+            counts=counts,
+            max_tokens=max_tokens,
+            sampler=sampler,
+        )
         for batch, (ids, steering) in enumerate(zip(prompts, policies, strict=True))
     ]
-    job = Job(rows, sampler or greedy(), counts)
+    job = Job(rows, counts)
     engine = Engine(model)
     engine.submit(job)
     while not job.is_over:
@@ -204,8 +211,9 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
 
 def _job(model: HuggingFaceModel, ids: list[int], plan: Plan, sampler: Sampler | None = None) -> dict[int, StateRow]:
     counts = Meter()
-    row = Row(StateRow.of_prompt(ids, RandomStream(7)), [Planned(plan)], model, counts=counts, max_tokens=8)
-    job = Job([row], sampler or greedy(), counts)
+    source = StateRow.of_prompt(ids, RandomStream(7))
+    row = row_of(source, [Planned(plan)], model, counts=counts, max_tokens=8, sampler=sampler)
+    job = Job([row], counts)
     engine = Engine(model)
     engine.submit(job)
     while not job.is_over:
@@ -270,8 +278,9 @@ def test_what_another_policy_wants_holds_in_every_fork() -> None:
     )
     narrow = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([40, 41]))])
     counts = Meter()
-    row = Row(StateRow.of_prompt(_ids("the"), RandomStream(7)), [fork, narrow], model, counts=counts, max_tokens=3)
-    job = Job([row], greedy(), counts)
+    source = StateRow.of_prompt(_ids("the"), RandomStream(7))
+    row = row_of(source, [fork, narrow], model, counts=counts, max_tokens=3)
+    job = Job([row], counts)
     engine = Engine(model)
     engine.submit(job)
     while not job.is_over:

@@ -22,14 +22,13 @@ from outlines_cont import (
 from outlines_cont.control import Branch
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
-from outlines_cont.samplers import greedy
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import VOCAB_SIZE, random_model
+from tests.rows import row_of
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 351, 352])
@@ -71,7 +70,7 @@ class _Asks(Policy[int]):
 def test_an_id_beyond_the_vocabulary_in_the_mask_of_a_policy_fails_its_row() -> None:
     model, counts = random_model(), Meter()
     source = StateRow.of_prompt(model.tokenizer.encode("the"), RandomStream(0))
-    job, engine = Job([Row(source, [_Asks()], model, counts=counts)], greedy(), counts), Engine(model)
+    job, engine = Job([row_of(source, [_Asks()], model, counts=counts)], counts), Engine(model)
     engine.submit(job)
     for _ in engine.steps(job):
         pass

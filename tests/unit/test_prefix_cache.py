@@ -15,8 +15,7 @@ import torch
 
 from outlines_cont import BatchedExecutor, OptionError, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
+from outlines_cont.engine.row import RowStatus
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter
@@ -27,6 +26,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_network, recurrent_network
 from tests.oracle import assert_close, greedy_ids, next_logits
+from tests.rows import row_of
 
 SYSTEM = "the name of the rose is red and the age of it is 12, in a land of the old, "
 PLENTY = 2**24
@@ -107,8 +107,7 @@ def job_of(model: HuggingFaceModel, text: str, max_tokens: int = 6) -> Job:
     """One row of free text."""
     counts = Meter()
     source = StateRow.of_prompt(model.tokenizer.encode(text, add_special_tokens=True), RandomStream(3))
-    row = Row(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens)
-    return Job([row], samplers.greedy(), counts)
+    return Job([row_of(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens)], counts)
 
 
 def submitted(model: HuggingFaceModel, texts: Sequence[str], max_tokens: int = 6) -> list[Job]:

@@ -11,7 +11,6 @@ import pytest
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row
 from outlines_cont.errors import OptionError
 from outlines_cont.events.detokenizer import FinalDetokenizer
 from outlines_cont.meter import Meter
@@ -23,6 +22,7 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.streams import StopMatch
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
+from tests.rows import row_of
 
 TOKENIZER = FakeTokenizer()
 
@@ -40,9 +40,10 @@ def written(
     ids = model.tokenizer.encode(prompt, add_special_tokens=True)
     counts = Meter()
     policies = [policy.for_model(model) for policy in policies]
-    row = Row(StateRow.of_prompt(ids, RandomStream(seed)), policies, model, counts=counts, max_tokens=max_tokens)
+    source = StateRow.of_prompt(ids, RandomStream(seed))
+    row = row_of(source, policies, model, counts=counts, max_tokens=max_tokens, sampler=sampler)
     feed, shown = FinalDetokenizer(row), ""
-    job, engine = Job([row], sampler or samplers.greedy(), counts), Engine(model)
+    job, engine = Job([row], counts), Engine(model)
     engine.submit(job)
     while not job.is_over:
         engine.advance(job)
@@ -50,7 +51,7 @@ def written(
     done = job.done[0]
     assert tuple(ids) == done.token_ids[: len(ids)]
     text = model.tokenizer.text_bytes(done.token_ids[len(ids) :]).decode("utf-8", "replace")
-    return done, text, row.policies.states[-1].stack[-1], shown
+    return done, text, row.piece.policies.states[-1].stack[-1], shown
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class DraftedRow(Protocol):
     """What a drafter may read of a row; implemented by `engine.row.Row`."""
 
     stream: OpenStream
-    job: Any
+    piece: Any
 
     @property
     def token_ids(self) -> list[int]:

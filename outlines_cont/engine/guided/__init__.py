@@ -1,4 +1,4 @@
 """Classifier-free guidance: its formula, and the negative prompt that is fed together with a row.
 
-Imports `engine.parts` and the rooms below these.
+Imports `engine` and the rooms below these.
 """

@@ -12,8 +12,8 @@ from weakref import proxy
 import torch
 
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.guided.guidance import guided_logits
-from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.row import StateRow

@@ -34,6 +34,10 @@ class RowLimits:
         not_eos = TokenSet.of_bitmask((~eos).bitmask(model.vocab_size))
         return cls(eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
 
+    def without_ends(self) -> Self:
+        """Return the same where ends of text are tokens like all others."""
+        return replace(self, eos=TokenSet.none, not_eos=TokenSet.all)
+
     def up_to(self, length: int | None) -> Self:
         """Return the same with a maximal length of `length` (None for any), or that of the context if smaller."""
         known = [limit for limit in (length, self.context_length) if limit is not None]
@@ -46,6 +50,10 @@ class RowLimits:
         if num_written < self.min_length:
             mask = mask & ~self.eos or mask
         return mask
+
+    def context_room(self, length: int) -> int | None:
+        """Return how many tokens the context has room for after `length`; None for any number."""
+        return None if self.context_length is None else max(self.context_length - length, 0)
 
     def room(self, length: int, num_healed: int) -> int | None:
         """Return how many tokens may follow `length`, of which `num_healed` are or will be healed; None for any number."""

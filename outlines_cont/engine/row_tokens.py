@@ -35,20 +35,20 @@ class RowTokens:
         low_water: the smallest number of tokens since this was last set.
     """
 
-    def __init__(self, source: StateRow, first: int) -> None:
-        self.first = self.num_common = first
-        self.ids = list(source.token_ids[:first])
-        self.kinds = bytearray(source.kinds[:first])
-        self.logprobs = list(source.logprobs[:first])
-        self.sampling_logprobs = list(source.sampling_logprobs[:first])
+    def __init__(self, source: StateRow) -> None:
+        self.first = self.num_common = first = len(source.token_ids)
+        self.ids = list(source.token_ids)
+        self.kinds = bytearray(source.kinds)
+        self.logprobs = list(source.logprobs)
+        self.sampling_logprobs = list(source.sampling_logprobs)
         unscored = source.piece.unscored if source.piece is not None else ()
         self.unscored = [i for i in unscored if source.cached < i < first]
         self.ends: tuple[tuple[int, float], ...] = ()
         self.num_top = 0
         self.tops: list[Top] = []
         self.low_water = 0
-        self._search = source.search.reopened(first) if source.search is not None else None
-        self._mirostat_start = None if source.mirostat_start is None else min(source.mirostat_start, first)
+        self._search = source.search
+        self._mirostat_start = source.mirostat_start
         self._has_mirostat = False  # whether a token of this run was drawn with it
         self._counts: TokenCounts | None = None
 
@@ -88,6 +88,15 @@ class RowTokens:
         self.num_common = min(self.num_common, length)
         self.ends = tuple(end for end in self.ends if end[0] <= length)
         self.unscored = [index for index in self.unscored if index < length]
+
+    def reopen(self, first: int) -> None:
+        """Keep the first `first` tokens, as token healing writes the others anew; ends that were drawn after them count as before."""
+        self._shorten(first)
+        self._counts = None
+        self.first, self.num_common = min(self.first, first), min(self.num_common, first)
+        self.ends = tuple((min(position, first), logprob) for position, logprob in self.ends)
+        self.unscored = [index for index in self.unscored if index < first]
+        self._search = None if self._search is None else self._search.reopened(first)
 
     def _shorten(self, length: int) -> None:
         self.ids, self.kinds = self.ids[:length], self.kinds[:length]

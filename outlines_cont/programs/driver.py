@@ -7,21 +7,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from outlines_cont.engine.drafting.row_draft import Drafter
+from outlines_cont.engine.piece import Piece
 from outlines_cont.policies.branch import Branch
-from outlines_cont.policies.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPiece:
-    """A span that is generated under policies."""
+    """Write a span."""
 
-    policies: Sequence[Policy[Any]]  # see `policies.policy`
-    max_tokens: int | None = None  # the most tokens of it; None is up to the context
-    temperature: float | None = None  # see `Branch`
-    draft: Drafter | None = None  # its draft for speculative decoding, or None
+    piece: Piece
 
 
 @dataclass(frozen=True, slots=True)

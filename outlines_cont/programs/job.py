@@ -1,4 +1,4 @@
-"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
+"""`ProgramJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
 in the order of their rows, then all plans are executed together, so that a program is deterministic but for limits in seconds. Also
 enforces the budget in time and memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
@@ -17,25 +17,24 @@ from itertools import pairwise, takewhile
 from operator import eq
 from typing import Any
 
-from outlines_cont.control.budget import Budget, ProgramUsage
-from outlines_cont.control.caller import Call, Caller, Round
-from outlines_cont.control.event import Capture, Event, Finish, Forked
-from outlines_cont.control.fork_driver import ForkPlan, ForkView
-from outlines_cont.control.result import MAX_LOG, Fork
-from outlines_cont.control.row import ControlledRow
-from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_record import RowStatus
 from outlines_cont.errors import BudgetError, CallbackTimeout, DeadlockError, KVShareError, ProgramCancelled
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.programs.budget import Budget, ProgramUsage
+from outlines_cont.programs.caller import Call, Caller, Round
+from outlines_cont.programs.driver import ForkPlan, ForkView
+from outlines_cont.programs.event import Capture, Event, Finish, Forked
+from outlines_cont.programs.fork_program import ForkProgram
+from outlines_cont.programs.result import MAX_LOG, Fork
+from outlines_cont.programs.variables import Shared
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 
 
-class ControlJob(Job):
+class ProgramJob(Job):
     """The forks of one program.
 
     Attributes:
@@ -45,12 +44,10 @@ class ControlJob(Job):
         used: the counters of its budget.
     """
 
-    rows: list[ControlledRow]
+    rows: list[Row]
 
-    def __init__(
-        self, row: ControlledRow, model: LanguageModel, sampler: Sampler, budget: Budget, shared: Shared, seed: Any
-    ) -> None:
-        super().__init__([row], sampler, row.counts)
+    def __init__(self, row: Row, model: LanguageModel, budget: Budget, shared: Shared, seed: Any) -> None:
+        super().__init__([row], row.counts)
         self.forks = [Fork(0)]
         self.events: list[Event] = []
         self.num_events = 0
@@ -61,13 +58,13 @@ class ControlJob(Job):
         self._seed = seed
         self._caller = Caller()
         self._round: Round | None = None
-        self._called: list[ControlledRow] = []
+        self._called: list[Row] = []
         # The round that was begun in this step: its calls are made even if the step is undone.
-        self._begun: tuple[Round, list[ControlledRow], int] | None = None
+        self._begun: tuple[Round, list[Row], int] | None = None
         self._num_writes = 0
         self._has_waited = False
         self.is_controlled = True
-        self.reads_ahead = row.driver.speculates
+        self.reads_ahead = program_of(row).driver.speculates
         shared.join(self)
 
     @property
@@ -82,7 +79,7 @@ class ControlJob(Job):
             return False
         if self._has_waited:
             return self._num_writes == self._shared.num_writes
-        return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
+        return all(one.waits_for and not self._shared.has(one.waits_for) for one in map(program_of, self.rows))
 
     def start_calls(self, notify: Callable[[], None]) -> bool:
         """Begin a round: call the drivers of all forks that need a plan, in a thread."""
@@ -94,10 +91,10 @@ class ControlJob(Job):
         self._wake()
         if self._shared.is_open and self.is_stuck:
             return False  # until code outside of the programs writes
-        called = [row for row in self.rows if row.needs_call]
+        called = [row for row in self.rows if program_of(row).needs_call(row)]
         if called:
             self.used.num_reserved = 0
-            calls = [Call(partial(row.driver.call, self._view(row))) for row in called]
+            calls = [Call(partial(program_of(row).driver.call, self._view(row))) for row in called]
             self._begun = (Round(calls, notify), called, self._shared.num_writes)
             self._round, self._called, self._num_writes = self._begun
             self._caller.start(self._round)
@@ -123,7 +120,7 @@ class ControlJob(Job):
         undo_rows = super().checkpoint()
         now = (self._round, self._called, self._num_writes)
         self._begun = None
-        live = [self.forks[row.fork_index] for row in self.rows]
+        live = [self.forks[program_of(row).fork_index] for row in self.rows]
         forks = [replace(fork, captures={**fork.captures}) for fork in live]
         num_forks, num_events = len(self.forks), len(self.events)
         num_tokens, has_waited = self.used.num_tokens, self._has_waited
@@ -144,15 +141,14 @@ class ControlJob(Job):
 
     def note_end(self, row: Row, state_row: StateRow) -> None:
         """Collect the result of a fork."""
-        assert isinstance(row, ControlledRow)
         if state_row.error is not None:
             # The frames refer to the row, and so to keys and values; the text of the traceback is in `trace`.
             traceback.clear_frames(state_row.error.__traceback__)
             state_row = replace(state_row, kv=None, logits=None)
         super().note_end(row, state_row)
-        fork = self.forks[row.fork_index]
+        fork = self.forks[program_of(row).fork_index]
         fork.state = SequenceState(self._model, ((state_row,),), self._seed)
-        fork.trace = row.trace
+        fork.trace = program_of(row).trace
         self._end_fork(row, state_row.finish_reason, state_row.error)
         self._close([row])
         if self.is_over:
@@ -173,20 +169,21 @@ class ControlJob(Job):
         self._shared.part(self)
         for row in self.rows:
             error = ProgramCancelled(
-                f"expected fork {row.fork_index} to end by itself, but the program was cancelled, by `cancel()` or by leaving the loop "
+                f"expected fork {program_of(row).fork_index} to end by itself, but the program was cancelled, by `cancel()` or by leaving the loop "
                 "over its events. Its text is what was written before."
             )
             self._end_fork(row, "cancelled", error)
         self.num_events = len(self.events)
 
-    def _view(self, row: ControlledRow) -> ForkView:
+    def _view(self, row: Row) -> ForkView:
         def reserve(count: int) -> None:
             self.used.reserve(count, sum(not row.has_ended for row in self.rows))
 
-        tokens = (row.token_ids, row.start, row.cached, row.backtracked, row.appended)
-        return ForkView(*tokens, reserve, self.used.spend_step, row.outcome, row.driver_error)
+        one = program_of(row)
+        tokens = (row.token_ids, one.start, row.cached, one.backtracked, one.appended_ids(row))
+        return ForkView(*tokens, reserve, self.used.spend_step, one.outcome, one.driver_error)
 
-    def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
+    def _apply(self, rows: list[Row], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
         """Execute the plans that calls have returned; return the rows that have forked, each with its forks."""
         forked: list[tuple[Row, list[Row]]] = []
         for row, call in zip(rows, calls, strict=True):
@@ -196,7 +193,7 @@ class ControlJob(Job):
             plans, error = call.outcome
             error = error or self.used.exceeded(CallbackTimeout, call.seconds)
             if error is not None:
-                row.trace = "".join(traceback.format_exception(error))
+                program_of(row).trace = "".join(traceback.format_exception(error))
                 row.fail(error)
             elif not plans:
                 row.end("stop")
@@ -204,58 +201,60 @@ class ControlJob(Job):
                 group = self._apply_plans(row, plans)
                 if len(group) > 1:
                     forked.append((row, group))
-        self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
+        self._has_waited = not forked and all(program_of(row).is_idle and not row.has_ended for row in self.rows)
         return forked
 
-    def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
+    def _apply_plans(self, row: Row, plans: list[ForkPlan]) -> list[Row]:
         group = row.split(len(plans))
         self._note(row, plans[0])
         for fork, plan in zip(group[1:], plans[1:], strict=True):
-            parent = self.forks[group[plan.parent].fork_index]
-            fork.fork_index = len(self.forks)
-            self.forks.append(Fork(fork.fork_index, parent.index, captures={**parent.captures}))
-            self.events.append(Forked(parent.index, fork.fork_index))
+            parent = self.forks[program_of(group[plan.parent]).fork_index]
+            program_of(fork).fork_index = len(self.forks)
+            self.forks.append(Fork(program_of(fork).fork_index, parent.index, captures={**parent.captures}))
+            self.events.append(Forked(parent.index, program_of(fork).fork_index))
             self._note(fork, plan)
         for one, plan in zip(group, plans, strict=True):
-            one.act(plan)
+            program_of(one).act(one, plan)
         return [*group]
 
-    def _note(self, row: ControlledRow, plan: ForkPlan) -> None:
-        fork = self.forks[row.fork_index]
+    def _note(self, row: Row, plan: ForkPlan) -> None:
+        fork = self.forks[program_of(row).fork_index]
         fork.log = (fork.log + plan.log)[-MAX_LOG:]
         for name, text in plan.captures:
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
 
-    def _end_fork(self, row: ControlledRow, reason: str, error: Exception | None) -> None:
-        fork = self.forks[row.fork_index]
-        fork.text = self._model.tokenizer.text_bytes(row.token_ids[row.start :]).decode(errors="replace")
+    def _end_fork(self, row: Row, reason: str, error: Exception | None) -> None:
+        fork = self.forks[program_of(row).fork_index]
+        fork.text = self._model.tokenizer.text_bytes(row.token_ids[program_of(row).start :]).decode(errors="replace")
         if isinstance(error, BudgetError | DeadlockError):
             reason = error.limit if isinstance(error, BudgetError) else "deadlock"
         fork.finish_reason, fork.error = reason, error
         self.events.append(Finish(fork.index, reason, error))
 
-    def _close(self, rows: list[ControlledRow]) -> None:
+    def _close(self, rows: list[Row]) -> None:
         """Close the drivers that have not ended, in the thread of the program."""
-        calls = [Call(row.driver.close) for row in rows if row.driver.is_open]
+        calls = [Call(program_of(row).driver.close) for row in rows if program_of(row).driver.is_open]
         if calls:
             self._caller.start(Round(calls, lambda: None))
 
     def _wake(self) -> None:
         """Wake forks whose variables were written; if no program is left that could write them, with a `DeadlockError`."""
         for row in self.rows:
-            if row.waits_for and self._shared.has(row.waits_for):
-                row.waits_for, row.status = (), RowStatus.CALLING
+            one = program_of(row)
+            if one.waits_for and self._shared.has(one.waits_for):
+                one.waits_for, row.status = (), RowStatus.CALLING
         if self.is_stuck and self._shared.is_deadlocked:
             for row in self.rows:
                 self._fail_deadlocked(row)
 
-    def _fail_deadlocked(self, row: ControlledRow) -> None:
-        missing = tuple(name for name in row.waits_for if not self._shared.has([name]))
+    def _fail_deadlocked(self, row: Row) -> None:
+        one = program_of(row)
+        missing = tuple(name for name in one.waits_for if not self._shared.has([name]))
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
-        if row.waits_for:
-            row.waits_for, row.driver_error, row.status = (), error, RowStatus.CALLING
+        if one.waits_for:
+            one.waits_for, one.driver_error, row.status = (), error, RowStatus.CALLING
         else:
             row.fail(error)
 
@@ -264,14 +263,14 @@ class ControlJob(Job):
         if error is not None:
             self._round = None
             for row in self.rows:
-                row.waits_for = ()
+                program_of(row).waits_for = ()
                 row.fail(copy(error))
         if self.used.budget.kv_bytes is not None:
             self._check_kv(self.used.budget.kv_bytes)
 
     def _check_kv(self, limit: int) -> None:
         """Fail the youngest forks until the keys and values of the others fit."""
-        rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: row.fork_index)
+        rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: program_of(row).fork_index)
         while rows and (held := _distinct_tokens(rows) * self._model.kv_store.token_bytes) > limit:
             error = self.used.exceeded(KVShareError, held)
             assert error is not None
@@ -289,7 +288,13 @@ class ControlJob(Job):
             self._check_limits()
 
 
-def _distinct_tokens(rows: list[ControlledRow]) -> int:
+def program_of(row: Row) -> ForkProgram:
+    """Return the program of a row."""
+    assert isinstance(row.program, ForkProgram)
+    return row.program
+
+
+def _distinct_tokens(rows: list[Row]) -> int:
     """Return how many tokens of some rows are cached, common prefixes counted once."""
     held = sorted(tuple(row.token_ids[: row.cached]) for row in rows)
     return sum(map(len, held)) - sum(sum(takewhile(bool, map(eq, *pair))) for pair in pairwise(held))

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from outlines_cont.control.event import Event
 from outlines_cont.errors import ScriptError, shortened, with_result
 from outlines_cont.meter import Meter
+from outlines_cont.programs.event import Event
 from outlines_cont.state.sequence_state import SequenceState
 
 MAX_LOG = 65_536

@@ -1,0 +1,194 @@
+"""`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft. `RunningPiece`: a piece that a row is writing, with
+the states of its policies, its limits, its text, its next draw, its draft and its negative prompt. A row has one, replaced when the next begins
+(`Row.begin`). `RowStatus`: what a row does in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from outlines_cont.engine.drafting.row_draft import Drafter, RowDraft
+from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
+from outlines_cont.engine.drawing.drawing import Drawing
+from outlines_cont.engine.guided.negative import GuidedSequence, NegativeSequence
+from outlines_cont.engine.policy_states import PolicyStates
+from outlines_cont.engine.row_limits import RowLimits
+from outlines_cont.immutable import shallow_copy
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.piece_text import PieceText, TextPosition
+from outlines_cont.policies.policy import Policy
+from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.state.row import HEALED, StateRow, WrittenPiece
+
+
+class RowStatus(Enum):
+    """What a row does in this step of the engine."""
+
+    SAMPLING = "sampling"
+    SCORING = "scoring"  # its forced tokens are fed for their log-probabilities
+    WAITING = "waiting"
+    CALLING = "calling"  # its program is to be called; see `Job.start_calls`
+    FORKING = "forking"
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Piece:
+    """A span to be written, by any number of rows.
+
+    Attributes:
+        policies: those of each row; a piece without policies is steered branch by branch (`RunningPiece.follow`).
+        sampler: how tokens are drawn.
+        limits: the ends of text and the context; see `RowLimits.of`.
+        max_tokens: the most tokens to append, forced ones included; None for the rest of the context.
+        min_tokens: until the piece has this many tokens, no end is drawn unless nothing else is allowed.
+        temperature: in place of that of the sampler; None for that.
+        drafter: for speculative decoding, or None.
+        source: the constraint as JSON; see `WrittenPiece`.
+        scores_end: whether forced tokens at the very end are fed for their log-probabilities.
+        horizon: at how many of the last positions logits are kept, if no policy wants more.
+    """
+
+    policies: Sequence[Policy[Any]] = ()
+    sampler: Sampler
+    limits: RowLimits
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float | None = None
+    drafter: Drafter | None = None
+    source: str = ""
+    scores_end: bool = True
+    horizon: int = 0
+    _drawings: dict[float | None, Drawing] = field(default_factory=dict, init=False, repr=False)
+
+    def drawing(self, temperature: float | None = None) -> Drawing:
+        """Return the drawing at a temperature; None for that of the piece."""
+        wanted = self.temperature if temperature is None else temperature
+        drawing = self._drawings.get(wanted)
+        if drawing is None:
+            plain = drawing_of(self.sampler) if wanted is None else self._drawings.get(None) or drawing_of(self.sampler)
+            self._drawings[None] = plain
+            drawing = self._drawings[wanted] = plain if wanted is None else tempered(plain, wanted)
+        return drawing
+
+
+class RunningPiece:
+    """A piece that a row is writing.
+
+    Attributes:
+        piece: what is written.
+        policies: the states of its policies, and what they have excluded.
+        limits: those of this row.
+        text: where the piece begins, and how far its text is final.
+        draft: its speculative decoding, if there is any.
+        negative: its negative prompt, if it is guided.
+        mask, sequences, temperature: of the next sample; a temperature of None is that of the piece.
+        owed: forced tokens that a limit has cut off.
+        given: the row as it was given, if token healing has removed its last tokens.
+        finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
+        is_last: whether the row ends with the piece; if not, its program decides what follows.
+        error: what the piece has failed with, if the row goes on.
+    """
+
+    def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, is_last: bool) -> None:
+        """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
+        self.piece, self.text, self.is_last = piece, text, is_last
+        self.policies = PolicyStates(written.retries, written.exclusions)
+        longest = None if piece.max_tokens is None else length + piece.max_tokens
+        # The tokens that respell a healed end do not count.
+        limits = piece.limits.up_to(None if text.healed else longest)
+        max_written = longest if text.healed else None
+        self.limits = replace(limits, min_length=written.start + piece.min_tokens, max_written=max_written)
+        self.draft = None if piece.drafter is None else RowDraft(piece.drafter)
+        self.negative: NegativeSequence | None = None
+        self.mask, self.sequences = TokenSet.all, list[list[int]]()  # sequences: see `Branch`
+        self.temperature: float | None = None
+        self.owed = list(written.owed)
+        self.given: StateRow | None = None
+        self._first = length
+        self.finish_reason = ""
+        self.stop: str | int | None = None
+        self.error: Exception | None = None
+
+    def guide(self, negative: NegativeSequence) -> None:
+        """Guide the piece by a negative prompt; it ends where one of both sequences has reached the end of the context."""
+        self.negative = negative
+        if self.limits.context_length is not None:
+            room = self.limits.context_length - len(negative.source.token_ids)
+            most = self.limits.max_length or self.limits.context_length
+            self.limits = replace(self.limits, max_length=min(self.text.start + room, most))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the piece has ended."""
+        return bool(self.finish_reason)
+
+    def drawing(self, temperature: float | None = None) -> Drawing:
+        """Return the drawing at a temperature; None for that of the piece."""
+        return self.piece.drawing(temperature)
+
+    def final_until(self, token_ids: Sequence[int]) -> TextPosition:
+        """Return the position up to which the text is final in a row with these tokens."""
+        return self.text.final_until(token_ids, 0 if self.has_ended else self.policies.held_bytes)
+
+    def room(self, token_ids: Sequence[int], kinds: bytes | bytearray, following: Sequence[int] = ()) -> int | None:
+        """Return how many tokens may be appended to those of the row, `following` first, of which healed ones do not count; None for any
+        number.
+        """
+        if self.limits.max_written is None:
+            return self.limits.room(len(token_ids), 0)
+        healed = kinds.count(HEALED, self._first)
+        return self.limits.room(len(token_ids), healed + self.text.num_healing(token_ids, following))
+
+    def make_masks(self) -> None:
+        """Compute the masks of the next draws, those behind draft tokens included."""
+        _ = self.mask.words
+        if self.draft is not None:
+            self.draft.make_masks()
+
+    # -- what a rewind, a fork and a roll-back change ------------------------------------------------------------------
+
+    def cut(self, length: int) -> None:
+        """Note that only the first `length` tokens of the row remain."""
+        if self.draft is not None:
+            self.draft.cut(length)
+        if self.negative is not None:
+            self.negative.rewind()
+
+    def fork(self, row: GuidedSequence) -> RunningPiece:
+        """Return the same for `row`, a fork of the row."""
+        other = shallow_copy(self)
+        other.policies = self.policies.fork()
+        other.draft = None if self.draft is None else self.draft.fork()
+        other.negative = None if self.negative is None else self.negative.fork(row)
+        return other
+
+    def checkpoint(self) -> Callable[[], RunningPiece]:
+        """Return a function that returns the piece as it is now, any number of times."""
+        now, policies = shallow_copy(self), self.policies.checkpoint()
+
+        def restored() -> RunningPiece:
+            piece = shallow_copy(now)
+            piece.policies = policies()
+            if piece.draft is not None:
+                piece.draft.forget()
+            if piece.negative is not None:
+                piece.negative.restore()
+            return piece
+
+        return restored
+
+    def record(self) -> WrittenPiece:
+        """Return what is needed to resume the piece."""
+        return WrittenPiece(
+            self.text.start,
+            source=self.piece.source,
+            retries=self.policies.retries,
+            owed=tuple(self.owed),
+            exclusions=self.policies.exclusions,
+            stop=self.stop,
+            healed=len(self.text.healed),
+        )

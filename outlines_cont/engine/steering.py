@@ -1,0 +1,212 @@
+"""How a running piece steers its row: `plan` follows the merged branches of its policies (rewind, append, exclude tokens) until the row
+samples under a mask, waits, forks or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
+tokens are allowed, or one is drawn (unless a policy rewinds there), at its length limits, which may cut forced tokens, and by an error, as
+in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from outlines_cont.engine.drawing.drawing import Draw
+from outlines_cont.engine.piece import RowStatus
+from outlines_cont.engine.row import Row
+from outlines_cont.errors import DeadEnd, UnsupportedBranch
+from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED
+
+# The most branches of the policies of a row in one step.
+_MAX_BRANCHES = 10_000
+
+
+def plan(row: Row) -> None:
+    """Plan the next step of a row, by its program or its policies; does nothing while it waits for a forward."""
+    piece = row.piece
+    if piece.text.final is not None:  # a stream may have shown it since the last step
+        piece.text = piece.text.with_final(piece.final_until(row.token_ids))
+    if row.awaits_forward:
+        return
+    if row.program is None:
+        follow_policies(row)
+    else:
+        row.program.plan(row)
+
+
+def plan_if_drafted(row: Row) -> bool:
+    """Plan if the last token was an accepted draft token; return whether the next can be drawn without a forward."""
+    if not row.feed.is_drafted or row.status is not RowStatus.WAITING or row.cached < len(row.token_ids):
+        return False
+    plan(row)
+    row.make_masks()
+    return row.is_ready
+
+
+def follow_policies(row: Row) -> None:
+    """Follow the branches of the policies; an error in one of them is that of the row."""
+    row.guarded(lambda: _decide(row))
+
+
+def follow(row: Row, branch: Branch) -> None:
+    """Execute a branch, then those of the policies; an error in one of them is that of the row."""
+
+    def act() -> None:
+        if _follow(row, branch) and row.piece.policies.states:
+            _decide(row)
+        else:
+            row.leave_when_scored()
+
+    row.guarded(act)
+
+
+def branched(row: Row, branches: Sequence[Branch]) -> list[Row]:
+    """Return a row and a fork for every other branch, each of which has followed its branch, or failed in it."""
+    rows = row.split(len(branches))
+    for one, branch in zip(rows, branches, strict=True):
+        one.status, one.forks = RowStatus.WAITING, []
+        follow(one, branch)
+    return rows
+
+
+def take(row: Row, draw: Draw) -> None:
+    """Append a sampled token, or end on it, and advance the stream of random numbers."""
+    row.status = RowStatus.WAITING
+    row.stream.take()
+    if row.feed.is_drafted:
+        row.count_draft("saved_forwards")
+    row.guarded(lambda: _take(row, draw))
+
+
+def _decide(row: Row) -> None:
+    """Follow branches until the row samples, waits, forks or has ended."""
+    for _ in range(_MAX_BRANCHES):
+        if row.has_ended:
+            break
+        branches = _next_branches(row)
+        if len(branches) > 1:
+            row.forks, row.status = branches, RowStatus.FORKING
+            return
+        if branches and not _follow(row, branches[0]):
+            break
+    else:
+        decider = row.piece.policies.decider.policy if row.piece.policies.decider is not None else None
+        raise UnsupportedBranch(
+            f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {row.excerpt} none of them did; "
+            f"{decider!r} has decided last. A policy that appends or backtracks must end after some steps."
+        )
+    row.leave_when_scored()
+
+
+def _next_branches(row: Row) -> list[Branch]:
+    """Return the branches to take; none where the policies stop the row, or one of them has rewound it at its end."""
+    piece = row.piece
+    started = perf_counter()
+    branches = piece.policies.branches(row)
+    row.counts.mask_seconds += perf_counter() - started
+    if not branches:
+        decider = piece.policies.decider
+        assert decider is not None
+        _end_text(row, decider.policy.finish_reason)
+        if row.has_ended:  # no other policy has rewound
+            piece.stop = decider.policy.stop(decider.stack[-1])
+    elif piece.owed and not any(branch.is_rewind for branch in branches):
+        # The rest of a forced text that a limit has cut, in place of what would be forced now.
+        return [Branch(ff_tokens=[piece.owed])]
+    return branches
+
+
+def _follow(row: Row, branch: Branch) -> bool:
+    """Execute a branch; return whether the policies are to be called again."""
+    if not row.piece.policies.backtrack(branch, row, row.model.vocab_size):
+        return True
+    if branch.sample_mask is not None:
+        return _request_sample(row, branch.sample_mask, branch)
+    if branch.ff_tokens:
+        _append_forced(row, branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
+    elif not branch.is_rewind:
+        row.status = RowStatus.WAITING
+        return False
+    return True
+
+
+def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
+    """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
+    piece = row.piece
+    check_mask(mask, row.model.vocab_size, "sample_mask")
+    mask = piece.limits.with_ends(mask, len(row.token_ids) - row.tokens.kinds.count(HEALED, row.piece_start))
+    left = piece.policies.left(mask, len(row.token_ids))
+    if not isinstance(mask, LazyTokenSet) and not (mask & piece.limits.not_eos):
+        if not (mask & piece.limits.eos):
+            raise DeadEnd(
+                f"no token is allowed after {row.excerpt}. "
+                "The policies of this row exclude each other; give the generator fewer of them."
+            )
+        if left:
+            return _end_text(row, "constraint")
+    if left is not mask and not left:
+        piece.policies.retry_earlier(row, "no other token is allowed")
+        return True
+    if row.room() == 0:
+        row.end("length")
+    else:
+        row.need_logits(left)
+        piece.mask, piece.sequences, piece.temperature = left, branch.ff_tokens, branch.temperature
+        row.status = RowStatus.SAMPLING
+    return False
+
+
+def _append_forced(row: Row, token_ids: list[int], kind: bytes) -> None:
+    """Append tokens without sampling, unless the first of them is excluded here."""
+    policies = row.piece.policies
+    exclusion = policies.exclusions.at(len(row.token_ids)) if kind == FORCED else None
+    if exclusion is not None and token_ids[0] in exclusion.excluded:
+        policies.retry_earlier(row, "the text that follows is forced")
+    else:
+        append_all(row, token_ids, kind)
+
+
+def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
+    """Append tokens without sampling, as many as the limits allow; the rest is appended if the piece is resumed."""
+    room = row.room(token_ids) if kind == FORCED else row.piece.limits.context_room(len(row.token_ids))
+    now, row.piece.owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
+    if now:
+        row.append_known(now, kind)
+    else:
+        row.end("length")
+
+
+def _take(row: Row, draw: Draw) -> None:
+    row.counts.sampled_tokens += 1
+    piece = row.piece
+    if draw.token_id in piece.limits.eos:
+        _end_on(row, draw)
+        return
+    row.append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
+    if row.tokens.num_top:
+        row.tokens.tops[-1] = draw.top
+    follow = next((ids for ids in piece.sequences if ids[0] == draw.token_id), None)
+    if follow is not None and len(follow) > 1:
+        if piece.policies.states and row.room(follow[1:]) == 0:
+            piece.owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
+        else:
+            append_all(row, follow[1:], FORCED)
+
+
+def _end_on(row: Row, draw: Draw) -> None:
+    """End the piece on an end token that was drawn, unless a policy rewinds."""
+    ends = row.tokens.ends
+    row.tokens.ends = (*ends, (len(row.token_ids), draw.logprob))
+    _end_text(row, "stop")
+    if not row.has_ended:
+        row.tokens.ends = ends
+    elif draw.token_id in row.piece.limits.stop_tokens:
+        row.piece.stop = draw.token_id
+
+
+def _end_text(row: Row, reason: str) -> bool:
+    """End the piece unless a policy rewinds; return whether the policies are to be called again."""
+    objection = row.piece.policies.at_end(row)
+    if objection is not None:
+        return _follow(row, objection)
+    row.end(reason)
+    return False
