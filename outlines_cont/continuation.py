@@ -10,9 +10,9 @@ from typing import Unpack
 
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.generation.run import Run
 from outlines_cont.generation.state_stream import StateStream
 from outlines_cont.immutable import Immutable
 from outlines_cont.sampling.random_stream import Rng
@@ -39,11 +39,11 @@ class Continuation(Immutable):
                 runs. A single row that fails has its error in `errors` of the state, and later generators do not change it;
                 the others continue.
         """
-        return Run(self.generator, prompt, Options.of(options), rng=rng).finished_state()
+        return Call(self.generator, prompt, Options.of(options), rng=rng).finished_state()
 
     async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> SequenceState:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
-        return await Run(self.generator, prompt, Options.of(options), rng=rng).async_finished_state()
+        return await Call(self.generator, prompt, Options.of(options), rng=rng).async_finished_state()
 
     def stream(
         self,
@@ -93,7 +93,7 @@ class Continuation(Immutable):
         Raises:
             ResumeError: the last tokens were not generated, or not by this generator.
         """
-        return Run(self.generator, state, Options.of(options), resume=True).finished_state()
+        return Call(self.generator, state, Options.of(options), resume=True).finished_state()
 
 
 def continuous(generator: Generator) -> Continuation:

@@ -32,11 +32,11 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
@@ -103,13 +103,13 @@ class Generator(PieceMaker):
                 as any other error of a single row has. If there are several rows, the message begins with the index of the
                 first that has failed.
         """
-        run = self._run(prompt, options, rng)
-        return self.value_of(run.finished_state(), run.call.options.max_tokens)
+        call = self._call(prompt, options, rng)
+        return self.value_of(call.finished_state(), call.options.max_tokens)
 
     async def acall(self, prompt: Prompt, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Any:
         """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
-        run = self._run(prompt, options, rng)
-        return self.value_of(await run.async_finished_state(), run.call.options.max_tokens)
+        call = self._call(prompt, options, rng)
+        return self.value_of(await call.async_finished_state(), call.options.max_tokens)
 
     def stream(
         self,
@@ -160,26 +160,28 @@ class Generator(PieceMaker):
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         return self._astream(*self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
-    def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
+    def _call(self, prompt: Any, options: PieceOptions, rng: Rng) -> Call:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
-        return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
+        return Call(self, prompt, Options.of(options), rng=rng, score_last=False)
 
-    def _streamed(self, prompt: Prompt, shown: StreamOptions, options: PieceOptions, rng: Rng) -> tuple[Run, RunEvents]:
+    def _streamed(
+        self, prompt: Prompt, shown: StreamOptions, options: PieceOptions, rng: Rng
+    ) -> tuple[Call, RunEvents]:
         check_streamed(self.sampler)
-        run = Run(self, prompt, Options.of(options), rng=rng)
-        return run, RunEvents(run.call, shown)
+        call = Call(self, prompt, Options.of(options), rng=rng)
+        return call, RunEvents(call, shown)
 
-    def _stream(self, run: Run, events: RunEvents) -> Iterator[Any]:
-        for _ in run.steps():
+    def _stream(self, call: Call, events: RunEvents) -> Iterator[Any]:
+        for _ in call.steps():
             yield from events.items(events.pull())
-        self.value_of(run.state(), run.call.options.max_tokens)
+        self.value_of(call.state(), call.options.max_tokens)
 
-    async def _astream(self, run: Run, events: RunEvents) -> AsyncIterator[Any]:
-        async for _ in run.async_steps():
+    async def _astream(self, call: Call, events: RunEvents) -> AsyncIterator[Any]:
+        async for _ in call.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
             for item in events.items(await asyncio.to_thread(events.pull)):
                 yield item
-        self.value_of(run.state(), run.call.options.max_tokens)
+        self.value_of(call.state(), call.options.max_tokens)
 
 
 P = ParamSpec("P")

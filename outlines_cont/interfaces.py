@@ -4,7 +4,7 @@ type checkers and readers, and import nothing at run time.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -83,22 +83,6 @@ class PrefixStore(Protocol):
     def note(self, num_tokens: int) -> None: ...
 
 
-class JobRunner(Protocol):
-    """The methods of an engine that calls use; documented in `engine.Engine`. A job is an `engine.job.Job`, a row an `engine.row.Row`."""
-
-    @property
-    def lock(self) -> RLock: ...
-    @property
-    def max_rows(self) -> int: ...
-    def submit(self, job: Any) -> None: ...
-    def cancel(self, job: Any) -> None: ...
-    def advance(self, job: Any) -> None: ...
-    async def advance_async(self, job: Any) -> None: ...
-    def steps(self, job: Any) -> Generator[None, None, None]: ...
-    def async_steps(self, job: Any) -> AsyncGenerator[None, None]: ...
-    def snapshots(self, rows: Sequence[Any]) -> list[Any]: ...
-
-
 class LanguageModel(Protocol):
     """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`.
 
@@ -166,7 +150,7 @@ class LanguageModel(Protocol):
         """Add the work of a step, a `Meter`, to every open meter."""
 
     @property
-    def engine(self) -> JobRunner: ...
+    def engine(self) -> Any: ...
 
     def prefilled(self, rows: Sequence[Any], meter: Any = None) -> list[Any]:
         """Return rows of a state with all tokens cached and the logits after them; count the fed tokens in a `Meter`, if given.

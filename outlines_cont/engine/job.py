@@ -39,14 +39,16 @@ class Job:
     is_calling = False
     reads_ahead = False
 
-    def __init__(self, rows: Sequence[Row], counts: Meter) -> None:
-        self.rows: list[Any] = list(rows)
+    def __init__(self, rows: Sequence[Row | None], counts: Meter) -> None:
+        """Take rows, each with its index; None for an index without a row."""
+        self.rows: list[Any] = [row for row in rows if row is not None]
         self.done: dict[int, StateRow] = {}
         self.counts = counts
         self.is_cancelled = False
-        self._num_rows = len(self.rows)
+        self._num_rows = len(rows)
         for index, row in enumerate(rows):
-            row.job, row.index = self, index
+            if row is not None:
+                row.job, row.index = self, index
 
     @property
     def is_over(self) -> bool:

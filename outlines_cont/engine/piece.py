@@ -1,5 +1,5 @@
 """`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft. `RunningPiece`: a piece that a row is writing, with
-the states of its policies, its limits, its text, its next draw, its draft and its negative prompt. A row has one, replaced when the next begins
+the states of its policies, its limits, text, next draw, draft and negative prompt. A row has one, which is replaced when the next begins
 (`Row.begin`). `RowStatus`: what a row does in a step.
 """
 
@@ -79,7 +79,7 @@ class RunningPiece:
     """A piece that a row is writing.
 
     Attributes:
-        piece: what is written.
+        spec: what is written.
         policies: the states of its policies, and what they have excluded.
         limits: those of this row.
         text: where the piece begins, and how far its text is final.
@@ -95,7 +95,7 @@ class RunningPiece:
 
     def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, is_last: bool) -> None:
         """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
-        self.piece, self.text, self.is_last = piece, text, is_last
+        self.spec, self.text, self.is_last = piece, text, is_last
         self.policies = PolicyStates(written.retries, written.exclusions)
         longest = None if piece.max_tokens is None else length + piece.max_tokens
         # The tokens that respell a healed end do not count.
@@ -128,7 +128,7 @@ class RunningPiece:
 
     def drawing(self, temperature: float | None = None) -> Drawing:
         """Return the drawing at a temperature; None for that of the piece."""
-        return self.piece.drawing(temperature)
+        return self.spec.drawing(temperature)
 
     def final_until(self, token_ids: Sequence[int]) -> TextPosition:
         """Return the position up to which the text is final in a row with these tokens."""
@@ -185,7 +185,7 @@ class RunningPiece:
         """Return what is needed to resume the piece."""
         return WrittenPiece(
             self.text.start,
-            source=self.piece.source,
+            source=self.spec.source,
             retries=self.policies.retries,
             owed=tuple(self.owed),
             exclusions=self.policies.exclusions,

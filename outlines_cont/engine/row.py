@@ -536,7 +536,7 @@ class Row(FedSequence):
     def leave_when_scored(self) -> None:
         """Let a row that has ended leave, if its forced tokens are scored, or need not be."""
         if self.has_ended and self.piece.is_last:
-            scores = self.tokens.unscored and self.piece.piece.scores_end and self.error is None
+            scores = self.tokens.unscored and self.piece.spec.scores_end and self.error is None
             self.status = RowStatus.SCORING if scores else RowStatus.LEAVING
 
     # -- checkpoints and forks -----------------------------------------------------------------------------------------
@@ -607,7 +607,7 @@ class Row(FedSequence):
         if self._is_unhealed and given is not None:
             row, logits = given, given.logits
             kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
-            piece = WrittenPiece(len(given.token_ids), source=self.piece.source, retries=self.retries)
+            piece = WrittenPiece(len(given.token_ids), source=self.piece.spec.source, retries=self.retries)
         else:
             piece = self.piece.record()
             is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial

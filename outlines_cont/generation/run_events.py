@@ -15,7 +15,7 @@ from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generation.call_rows import CallRows
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.piece_maker import squeezed
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
@@ -28,7 +28,7 @@ class RunEvents:
         OptionError: partial values are requested, and the generator does not write JSON.
     """
 
-    def __init__(self, call: CallRows, options: StreamOptions) -> None:
+    def __init__(self, call: Call, options: StreamOptions) -> None:
         self._call, self._options = call, options
         self._partial: dict[int, PartialValue] = {}
         if options.partial:
@@ -82,7 +82,7 @@ class RunEvents:
             return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
         delta = detokenizer.changes(row)
         # With its value if values are shown, which is a step later.
-        end: Row | StateRow | None = self._call.ended_row(row) if self._partial else row if row.is_over else None
+        end: Row | StateRow | None = self._call.ended_row(index) if self._partial else row if row.is_over else None
         is_end = end is not None
         if not delta and not is_end:
             return None

@@ -11,10 +11,10 @@ from contextlib import aclosing
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
@@ -40,8 +40,8 @@ class StateStream(Closing):
         resume: bool = False,
     ) -> None:
         check_streamed(maker.sampler)
-        self._run = Run(maker, prompt, Options.of(options), rng=rng, resume=resume)
-        self._events = RunEvents(self._run.call, shown)
+        self._call = Call(maker, prompt, Options.of(options), rng=rng, resume=resume)
+        self._events = RunEvents(self._call, shown)
         self._is_begun = False
         self._left: SequenceState | None = None
 
@@ -52,7 +52,7 @@ class StateStream(Closing):
         A span that has not ended counts as cut (`length`): `continuous(generator).resume` continues it. The state may contain
         characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
-        return self._left if self._left is not None else self._run.call.snapshot()
+        return self._left if self._left is not None else self._call.snapshot()
 
     def __iter__(self) -> Iterator[StreamEvent]:
         """Run, and yield events with the new part of each row after each step. A stream can be iterated once.
@@ -63,7 +63,7 @@ class StateStream(Closing):
         """
         if not self._begin():
             return
-        steps = self._run.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
+        steps = self._call.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
         try:
             for _ in steps:
                 yield from self._events.pull()
@@ -75,7 +75,7 @@ class StateStream(Closing):
         """The asynchronous form, which does not block the event loop."""
         if not self._begin():
             return
-        async with aclosing(self._run.async_steps()) as steps:
+        async with aclosing(self._call.async_steps()) as steps:
             try:
                 async for _ in steps:
                     for event in await asyncio.to_thread(self._events.pull):
@@ -86,7 +86,7 @@ class StateStream(Closing):
     def close(self) -> None:
         """Cancel the rows; `state` keeps its present value."""
         if self._left is None:
-            self._left = self._run.leave()
+            self._left = self._call.leave()
 
     def _begin(self) -> bool:
         is_first = self._left is None and not self._is_begun

@@ -16,9 +16,9 @@ import torch
 from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -50,14 +50,14 @@ class Ended:
     steps: int = 0
 
 
-class _Call:
+class _Entry:
     """A prompt that runs since step `step`."""
 
-    def __init__(self, entry: WindowEntry, run: Run, step: int) -> None:
+    def __init__(self, entry: WindowEntry, run: Call, step: int) -> None:
         self.entry = entry
         self.run = run
         self._first_step = step
-        self._events = None if entry.show is None else RunEvents(run.call, StreamOptions(True, 0, False, True))
+        self._events = None if entry.show is None else RunEvents(run, StreamOptions(True, 0, False, True))
 
     def ended(self, step: int) -> Ended | None:
         """Show the new part of the value; return the row if it has ended."""
@@ -79,7 +79,7 @@ class Window:
         self._width = width
         self._options = options
         self._scores_end = scores_end
-        self._calls: list[_Call] = []
+        self._calls: list[_Entry] = []
         # Cancelled for lack of memory, to be restarted.
         self._waiting: deque[WindowEntry] = deque()
         self._ended: list[Ended] = []
@@ -111,19 +111,21 @@ class Window:
         for entry in entries:
             seeds = None if entry.seed is None else [entry.seed]
             try:
-                run = Run(entry.generator, [entry.prompt], self._options, rng=seeds, score_last=self._scores_end)
+                run = Call(entry.generator, [entry.prompt], self._options, rng=seeds, score_last=self._scores_end)
             except _OF_ROWS as error:
                 self._ended.append(Ended(entry.key, error=error))
                 continue
             # Before `submit`: after an interrupt `close` cancels it.
-            self._calls.append(_Call(entry, run, self._steps))
+            self._calls.append(_Entry(entry, run, self._steps))
             run.submit()
 
     def step(self) -> list[Ended]:
         """Take a step of the engine, for all rows that it runs, and return the prompts that have ended."""
         while self._waiting and len(self._calls) < self._width:
             self.add([self._waiting.popleft()])
-        job = next((call.run.job for call in self._calls if not call.run.job.is_over), None)
+        job = next(
+            (call.run.job for call in self._calls if call.run.job is not None and not call.run.job.is_over), None
+        )
         if job is not None:
             self._steps += 1
             try:

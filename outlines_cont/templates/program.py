@@ -19,9 +19,9 @@ from jinja2.environment import Template as JinjaTemplate
 from outlines_cont.errors import EmptyPrompt, TemplateError
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.run import Run
 from outlines_cont.generation.run_events import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
@@ -90,7 +90,7 @@ class TemplateProgram:
         stream: RandomStream,
         shown: StreamOptions | None = None,
     ) -> None:
-        self.run: Run | None = None
+        self.run: Call | None = None
         self.error: Exception | None = None
         self.is_over = False
         self.news: deque[tuple[str | None, str, StreamEvent | None]] = deque()
@@ -174,7 +174,7 @@ class TemplateProgram:
 
     def result(self) -> TemplateResult:
         """Return the result so far."""
-        state = self._state if self.run is None or self._is_searching else self.run.call.snapshot()
+        state = self._state if self.run is None or self._is_searching else self.run.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
@@ -236,8 +236,8 @@ class TemplateProgram:
 
     def _begin(self, piece: TemplatePiece) -> None:
         self._flush()
-        run = Run(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
-        self._events = RunEvents(run.call, self._shown) if self._shown is not None and not self._is_searching else None
+        run = Call(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
+        self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
         run.submit()
         self.run = run
 

@@ -48,7 +48,7 @@ class ProgramBatch:
             self._start_programs()
             yield next((program.run.job for program in self._running if program.run is not None), None)
             for program in self._running:
-                if program.check() and program.run is not None and program.run.job.is_over:
+                if program.check() and (run := program.run) is not None and run.job is not None and run.job.is_over:
                     program.resume()
             self._running = [program for program in self._running if not program.is_over]
 

@@ -17,8 +17,8 @@ import outlines_cont
 from outlines_cont import Engine, Guidance, continuous, control, generate, models, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import Run
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.sequence_state import SequenceState
 from tests.fakes import FakeTokenizer, random_model, random_network
@@ -73,7 +73,7 @@ def _interrupted_everywhere(engine: Engine, is_over: Callable[[], bool], stride:
     return interrupts
 
 
-def _runs(model: HuggingFaceModel) -> list[Run]:
+def _runs(model: HuggingFaceModel) -> list[Call]:
     draw = samplers.multinomial(2, top_p=0.9, temperature=2.0, frequency_penalty=0.3)
     beams = samplers.beam_search(3)
     made = [
@@ -88,7 +88,7 @@ def _runs(model: HuggingFaceModel) -> list[Run]:
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [
-        Run(
+        Call(
             maker,
             prompt,
             Options.of({name: value for name, value in options.items() if name != "rng"}),

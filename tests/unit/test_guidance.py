@@ -38,8 +38,8 @@ from outlines_cont import (
 )
 from outlines_cont.engine.drafting.draft_length import StepCosts
 from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import Run
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
@@ -532,7 +532,7 @@ class Splitting(Policy[int]):
 @pytest.mark.parametrize("stacks", [True, False])
 def test_a_row_that_forks_takes_its_negative_sequence_along(stacks: bool) -> None:
     model = random_model()
-    run = Run(generate.text(model), "the name", Options(max_tokens=6, policies=(Splitting(),), guidance=GREEN), rng=1)
+    run = Call(generate.text(model), "the name", Options(max_tokens=6, policies=(Splitting(),), guidance=GREEN), rng=1)
     job = run._make_job()
     job.can_fork = True
     with nullcontext() if stacks else one_by_one():
@@ -637,10 +637,10 @@ def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
     made = generate.regex(model, "[ab]{14}", sampler=draw, force=False)
     steering = (policies.ban(["aab", "babb", "bbb"], max_retries=200),)
 
-    def begun(**options: Any) -> Run:
-        return Run(made, ["the", "name"], Options(guidance=guidance, **options), rng=[seed, seed + 9])
+    def begun(**options: Any) -> Call:
+        return Call(made, ["the", "name"], Options(guidance=guidance, **options), rng=[seed, seed + 9])
 
-    def written(run: Run) -> list[tuple[int, ...]]:
+    def written(run: Call) -> list[tuple[int, ...]]:
         return [row.token_ids for group in run.state().rows for row in group if row.error is None]
 
     plain = begun(policies=steering)
@@ -654,7 +654,7 @@ def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
     assert expected == written(run)
 
 
-def _run_with_interrupts(model: HuggingFaceModel, run: Run, every: int) -> None:
+def _run_with_interrupts(model: HuggingFaceModel, run: Call, every: int) -> None:
     """Run to the end, with one of `every` forwards interrupted, then ever fewer: steps that take more come to their end, too."""
     forward, calls, breaks, gap = model.forward, 0, 2, every
 
@@ -677,9 +677,9 @@ def _run_with_interrupts(model: HuggingFaceModel, run: Run, every: int) -> None:
 
 
 def test_a_forward_that_is_interrupted_or_breaks_changes_nothing() -> None:
-    def begun(model: HuggingFaceModel) -> Run:
+    def begun(model: HuggingFaceModel) -> Call:
         generator = generate.regex(model, PATTERN, sampler=samplers.multinomial(2))
-        return Run(generator, ["the name", "a"], Options(guidance=(GREEN, None)), rng=[1, 2])
+        return Call(generator, ["the name", "a"], Options(guidance=(GREEN, None)), rng=[1, 2])
 
     expected = begun(random_model())
     for _ in expected.steps():

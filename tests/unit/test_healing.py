@@ -18,8 +18,8 @@ import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError, StateFileError
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import Run
 from outlines_cont.models.tokenizer.token_starts import TokenStarts
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
@@ -530,17 +530,17 @@ def test_a_file_that_has_healed_more_than_it_has_is_refused(tmp_path: Path) -> N
 
 
 def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
-    def runs() -> list[Run]:
+    def runs() -> list[Call]:
         draw = samplers.multinomial(2, temperature=2.0)
         beams = samplers.beam_search(3)
         options = Options(heal=True, max_tokens=3, has_max_tokens=True)
         return [
-            Run(generate.text(model, sampler=draw), fed, options, rng=1),
-            Run(generate.text(model, sampler=draw), ["is it th", 'a "'], options, rng=2),
-            Run(generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", Options(heal=True)),
+            Call(generate.text(model, sampler=draw), fed, options, rng=1),
+            Call(generate.text(model, sampler=draw), ["is it th", 'a "'], options, rng=2),
+            Call(generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", Options(heal=True)),
         ]
 
-    def finished(run: Run) -> SequenceState:
+    def finished(run: Call) -> SequenceState:
         for _ in run.steps():
             pass
         return run.state()

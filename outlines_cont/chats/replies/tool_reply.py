@@ -15,9 +15,9 @@ from fsm import Expression
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import ToolForm
 from outlines_cont.errors import OptionError
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.run import Run
 from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
@@ -151,7 +151,7 @@ def _generated(
     rng: Rng = None,
     resume: bool = False,
 ) -> SequenceState:
-    return Run(maker, prompt, Options.of(options), rng=rng, resume=resume).finished_state()
+    return Call(maker, prompt, Options.of(options), rng=rng, resume=resume).finished_state()
 
 
 def entries(state: SequenceState) -> list[SequenceState]:

@@ -1,0 +1,413 @@
+"""`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None where it cannot run).
+The rows are one job of the engine, whose steps it iterates over (with `on_progress`); those that end get their values, or the parser's
+error. A cut without a `max_tokens` warns. Ended rows can be taken out one by one; a snapshot is the state of all rows between two steps, where
+spans that have not ended count as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from fsm import FSMError
+from fsm.caller import stacklevel_of_user
+from outlines_cont.drafts.opening import open_draft
+from outlines_cont.engine.beam import BeamJob
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.piece import Piece
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_limits import RowLimits
+from outlines_cont.errors import (
+    LengthWarning,
+    MissingEOS,
+    NoHypothesis,
+    OptionError,
+    ResumeError,
+    UnsupportedModel,
+    shortened,
+)
+from outlines_cont.generation.lengths import warn_of_lengths
+from outlines_cont.generation.negative_prompt import open_guidance
+from outlines_cont.generation.options import Options, check_ids
+from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.prompt import Opened, open_prompt
+from outlines_cont.meter import Meter
+from outlines_cont.progress import ProgressReporter
+from outlines_cont.samplers import BeamSearch, BestOf, greedy
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState, best_row
+from outlines_cont.user_code import shielded
+
+
+class Call:
+    """One call of a generator, from its checks to the resulting state.
+
+    Everything but the prompt of a single row is checked here, before anything runs. Then exhaust `steps`, and take `state`; or call
+    `finished_state` for both.
+
+    Attributes:
+        maker, options: those of the call.
+        rows: the running rows; None for one that cannot run, or that `take_ended` has returned.
+        results: the result of each row, as far as it is known.
+        batch_size, num_samples: B and S.
+        counts: the work of the rows since the last step.
+        job: the rows as the engine runs them; None before they are submitted.
+    """
+
+    def __init__(
+        self,
+        maker: PieceMaker,
+        prompt: Any,
+        options: Options,
+        *,
+        rng: Rng = None,
+        resume: bool = False,
+        score_last: bool = True,
+    ) -> None:
+        policies = maker.policies(options)
+        self.maker, self.options = maker, options
+        self._eos_token_ids = _checked_eos(maker, options)
+        _check_search(maker, options)
+        opened = _opened(maker, prompt, options, rng, resume)
+        self._seed = opened.seed
+        self.batch_size = len(opened.rows)
+        self.num_samples = max(map(len, opened.rows), default=0)
+        self.counts = Meter(reused_tokens=opened.reused)
+        self.results: list[StateRow] = []
+        self.rows: list[Row | None] = []
+        self.job: Job | None = None
+        self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
+        self._is_collected = False
+        self._num_taken: int | None = None  # how many rows were taken out as they ended
+        is_beams = isinstance(maker.sampler, BeamSearch)
+        piece = Piece(
+            policies=policies,
+            sampler=greedy() if isinstance(maker.sampler, BeamSearch) else maker.sampler,
+            limits=RowLimits.of(maker.model, options.stop_token_ids),
+            max_tokens=options.max_tokens,
+            min_tokens=options.min_tokens,
+            drafter=None if is_beams else open_draft(maker.draft_of(options), maker.model),  # beam search uses no draft
+            source=maker.source,
+            # Hypotheses are compared by all of their tokens.
+            scores_end=score_last or isinstance(maker.sampler, BeamSearch | BestOf),
+        )
+        negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
+        negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
+        entries = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
+        for source, healing, negative in zip(*entries, strict=True):
+            begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
+            self.results.append(begun)
+            given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative}
+            runs = _can_run(begun, resume)
+            self.rows.append(Row(begun, maker.model, piece, counts=self.counts, **given) if runs else None)
+        if resume:
+            _check_resumed(self.results, self.rows, maker.source)
+
+    # -- run -----------------------------------------------------------------------------------------------------------
+
+    def finished_state(self) -> SequenceState:
+        """Run to the end, and return the final state."""
+        for _ in self.steps():
+            pass
+        return self.state()
+
+    async def async_finished_state(self) -> SequenceState:
+        """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
+        async for _ in self.async_steps():
+            pass
+        return self.state()
+
+    def steps(self) -> Generator[None, None, None]:
+        """Run to the end, one step of the engine at a time; closing the generator earlier releases the rows.
+
+        After the last one the results are complete, even if other calls took the steps.
+        """
+        job, report = self._make_job(), self._report
+        try:
+            self.engine.submit(job)
+            for _ in self.engine.steps(job):
+                report()
+                yield
+        finally:  # an interrupt may come between any two instructions, also before the first step
+            self.engine.cancel(job)
+            report(is_over=True)
+        self.collect()
+
+    async def async_steps(self) -> AsyncGenerator[None, None]:
+        """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
+        job, report = self._make_job(), self._report
+        try:
+            self.engine.submit(job)
+            async with aclosing(self.engine.async_steps(job)) as steps:
+                async for _ in steps:
+                    report()
+                    yield
+        finally:
+            self.engine.cancel(job)
+            report(is_over=True)
+        self.collect()
+
+    def submit(self) -> Job:
+        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect` and `take_ended`."""
+        job = self._make_job()
+        self.engine.submit(job)
+        return job
+
+    def cancel(self) -> None:
+        """Cancel the submitted rows that still run."""
+        if self.job is not None:
+            self.engine.cancel(self.job)
+
+    def leave(self) -> SequenceState:
+        """Cancel the rows, and return the present state."""
+        with self.engine.lock:
+            state = self.state() if self.job is None or self._is_collected else self.snapshot()
+            if self.job is not None:
+                self.engine.cancel(self.job)
+                self._report(is_over=True)
+            return state
+
+    def _make_job(self) -> Job:
+        if isinstance(self.maker.sampler, BeamSearch):
+            entries = [[row for i in entry if (row := self.rows[i]) is not None] for entry in self.entries]
+            ended = [[self.results[i] for i in entry if self.rows[i] is None] for entry in self.entries]
+            token_bytes = self.maker.model.tokenizer.token_bytes
+            search, counts = self.maker.sampler, self.counts
+            self.job = BeamJob(entries, ended, search, self._eos_token_ids, counts, self, token_bytes)
+        else:
+            self.job = Job(self.rows, self.counts)
+        self.job.can_fork = False  # a call returns as many rows as it was given
+        return self.job
+
+    @cached_property
+    def _report(self) -> Callable[..., None]:
+        report = self.options.on_progress
+        return (lambda **_: None) if report is None else ProgressReporter(report, self._progress)
+
+    def _progress(self) -> tuple[int, int, int, int]:
+        """Return the numbers of texts, of those that have ended and that have failed, and of their tokens."""
+        with self.engine.lock:
+            rows = [*filter(None, self.rows)]
+            if isinstance(self.job, BeamJob):  # hypotheses move between rows
+                rows = [] if self.job.is_over else self.job.rows
+            ended = [row.error for row in rows if row.is_over]
+            tokens = sum(len(row.token_ids) - row.piece_start for row in rows)
+            running = len(rows) - len(ended)
+            failed = sum(error is not None for error in [*ended, *(row.error for row in self.results)])
+            return len(self.results), len(self.results) - running, failed, tokens
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Any:
+        """The engine of the model, which all calls share."""
+        return self.maker.model.engine
+
+    @property
+    def entries(self) -> list[range]:
+        """The indices of the rows of each batch entry."""
+        samples = self.num_samples
+        return [range(b * samples, (b + 1) * samples) for b in range(self.batch_size)]
+
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a row that has ended with its value, or with the error of making it."""
+        if row.error is not None:
+            return row
+        try:
+            return shielded(self.maker.finish, row)
+        except Exception as error:
+            # A parser of the user, such as a pydantic validator, may reject one row; the others keep their values.
+            return replace(row, error=error, finish_reason="error")
+
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the text of a finished row is complete, not cut."""
+        return self.maker.is_whole(row)
+
+    def ended_row(self, number: int) -> StateRow | None:
+        """Return the result of row `number`, with its value, made once, as it may call a parser of the user; None if it still runs."""
+        done = None if self.job is None else self.job.done.get(number)
+        if done is not None and number not in self._ended:
+            self._ended[number] = self.finish(done)
+        return self._ended.get(number)
+
+    def take_ended(self) -> list[StateRow]:
+        """Return the rows that ended since the last call, without keys and values; the first call also returns those that cannot run.
+
+        They are released: such a call has no state at its end, so its memory is that of the rows that still run.
+        """
+        assert self.job is not None
+        found: list[StateRow] = []
+        if self._num_taken is None:
+            found = [self.results[i] for i, row in enumerate(self.rows) if row is None]
+            self._num_taken = 0
+        with self.engine.lock:
+            for number in [*self.job.done][self._num_taken :]:
+                ended = self.ended_row(number)
+                assert ended is not None
+                self.job.done[number] = replace(ended, kv=None, logits=None)
+                found.append(self.job.done[number])
+                self.rows[number] = None
+                del self._ended[number]
+                self._num_taken += 1
+        return found
+
+    def collect(self) -> SequenceState:
+        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
+        assert self.job is not None
+        self._is_collected = True
+        if isinstance(self.job, BeamJob):
+            self._collect_hypotheses(self.job.ended)
+        else:
+            self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
+        self._warn_of_cuts()
+        return self.state()
+
+    def state(self) -> SequenceState:
+        """Return the final state, with the best samples of `best_of`; valid after `steps`."""
+        state = self._state_of(self.results)
+        sampler = self.maker.sampler
+        if not isinstance(sampler, BestOf):
+            return state
+        starts = range(0, state.num_samples, sampler.samples)
+
+        def best(rows: Sequence[StateRow]) -> StateRow:  # a cut one only if all are cut
+            return best_row([row for row in rows if row.error is None and self.is_whole(row)] or rows)
+
+        kept = tuple(tuple(best(group[i : i + sampler.samples]) for i in starts) for group in state.rows)
+        return replace(state, rows=kept)
+
+    def snapshot(self) -> SequenceState:
+        """Return the state between two steps; unfinished spans count as cut, and can be resumed."""
+        with self.engine.lock:
+            running = [(i, row) for i, row in enumerate(self.rows) if row is not None and self.ended_row(i) is None]
+            results = [self.ended_row(i) or begun for i, begun in enumerate(self.results)]
+            for (i, _), cut in zip(running, self.engine.snapshots([row for _, row in running]), strict=True):
+                results[i] = cut
+            return self._state_of(results)
+
+    def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
+        rows = tuple(tuple(results[entry.start : entry.stop]) for entry in self.entries)
+        return SequenceState(self.maker.model, rows, self._seed)
+
+    def _collect_hypotheses(self, found: list[list[StateRow]]) -> None:
+        streams = [[self.results[i].stream for i in entry] for entry in self.entries]
+        count = self.num_samples = max(map(len, found), default=0)
+        padded = [rows + [_missing_hypothesis(rows)] * (count - len(rows)) if rows else [] for rows in found]
+        # A search draws nothing, so streams belong to the index of a sample: two rows of a state never have the same.
+        self.results = [
+            replace(row, stream=own[i] if i < len(own) else own[0].fork(i))
+            for rows, own in zip(padded, streams, strict=True)
+            for i, row in enumerate(rows)
+        ]
+
+    def _warn_of_cuts(self) -> None:
+        if self.options.has_max_tokens:
+            return
+        limit = self.options.max_tokens
+        cut = [row for row in self.results if row.finish_reason == "length" and row.piece is not None]
+        if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
+            warnings.warn(
+                f"{len(cut)} of {len(self.results)} texts were cut after {limit} tokens, the most tokens of a piece if `max_tokens` is "
+                "not given. Pass `max_tokens=...` (None is up to the context), or bound the text: strings by `maxLength`, arrays by "
+                "`maxItems`. `continuous(generator).resume(state)` continues it.",
+                LengthWarning,
+                stacklevel=stacklevel_of_user(),
+            )
+
+
+def _check_resumed(results: Sequence[StateRow], rows: Sequence[Row | None], source: str) -> None:
+    """Raise if a state that is to be resumed was not cut by the generator with this constraint."""
+    if results and not any(row.piece for row in results):
+        raise ResumeError(
+            "expected a state whose last piece was cut, got one in which nothing was generated, or text was appended since. "
+            "Begin a new piece with `continuous(generator)(state)`."
+        )
+    for result in results:
+        if result.piece and result.piece.source not in ("", source):
+            raise ResumeError(
+                f"expected a state that this generator has cut ({shortened(source, 120)}), but its last piece is one of "
+                f"{shortened(result.piece.source, 120)}. Resume with the generator that made it."
+            )
+    for row in filter(None, rows):
+        if isinstance(row.error, FSMError):
+            raise ResumeError(
+                "expected a state that this generator has cut, but its last piece is not a prefix of what the generator "
+                f"writes ({row.error}). Resume with the generator that made it."
+            ) from row.error
+
+
+def _checked_eos(maker: PieceMaker, options: Options) -> frozenset[int]:
+    """Return the ids that end a text; raise if `stop_token_ids` are invalid, or if nothing limits the text."""
+    where = "as `stop_token_ids`, those of the model"
+    check_ids(options.stop_token_ids, maker.model.vocab_size, "ids", where, "stop_token_ids")
+    found = maker.model.eos_token_ids.union(options.stop_token_ids)
+    is_limited = options.has_max_tokens and options.max_tokens is not None
+    if not found and not is_limited and not options.stop_at:
+        raise MissingEOS(
+            "expected a model with an end-of-sequence token, got one without, so the text would never end. "
+            "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
+        )
+    return found
+
+
+def _check_search(maker: PieceMaker, options: Options) -> None:
+    """Raise if beam search is requested of a model without batching, or with guidance."""
+    if not isinstance(maker.sampler, BeamSearch):
+        return
+    if not maker.model.can_stack:
+        raise UnsupportedModel(
+            f"expected a model whose rows can run in one batch, for beam search, got {maker.model!r}. "
+            "Use `samplers.best_of(n)`, whose samples run one by one."
+        )
+    if options.is_guided:
+        raise OptionError(
+            f"expected a sampler that draws token by token together with `guidance`, got {maker.sampler!r}: beam search ranks texts by "
+            "the log-probabilities of the model, without guidance. Use `samplers.greedy()` or `samplers.best_of(n)`.",
+            "guidance",
+        )
+
+
+def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: bool) -> Opened:
+    """Return the rows of the prompt; `best_of` forks the states in it, so the number of samples is then theirs."""
+    num_samples = None if resume else maker.sampler.num_samples
+    if isinstance(maker.sampler, BestOf) and not resume:
+        is_list = isinstance(prompt, list | tuple)
+        items = prompt if is_list else [prompt]
+        if any(isinstance(item, SequenceState) and item.batch_size for item in items):
+            num_samples = None
+        forked = [item.fork(maker.sampler.samples) if isinstance(item, SequenceState) else item for item in items]
+        prompt = forked if is_list else forked[0]
+    opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
+    if maker.unbounded and not options.has_max_tokens and not resume:
+        warn_of_lengths(maker.model, maker.source, maker.unbounded, options.max_tokens)
+    return opened
+
+
+def _begun(row: StateRow, maker: PieceMaker, resume: bool, error: Exception | None) -> StateRow:
+    """Return a row as the start of a search, or of sampling; with the error of its negative prompt, if that has one."""
+    sampler = maker.sampler
+    if isinstance(sampler, BeamSearch | BestOf):
+        row = row.searched(sampler.length_penalty) if isinstance(sampler, BeamSearch) else row.searched()
+    return row if error is None or not _can_run(row, resume) else replace(row, error=error, finish_reason="error")
+
+
+def _can_run(row: StateRow, resume: bool) -> bool:
+    if row.error is not None:
+        return False
+    return not resume or (row.finish_reason == "length" and row.piece is not None)
+
+
+def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:
+    """Return an empty row for a batch entry with fewer hypotheses than others."""
+    if rows[-1].error is not None:
+        return rows[-1]
+    error = NoHypothesis(
+        f"expected as many hypotheses as the other batch entries have, but there are only {len(rows)}: no other text is possible"
+    )
+    return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
