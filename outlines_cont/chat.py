@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import partial as partial_call
 from itertools import takewhile
 from operator import eq
 from typing import IO, Any, Self, TypeVar, Unpack
@@ -22,17 +22,19 @@ from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.chat_format import ChatFormat
 from outlines_cont.chats.message import Turn, checked_message, read_turns, turns_json
-from outlines_cont.chats.replies.reply_stream import ChatStream, ToolStream
-from outlines_cont.chats.replies.tool_reply import ToolPlan, entries, resumed, written
+from outlines_cont.chats.replies.open_calls import OpenCalls
+from outlines_cont.chats.replies.reply_stream import ChatStream, ReplyEvents
+from outlines_cont.chats.replies.tool_reply import ReplyConstraint, ReplyMaker, reply_maker
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import ToolCall
 from outlines_cont.chats.tool_form import ToolForm
 from outlines_cont.checks import check, check_model, checked_bool, is_int
-from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
-from outlines_cont.generation.options import PieceOptions
+from outlines_cont.generation.call import Call
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.state_stream import StateStream
 from outlines_cont.immutable import Immutable, shallow_copy
@@ -237,15 +239,13 @@ class Chat(Immutable):
             )
         _check(self, generator)
         state = self.state
-        (chat,), generator, plan, options = _begin([self], generator, tools, options)
+        (chat,), maker, options = _begin([self], generator, tools, options)
         piece = state.rows[0][0].piece
-        if plan is None and chat._format.tools and (piece is None or piece.source != generator.source):
-            plan = _tool_plan(chat, generator)
+        if chat._format.tools and (piece is None or piece.source != maker.source):
+            maker = _reply_maker(chat, generator)
         if tools is not None:
             chat = chat._copy_with(state=state)
-        if plan is None:
-            return chat._with_reply(continuous(generator).resume(state, **options))
-        return chat._with_calls(resumed(plan, state, chat._turns[-1].text or "", options))
+        return chat._replied(maker, Call(maker, state, Options.of(options), resume=True).finished_state())
 
     @classmethod
     def replies(
@@ -269,16 +269,16 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        chats, generator, plan, options = _begin(chats, generator, tools, options)
-        if plan is not None:
-            if any(chat._format.tool_messages != chats[0]._format.tool_messages for chat in chats):
-                raise OptionError(
-                    "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
-                )
-            called = written(plan, [chat.state for chat in chats], rng, options)
-            return [chat._with_calls(state) for chat, state in zip(chats, called, strict=True)]
-        done = continuous(generator)([chat.state for chat in chats], rng=rng, **options)
-        return [chat._with_reply(state) for chat, state in zip(chats, entries(done), strict=True)]
+        chats, maker, options = _begin(chats, generator, tools, options)
+        messages = [chat._format.tool_messages for chat in chats]
+        if isinstance(maker, ReplyMaker) and any(one != messages[0] for one in messages):
+            raise OptionError(
+                "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
+            )
+        call = Call(maker, [chat.state for chat in chats], Options.of(options), rng=rng)
+        done = call.finished_state().best()
+        entries = zip(chats, done.rows, done.seeds, strict=True)
+        return [chat._replied(maker, SequenceState(done.model, (group,), seed)) for chat, group, seed in entries]
 
     def stream(
         self,
@@ -313,18 +313,20 @@ class Chat(Immutable):
             As `assistant` does, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
-        (chat,), generator, plan, options = _begin([self], generator, tools, options)
-        if plan is None:
-            shown = StreamOptions(True, top, retract, partial)
-            return ChatStream(StateStream(generator, chat.state, shown, options, rng=rng), chat._with_reply)
-        if retract:
+        (chat,), maker, options = _begin([self], generator, tools, options)
+        if retract and isinstance(maker, ReplyMaker):
             raise OptionError(
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
                 "retract",
             )
-        shown = StreamOptions(True, top, False, partial)
-        calling = ToolStream(plan, chat.state, chat._num_calls, shown, options, rng)
-        return ChatStream(calling, chat._with_calls)
+        stream = StateStream(maker, chat.state, StreamOptions(True, top, retract, partial), options, rng=rng)
+        split: ReplyEvents | None = None
+        if isinstance(maker, ReplyMaker):
+            assert chat._format.form is not None
+            assert isinstance(maker.constraint, ReplyConstraint)
+            calls = OpenCalls(chat._format.form, chat._format.tools, chat._num_calls, maker.constraint.marker)
+            split = ReplyEvents(stream, maker, calls)
+        return ChatStream(stream, partial_call(chat._replied, maker), split)
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
@@ -458,9 +460,11 @@ class Chat(Immutable):
         row = aligned(self._base.rows[0][0], ids, self.model.tokenizer)
         return SequenceState(self.model, ((self._base._fitting(row),),), self._base.seed)
 
-    def _with_calls(self, state: SequenceState) -> Self:
-        """Return the conversation with the reply at the end of a state, which may be calls."""
+    def _replied(self, maker: PieceMaker, state: SequenceState) -> Self:
+        """Return the conversation with the reply of a generator at the end of a state, which may be calls."""
         chat = self._with_reply(state)
+        if not isinstance(maker, ReplyMaker):
+            return chat
         last = chat._turns[-1]
         message = self._format.with_calls(last.message, last.text or "", self._num_calls)
         if message is last.message:
@@ -501,21 +505,20 @@ def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
 
 def _begin(
     chats: Sequence[ChatT], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
-) -> tuple[Sequence[ChatT], Generator, ToolPlan | None, PieceOptions]:
-    """Return the arguments of a reply, checked; with a `ToolPlan` if it may call: if tools were given to it, or if its text is free."""
+) -> tuple[Sequence[ChatT], PieceMaker, PieceOptions]:
+    """Return the arguments of a reply, checked; with a `ReplyMaker` if it may call: if tools were given to it, or if its text is free."""
     if tools is not None:
         chats = [chat._copy_with(format=chat._format.with_tools(tools)) for chat in chats]
     chosen = generate.text(chats[0].model) if generator is None else generator
     for chat in chats:
         _check(chat, chosen)
     may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
-    return chats, chosen, _tool_plan(chats[0], chosen) if may_call else None, with_ends(options, chats)
+    return chats, _reply_maker(chats[0], chosen) if may_call else chosen, with_ends(options, chats)
 
 
-def _tool_plan(chat: Chat, generator: Generator) -> ToolPlan:
+def _reply_maker(chat: Chat, generator: Generator) -> ReplyMaker:
     assert chat._format.form is not None
-    make_caller = partial(generate.fsm, generator.model, sampler=generator.sampler)
-    return ToolPlan(generator, chat._format.form, chat._format.tools, make_caller)
+    return reply_maker(generator, chat._format.form, chat._format.tools, partial_call(generate.fsm, generator.model))
 
 
 def _check(chat: Chat, generator: Generator) -> None:

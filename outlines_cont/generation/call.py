@@ -1,7 +1,7 @@
 """`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None where it cannot run).
 The rows are one job of the engine, whose steps it iterates over (with `on_progress`); those that end get their values, or the parser's
-error. A cut without a `max_tokens` warns. Ended rows can be taken out one by one; a snapshot is the state of all rows between two steps, where
-spans that have not ended count as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`.
+error. Ended rows can be taken out one by one; a snapshot is the state of all rows between two steps, where spans that have not ended count
+as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`. A cut without a `max_tokens` warns.
 """
 
 from __future__ import annotations

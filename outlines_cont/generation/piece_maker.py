@@ -6,17 +6,15 @@ value of a finished row, and the values of a state (`squeezed`: without dimensio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, cast
 
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.options import GENERATORS_OWN, Options
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.checked import CheckedConstraint
-from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.free_text import FreeText
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.stop import StopAt
@@ -26,13 +24,20 @@ from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 
 
+class SpanConstraint(Protocol):
+    """The policy that keeps a span inside a language: `Constraint`, `CheckedConstraint` or `ReplyConstraint`."""
+
+    def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
+        """Return whether a whole text is in the language; the tokens begin with the bytes `healed`, no part of it."""
+
+
 @dataclass(frozen=True, eq=False)
 class PieceMaker(Immutable):
     """Base of `generate.Generator`, which documents the attributes."""
 
     model: LanguageModel
     sampler: Sampler | BeamSearch
-    constraint: Constraint | CheckedConstraint | None
+    constraint: SpanConstraint | None
     parse: Callable[[str], Any] = field(repr=False)
     source: str
     partial_type: PartialType | None = field(default=None, repr=False)
@@ -43,7 +48,8 @@ class PieceMaker(Immutable):
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
         model = self.model
-        policies: list[Policy[Any]] = [FreeText.of_model(model) if self.constraint is None else self.constraint]
+        constraint = FreeText.of_model(model) if self.constraint is None else self.constraint
+        policies = [cast("Policy[Any]", constraint)]
         if options.stop_at:
             stop_in_prompt, keep = options.stop_in_prompt, options.keep_stop
             policies.append(StopAt(options.stop_at, model.tokenizer, keep=keep, stop_in_prompt=stop_in_prompt))

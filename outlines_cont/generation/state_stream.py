@@ -5,7 +5,7 @@ that any generator can continue. Leaving the loop cancels the rows and keeps the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 
 from outlines_cont.events.closing import Closing
@@ -53,6 +53,11 @@ class StateStream(Closing):
         characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
         return self._left if self._left is not None else self._call.snapshot()
+
+    def written(self) -> tuple[Sequence[int], bytes]:
+        """Return the ids of the span of the first row so far, and the bytes of the prompt with which it begins, if it was healed."""
+        row = self._call.rows[0]
+        return ((), b"") if row is None else (row.piece_ids, row.healed)
 
     def __iter__(self) -> Iterator[StreamEvent]:
         """Run, and yield events with the new part of each row after each step. A stream can be iterated once.

@@ -1,5 +1,5 @@
 """`ForkProgram`: what one fork of a program does, as the program of its row: it executes the plans of a `ForkDriver` (rewind, append,
-sample under a mask, write a span, wait), and requests the next when the row waits. Every token counts in the budget, also one that is rewound;
+sample under a mask, write a span, wait), and requests the next when the row waits. Every token counts in the budget, also if it is rewound;
 errors of the policies of a span are passed to the driver, all others, and those of the budget, end the row.
 """
 

@@ -169,8 +169,8 @@ class ProgramJob(Job):
         self._shared.part(self)
         for row in self.rows:
             error = ProgramCancelled(
-                f"expected fork {program_of(row).fork_index} to end by itself, but the program was cancelled, by `cancel()` or by leaving the loop "
-                "over its events. Its text is what was written before."
+                f"expected fork {program_of(row).fork_index} to end by itself, but the program was cancelled, by `cancel()` or by leaving "
+                "the loop over its events. Its text is what was written before."
             )
             self._end_fork(row, "cancelled", error)
         self.num_events = len(self.events)

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
-from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
+from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, generate, models, samplers
 from outlines_cont.chats.replies.open_calls import OpenCalls
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
@@ -137,9 +137,8 @@ def test_a_reply_that_is_cut_keeps_its_whole_calls() -> None:
     model = chat_model("Qwen3")
     twice = Chat(model).user("Rain?")
     written = HERMES.written(calls[:1] * 2)
-    token_ids = model.tokenizer.encode_inside(written)
-    chat = twice._copy_with(format=twice._format.with_tools([get_weather]))
-    cut = chat._with_calls(continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4))
+    num_tokens = len(model.tokenizer.encode_inside(written))
+    cut = twice.assistant(generate.fsm(model, written), tools=[get_weather], max_tokens=num_tokens * 3 // 4)
     assert (cut.finish_reason, [call.name for call in cut.tool_calls]) == ("length", ["get_weather"])
     assert cut.tool(cut.tool_calls[0].run()).tool_calls == ()
 
@@ -417,8 +416,6 @@ def test_a_form_that_cannot_be_read_is_to_be_given() -> None:
     with pytest.raises(ChatError, match="tool_form"):
         Chat(chat_model("Qwen3"), template=odd, tools=[Stop])
     assert Chat(chat_model("Qwen3"), template=odd, tools=[Stop], tool_form="llama3")._format.form == LLAMA3
-    with pytest.raises(OptionError, match="stop_at"):
-        Chat(chat_model("Qwen3"), tools=[Stop]).user("a").assistant(stop_at="x")
 
 
 def test_calls_are_saved(tmp_path: Path) -> None:

@@ -56,8 +56,6 @@ engine.drawing       <- policies samplers sampling sampling.kernels
 adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling sampling.kernels
 drafts               <- engine.drawing engine.drafting kv policies sampling.kernels
-engine.parts         <- engine.drawing engine.drafting policies sampling.kernels state
-engine.guided        <- engine.drafting engine.parts policies state
 engine               <- engine.drawing engine.drafting engine.guided engine.parts kv policies samplers sampling
                         sampling.kernels state
 models               <- engine kv models.tokenizer

@@ -1,160 +1,251 @@
-"""`ToolPlan`: a reply that may call tools, in two generated spans: text up to the marker of a call (a special token or a stop text), then
-names and JSON under the token FSM of the tools; `max_tokens` limits both together. `written` generates such replies for a batch of states,
-first the text of all, then the calls of those that reached the marker; `resumed` continues one that was cut.
+"""`ReplyConstraint`: a reply that may call tools as one policy: the writer's text, and after the marker of a call (a special token or text)
+names and JSON under the constraint of the tools. `ReplyMaker`: the generator of such replies, whose limits, policies, searches and streams
+are those of any other span; a reply with calls has no value.
 
 If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
 
 from fsm import Expression
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.errors import OptionError
-from outlines_cont.generation.call import Call
-from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import special_names_of
-from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.checked import CheckedConstraint
+from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.free_text import FreeText
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.stop import StopAt, StopState
+from outlines_cont.state.row import StateRow
 
-Kind = Literal["nothing", "text", "calls"]
+AnyConstraint = Constraint | CheckedConstraint
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPlan:
-    """How a reply that may call tools is written, and what follows its text: `writer` generates the text, and `make_caller` returns the
-    generator of the calls from their language.
+class _Unhealed:
+    """What constraints read of a row before their first token; the calls respell nothing."""
+
+    healed = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplyState:
+    """The state after some tokens: of the text, of the search for a marker that is text, and of the calls; None before these begin."""
+
+    text: Any
+    search: StopState | None
+    calls: Any = None
+    is_blank: bool = True  # whether there is nothing but white space before the marker
+
+
+class ReplyConstraint(Policy[ReplyState]):
+    """Text, or text, the marker of a call, and calls.
+
+    Args:
+        writer: the constraint of the text; None for free text.
+        calls: the constraint of what follows the marker.
+        marker: the text by which a call is recognised.
+        begins_reply: whether a call may only begin a reply.
+        model: the model that writes.
     """
 
-    writer: PieceMaker
-    form: ToolForm
-    tools: tuple[Tool, ...]
-    make_caller: Callable[[Expression], PieceMaker]
+    finish_reason = "constraint"
+    horizon: int = 0
+    max_retries: int | None = None
 
-    def text_options(self, options: PieceOptions) -> PieceOptions:
-        """Return the options for the text up to the marker of a call.
+    def __init__(
+        self,
+        writer: AnyConstraint | None,
+        calls: AnyConstraint,
+        marker: str,
+        *,
+        begins_reply: bool,
+        model: LanguageModel,
+    ) -> None:
+        self.calls = calls
+        self.marker = marker
+        special = model.tokenizer.special_tokens
+        self.marker_id = next((token_id for token_id, name in sorted(special.items()) if name == marker), None)
+        self.horizon = max(calls.horizon, 0 if writer is None else writer.horizon)
+        self.max_retries = calls.max_retries or (None if writer is None else writer.max_retries)
+        self._writer: Any = FreeText.of_model(model) if writer is None else writer
+        self.is_free = writer is None
+        self._begins_reply = begins_reply
+        self._search = None if self.marker_id is not None else StopAt(marker, model.tokenizer, keep=True)
+        self._tokenizer = model.tokenizer
+        self._eos = TokenSet.of(model.eos_token_ids)
+        self._marker_set = TokenSet.of(() if self.marker_id is None else (self.marker_id,))
+        self._first: Any = calls.initial(cast(RowView, _Unhealed()))
 
-        Raises:
-            OptionError: `stop_at` is given, and calls begin with text.
-        """
+    def initial(self, row: RowView) -> ReplyState:
+        """Return the state before the first token."""
+        return ReplyState(self._writer.initial(row), None if self._search is None else self._search.initial(row))
+
+    def advance(self, state: ReplyState, token_id: int) -> ReplyState:
+        """Return the state after one more token."""
+        if self._has_calls(state):
+            calls = self._first if state.calls is None else state.calls
+            return replace(state, calls=self.calls.advance(calls, token_id))
+        if token_id == self.marker_id:
+            return replace(state, calls=self._first)
+        search, is_blank = self._searched(state.search, token_id, state.is_blank)
+        return ReplyState(self._writer.advance(state.text, token_id), search, None, is_blank)
+
+    def branches(self, state: ReplyState, row: RowView) -> list[Branch]:
+        """Return the branches of the calls after a marker; before it those of the text, which ends where a marker may follow."""
+        if self._has_calls(state):
+            return self.calls.branches(self._first if state.calls is None else state.calls, row)
+        if self._search is not None and state.search is not None and self._may_call(state) and state.search.match:
+            return self._search.branches(state.search, row)  # cuts behind the marker
+        branches: list[Branch] = self._writer.branches(state.text, row)
+        if len(branches) == 1 and branches[0].ff_tokens and not branches[0].is_rewind:
+            return [replace(branches[0], ff_tokens=[self._up_to_marker(state, ids) for ids in branches[0].ff_tokens])]
+        mask = branches[0].sample_mask if len(branches) == 1 else None
+        if mask is None or isinstance(mask, LazyTokenSet) or not self._may_call(state) or not (mask & self._eos):
+            return branches
+        return [replace(branches[0], sample_mask=mask | self._marker_set)] if self._marker_set else branches
+
+    def rewound(self, before: ReplyState, after: ReplyState, row: RowView) -> ReplyState:
+        """Return the state after this policy has rewound the row."""
+        if self._has_calls(before):
+            if self._has_calls(after):
+                calls = self.calls.rewound(before.calls, after.calls, row)
+                return replace(after, calls=calls)
+            return after
+        if self._search is not None and before.search is not None and after.search is not None and before.search.match:
+            return replace(after, search=self._search.rewound(before.search, after.search, row))
+        return replace(after, text=self._writer.rewound(before.text, after.text, row))
+
+    def at_end(self, state: ReplyState, row: RowView) -> Branch | None:
+        """Return the branch that rewinds where the text must not end here."""
+        policy, inner = self._present(state)
+        return cast("Branch | None", policy.at_end(inner, row))
+
+    def give_up(self, state: ReplyState, row: RowView, reason: str) -> ReplyState:
+        """Raise the error of the constraint in force, or accept the text."""
+        policy, inner = self._present(state)
+        inner = policy.give_up(inner, row, reason)
+        return replace(state, calls=inner) if policy is self.calls else replace(state, text=inner)
+
+    def hint(self, state: ReplyState, row: RowView) -> int | None:
+        """Return the hint of the constraint in force."""
+        policy, inner = self._present(state)
+        return cast("int | None", policy.hint(inner, row))
+
+    def wish(self, state: ReplyState, row: RowView) -> str:
+        """Return what must follow."""
+        policy, inner = self._present(state)
+        return "" if policy is self.calls else str(policy.wish(inner, row))
+
+    def held_bytes(self, state: ReplyState) -> int:
+        """Return how many trailing bytes may yet be rewound; those of a possible marker, too."""
+        policy, inner = self._present(state)
+        held = int(policy.held_bytes(inner))
+        if policy is self.calls or self._search is None or state.search is None or not self._may_call(state):
+            return held
+        return max(held, self._search.held_bytes(state.search))
+
+    def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
+        """Return whether a whole reply conforms; its tokens begin with `healed`, no part of it."""
+        at = self.calls_begin(token_ids, healed)
+        if at is not None:
+            return self.calls.accepts(token_ids[at:])
+        return self.is_free or bool(self._writer.accepts(token_ids, healed))
+
+    def calls_begin(self, token_ids: Sequence[int], healed: bytes = b"") -> int | None:
+        """Return the index of the first token after the marker; None if there is none. Cost: the tokens before it."""
         if self.marker_id is not None:
-            return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), self.marker_id)}
-        if options.get("stop_at"):
-            raise OptionError(
-                f"expected no `stop_at` together with tools whose calls begin with text, here {self.marker!r}, got "
-                f"{options['stop_at']!r}. Use a policy, or stop a stream.",
-                "stop_at",
-            )
-        return {**options, "stop_at": self.marker, "keep_stop": True}
+            return token_ids.index(self.marker_id) + 1 if self.marker_id in token_ids else None
+        assert self._search is not None
+        view = _Unhealed()
+        view.healed = healed
+        search: StopState | None = self._search.initial(cast(RowView, view))
+        is_blank = True
+        for index, token_id in enumerate(token_ids, 1):
+            search, is_blank = self._searched(search, token_id, is_blank)
+            if search is not None and search.match is not None:
+                is_whole = search.num_bytes == search.match.end
+                return index if is_whole and (is_blank or not self._begins_reply) else None
+        return None
 
-    def rest(
-        self, before: SequenceState, done: SequenceState, options: PieceOptions, earlier: str = ""
-    ) -> tuple[Kind, SequenceState, PieceOptions | None]:
-        """Return what follows the text, the state that it continues, and its options, None if nothing may be generated.
+    def _present(self, state: ReplyState) -> tuple[Any, Any]:
+        """Return the policy in force, and its state."""
+        if self._has_calls(state):
+            return self.calls, self._first if state.calls is None else state.calls
+        return self._writer, state.text
 
-        Calls follow, or more text if the marker of a call is not at the beginning of the reply, or nothing. If `max_tokens` are used
-        up, the state counts as cut.
+    def _has_calls(self, state: ReplyState) -> bool:
+        """Whether the marker is complete, so that calls follow."""
+        if state.calls is not None:
+            return True
+        search = state.search
+        if search is None or search.match is None or not self._may_call(state):
+            return False
+        return search.num_bytes == search.match.end
 
-        The text begins after the state `before` and ends with `done`; `earlier` is the part of the reply that `before` ends with.
-        """
-        row, text = done.rows[0][0], earlier + str(done)[len(str(before)) :]
-        if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
-            return "nothing", done, None
-        kind: Kind = "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
-        if kind == "text":
-            done = cut(done)
-        elif self.marker_id is not None:
-            done = done.append([self.marker_id])
-        rest: PieceOptions = {**options, "min_tokens": 0}
-        most = options.get("max_tokens")
-        if most is not None:
-            left = most - len(done.rows[0][0].token_ids) + len(before.rows[0][0].token_ids)
-            if left <= 0:
-                return kind, cut(done), None
-            rest["max_tokens"] = left
-        return kind, done, rest
+    def _may_call(self, state: ReplyState) -> bool:
+        return state.is_blank or not self._begins_reply
 
-    @property
-    def caller(self) -> PieceMaker:
-        """The generator of the calls after the marker."""
-        return self.make_caller(self.form.expression(self.tools, self.marker))
+    def _up_to_marker(self, state: ReplyState, token_ids: list[int]) -> list[int]:
+        """Return the tokens up to the one with the end of a marker."""
+        search, is_blank = state.search, state.is_blank
+        for count, token_id in enumerate(token_ids, 1):
+            search, is_blank = self._searched(search, token_id, is_blank)
+            if search is not None and search.match is not None and (is_blank or not self._begins_reply):
+                return token_ids[:count]
+        return token_ids
 
-    @property
-    def marker(self) -> str:
-        """The text by which a call is recognised."""
-        return self.form.marker(special_names_of(self.writer.model.tokenizer).first_in(self.form.before))
-
-    @property
-    def marker_id(self) -> int | None:
-        """The special token that begins a call, if one does."""
-        special = self.writer.model.tokenizer.special_tokens
-        return next((i for i, name in sorted(special.items()) if name == self.marker), None)
+    def _searched(self, search: StopState | None, token_id: int, is_blank: bool) -> tuple[StopState | None, bool]:
+        """Return the search after one more token, and whether the text that is no part of a marker is still blank."""
+        data = self._tokenizer.text_bytes([token_id])
+        if self._search is None or search is None:
+            return None, is_blank and not data.strip()
+        _, text = search.matcher.push(data[search.num_healed :])
+        return self._search.advance(search, token_id), is_blank and not text.strip()
 
 
-def written(plan: ToolPlan, states: Sequence[SequenceState], rng: Rng, options: PieceOptions) -> list[SequenceState]:
-    """Return each state of one row with a reply; the rows run in two batches, for the text and for the calls.
+@dataclass(frozen=True, eq=False)
+class ReplyMaker(PieceMaker):
+    """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`."""
 
-    Raises:
-        OptionError: `stop_at` is given, and calls begin with text.
-    """
-    done = entries(_generated(plan.writer, list(states), plan.text_options(options), rng=rng))
-    calling: dict[int | None, tuple[PieceOptions, list[int]]] = {}
-    for index, before in enumerate(states):
-        kind, done[index], rest = plan.rest(before, done[index], options)
-        if rest is not None and kind == "calls":
-            calling.setdefault(rest.get("max_tokens"), (rest, []))[1].append(index)
-        elif rest is not None:
-            (done[index],) = entries(_generated(plan.writer, done[index], rest, resume=True))
-    for rest, members in calling.values():
-        called = entries(_generated(plan.caller, [done[index] for index in members], rest))
-        for index, state in zip(members, called, strict=True):
-            done[index] = state
-    return done
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a finished row with its value: none if it calls."""
+        assert isinstance(self.constraint, ReplyConstraint)
+        return replace(row, value=None) if self._calls(row) else super().finish(row)
 
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the reply is complete; free text always is."""
+        assert isinstance(self.constraint, ReplyConstraint)
+        return super().is_whole(row) or (self.constraint.is_free and not self._calls(row))
 
-def resumed(plan: ToolPlan, state: SequenceState, earlier: str, options: PieceOptions) -> SequenceState:
-    """Return a state of one row whose reply was cut with more of it, as if it had not been cut.
-
-    The state ends with the reply, whose text is `earlier`; `max_tokens` is the most tokens to add now.
-
-    Raises:
-        ResumeError: another generator has written the reply.
-    """
-    row, caller = state.rows[0][0], plan.caller
-    if row.piece is not None and row.piece.source == caller.source:
-        return _generated(caller, state, options, resume=True)
-    if row.piece is None and row.token_ids[-1] == plan.marker_id:
-        return _generated(caller, state, options)
-    done = _generated(plan.writer, state, plan.text_options(options), resume=True)
-    kind, begun, rest = plan.rest(state, done, options, earlier)
-    if rest is None:
-        return begun
-    return _generated(caller if kind == "calls" else plan.writer, begun, rest, resume=kind == "text")
+    def _calls(self, row: StateRow) -> bool:
+        assert isinstance(self.constraint, ReplyConstraint)
+        if row.piece is None:
+            return False
+        token_ids = row.token_ids[row.piece.start :]
+        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed]
+        return self.constraint.calls_begin(token_ids, healed) is not None
 
 
-def cut(state: SequenceState) -> SequenceState:
-    """Return a state of one row as one whose last generated span a limit has cut."""
-    row = replace(state.rows[0][0], finish_reason="length", value=None)
-    return replace(state, rows=((row,),))
-
-
-def _generated(
-    maker: PieceMaker,
-    prompt: SequenceState | list[SequenceState],
-    options: PieceOptions,
-    *,
-    rng: Rng = None,
-    resume: bool = False,
-) -> SequenceState:
-    return Call(maker, prompt, Options.of(options), rng=rng, resume=resume).finished_state()
-
-
-def entries(state: SequenceState) -> list[SequenceState]:
-    """Return the batch entries of a state, each with its best sample."""
-    state = state.best()
-    return [SequenceState(state.model, (group,), seed) for group, seed in zip(state.rows, state.seeds, strict=True)]
+def reply_maker(
+    writer: PieceMaker, form: ToolForm, tools: Sequence[Tool], calls: Callable[[Expression], PieceMaker]
+) -> ReplyMaker:
+    """Return the generator of replies with the text of `writer`, or calls of tools; `calls` makes the generator of their language."""
+    model = writer.model
+    marker = form.marker(special_names_of(model.tokenizer).first_in(form.before))
+    caller = calls(form.expression(tools, marker))
+    assert isinstance(caller.constraint, Constraint | CheckedConstraint)
+    text = writer.constraint
+    assert isinstance(text, Constraint | CheckedConstraint | None)
+    constraint = ReplyConstraint(text, caller.constraint, marker, begins_reply=form.is_whole_reply, model=model)
+    given = {part.name: getattr(writer, part.name) for part in fields(PieceMaker)}
+    source = json.dumps({"reply": [writer.source, caller.source]}, ensure_ascii=False)
+    return ReplyMaker(**{**given, "constraint": constraint, "source": source})
