@@ -37,6 +37,7 @@ from outlines_cont.models.loading import load, load_bundled
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
+from outlines_cont.waiting import spin_watch
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # How many values of each weight are in the fingerprint of a model.
@@ -194,7 +195,8 @@ class HuggingFaceModel(EngineModel):
             options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
         shares = isinstance(cache, GrowingCache) and bool(cache.tails.segments)
         attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
-        with torch.inference_mode(), attention:
+        is_watched = spin_watch.is_on and self.device.type == "cpu" and torch.get_num_threads() > 1
+        with torch.inference_mode(), attention, spin_watch.timed() if is_watched else nullcontext():
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
             if "logits_to_keep" not in self._takes:
                 logits = logits[:, list(columns)]
