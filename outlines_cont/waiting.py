@@ -1,5 +1,5 @@
-"""How OpenMP's threads wait for each other: torch's spin for a while, which is slow as soon as another process uses a core. `wait_passively`
-lets them sleep, and `SpinWatch` warns where that came too late, after torch was loaded.
+"""How OpenMP's threads wait for each other: torch's spin for a while, which is slow as soon as another process uses a core.
+`wait_passively` lets them sleep, and `SpinWatch` warns where that came too late, after torch was loaded.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class SpinWatch:
         if self.is_on and seconds > max(_LONG, _RATIO * processor) and preemptions >= _PREEMPTIONS:
             self.is_on = False
             warnings.warn(
-                f"a forward took {seconds:.2f} s, and its thread had a processor for {processor:.2f} s of them: other processes use the cores, "
-                "and torch's threads spin while they wait, as torch was imported before outlines_cont. Write `import outlines_cont` before "
-                "`import torch`, or set OMP_WAIT_POLICY=PASSIVE in the environment.",
+                f"a forward took {seconds:.2f} s, and its thread had a processor for {processor:.2f} s of them: other processes use "
+                "the cores, and torch's threads spin while they wait, as torch was imported before outlines_cont. Write "
+                "`import outlines_cont` before `import torch`, or set OMP_WAIT_POLICY=PASSIVE in the environment.",
                 RuntimeWarning,
                 stacklevel=2,
             )
