@@ -223,7 +223,8 @@ class Expression:
             is_whole: whether the end after the text is rejected, and not its last byte.
 
         Returns:
-            Several where several reject it; none where nothing is known, or where it is not JSON at all.
+            Several where several reject it; none where nothing is known, or where it is not JSON at all. Behind a pointer a remark in
+            parentheses says where only the order of keys rejects it.
 
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.

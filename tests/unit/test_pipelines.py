@@ -289,6 +289,27 @@ def columns_of(schema: Any, **options: Any) -> Any:
     return RecordColumns(shape_of(RecordSchema.of(schema)), **options)
 
 
+class Note(BaseModel):
+    kind: Literal["note"]
+    lines: list[Address | str]
+    one: Address | list[Address]
+    others: dict[str, int]
+
+
+@pytest.mark.parametrize("one", [{"city": "Porto", "zip": None}, [{"city": "Faro", "zip": 1}]])
+def test_rows_of_python_have_unions_as_values_and_tables_have_them_as_json(one: Any) -> None:
+    record = {"kind": "note", "lines": ["a", {"city": "Porto", "zip": 2}], "one": one, "others": {"x": 1}}
+    columns = columns_of(Note)
+    (row,) = columns.rows([Outcome(record)])
+    assert record == {name: row[name] for name in record}
+    (cells,) = columns.table([Outcome(record)]).to_pylist()
+    assert record == {
+        "kind": cells["kind"],
+        "lines": [*map(json.loads, cells["lines"])],
+        **{name: json.loads(cells[name]) for name in ("one", "others")},
+    }
+
+
 def test_columns_have_the_types_of_the_schema() -> None:
     table = columns_of(Order).table([Outcome(ORDER), Outcome(failure=Failure("ValueError", "no")), Outcome(ORDER)])
     types = {field.name: str(field.type) for field in table.schema}

@@ -10,7 +10,7 @@ import pytest
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import BudgetExceeded, ExpressionError, FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, regex
+from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, regex, without_last_look
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_spelling, json_text, utf8
 from fsm.terms.derivative import Derivatives
@@ -400,3 +400,9 @@ def test_loops_with_lookarounds_at_several_characters_are_refused_beyond_eight(p
     for count in (9, 20, 200):
         with pytest.raises(UnsupportedRegex, match="more than 8 lookarounds"):
             regex(pattern * count)
+
+
+@pytest.mark.parametrize("pattern", ["a", r"\ba\b", "(?<=b)a(?!b)", r"a(?!b\b)", "(?:(?!b)a)", r"-\b"])
+def test_only_a_last_look_at_what_follows_is_divided_from_a_pattern(pattern: str) -> None:
+    assert without_last_look(pattern) is None
+    assert without_last_look("(?:a(?!b))") is not None
