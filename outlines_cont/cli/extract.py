@@ -19,7 +19,7 @@ from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
-from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report_page import write_reports
@@ -46,7 +46,7 @@ class ExtractCommand:
         parse_sampler(options.sampler)
         lines = LineOptions(
             text_field=options.text_field,
-            needs_text="text" in self.template.names,
+            needed=RowPrompt(self.template, options.text_field, "", options.missing).needed,
             keep_text=options.keep_text,
             details=options.has_details,
             calibration=None if options.calibration is None else Calibration.load(options.calibration),
@@ -145,6 +145,7 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         options.text_field,
         options.keep_text,
         *((options.chat, options.system) if options.chat else ()),
+        *([["allow_missing", options.missing]] if options.missing else ()),
     ]
     if options.has_details:
         parts += [
