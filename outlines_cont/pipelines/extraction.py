@@ -147,7 +147,7 @@ class Extraction:
             done = match_done(self._lines, self._rows, options.settings) if resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
 
-    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Iterator[Tally]:
+    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Generator[Tally, None, None]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
 
         If it is interrupted, the output has only whole lines. Nothing is loaded if no row is left.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -58,7 +59,7 @@ class Extractor:
         prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
             of a row to a prompt.
         chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
-        allow_missing: the fields that may be missing, None or blank in a row, as the template tests them (`{% if body %}`), or True for all.
+        allow_missing: the fields that may be missing, None or blank in a row, as the template tests them (`{% if body %}`); True for all.
             A row without a value in any other that the template names fails.
         text_field: the field of a row with the message; a row that is a text has only this field.
         max_tokens: the most tokens of a record.
@@ -330,9 +331,10 @@ def run(
         )
         make = partial(RayWorkers, make, options)
     started = monotonic()
-    for tally in extraction.run(make):
-        if on_progress is not None:
-            on_progress(tally.progress(monotonic() - started))
+    with closing(extraction.run(make)) as tallies:  # it has the lock of the output
+        for tally in tallies:
+            if on_progress is not None:
+                on_progress(tally.progress(monotonic() - started))
     if on_progress is not None:
         on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
     return extraction.tally

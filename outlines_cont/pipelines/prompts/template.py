@@ -39,6 +39,7 @@ class PromptTemplate:
         source: the text of the template.
         names: the variables that it may read.
         row_names: the fields that it names by `row["due date"]` or `row.due`.
+        reads_row: whether it reads `row` in another way, so that any field may be needed.
         limits: of the length of a prompt, and of the time and memory of rendering it.
     """
 
@@ -56,7 +57,9 @@ class PromptTemplate:
             tree = environment.parse(source)
             self.names = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
             items = tree.find_all((nodes.Getattr, nodes.Getitem))
-            self.row_names = frozenset(name for item in items if (name := _row_name(item)) is not None)
+            named = [name for item in items if (name := _row_name(item)) is not None]
+            self.row_names = frozenset(named)
+            self.reads_row = len(named) < sum(node.name == "row" for node in tree.find_all(nodes.Name))
             has_includes = any(True for _ in meta.find_referenced_templates(tree))
             environment.compile(source, raw=True)  # not by Python, whose compiler would evaluate constant expressions
         except TemplateSyntaxError as error:
@@ -154,7 +157,7 @@ class RowPrompt:
             RowError: a field that the template names is missing, None or blank, or the message is not a text.
             TemplateError: the template fails on the row, or exceeds a limit.
         """
-        shown = [*fields, *self._named] if "row" in self.template.names else self._named
+        shown = [*fields, *self._named] if self.template.reads_row else self._named
         row = {name: plain(fields.get(name), name) for name in shown}
         for name in self.needed:
             self._check(name, row[name], fields)
@@ -168,6 +171,6 @@ class RowPrompt:
             raise RowError(f"expected a field {name!r}, got {listed(fields) or 'no fields'}. {advice}")
         is_text = isinstance(value, str)
         if value is None or (is_text and not value.strip()) or (is_message and not is_text):
-            got = "a blank one" if is_text else type(value).__name__
-            expected = "text" if is_message or is_text else "value"
-            raise RowError(f"expected a {expected} in the field {name!r}, got {got}. {_ALLOW}")
+            got = "None" if value is None else "a blank one" if is_text else type(value).__name__
+            expected, advice = ("text", "") if is_message else ("value", f". {_ALLOW}")
+            raise RowError(f"expected a {expected} in the field {name!r}, got {got}{advice}")

@@ -103,7 +103,7 @@ def parquet_file(path: Path) -> Any:
     """Return a `pyarrow.parquet.ParquetFile`, or raise `SetupError` if it cannot be read."""
     arrow = pyarrow()
     try:
-        return arrow.parquet.ParquetFile(path)
+        return arrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (OSError, arrow.ArrowException) as error:
         raise SetupError(f"expected a Parquet file, but {str(path)!r} cannot be read as one: {error}") from error
 
