@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import fsm
 from outlines_cont import __version__
+from outlines_cont.cli.command import check_picture
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
@@ -119,6 +120,7 @@ def _check_options(options: ExtractOptions) -> None:
         check_destination(options.output, source, resume=options.resume, overwrite=options.overwrite)
     if options.has_workers:
         check_ray()
+    check_picture(options.report, "report", ".html", ".htm")
     for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
         if path is not None and options.output is None:
             raise SetupError(f"expected --output FILE with {name}, got none: both are made of its rows.")

@@ -105,8 +105,7 @@ def check_output(
     path: Path, input_path: Path | None, *, resume: bool, overwrite: bool, suffixes: Sequence[str] = LINES_SUFFIXES
 ) -> None:
     """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`."""
-    if path.suffix.lower() not in suffixes and not path.is_dir():
-        raise SetupError(f"expected an output whose name ends in {listed(suffixes)}, got {str(path)!r}.")
+    check_suffix(path, suffixes)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -134,6 +133,12 @@ def check_output(
         )
     if not os.access(path, os.W_OK):
         raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
+
+
+def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
+    """Raise `SetupError` for a file whose name ends in none of `suffixes`: its content would not be what the name says."""
+    if path.suffix.lower() not in suffixes and not path.is_dir():
+        raise SetupError(f"expected an output whose name ends in {listed(suffixes)}, got {str(path)!r}")
 
 
 def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
