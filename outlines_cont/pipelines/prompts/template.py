@@ -99,20 +99,20 @@ class PromptTemplate:
 
 def _row_name(item: nodes.Node) -> str | None:
     """Return the name of the field that an expression such as `row.due` or `row["due date"]` reads, else None."""
-    if not isinstance(item.node, nodes.Name) or item.node.name != "row":  # type: ignore[attr-defined]
-        return None
-    if isinstance(item, nodes.Getattr):
-        return None if hasattr(dict, item.attr) else item.attr
-    is_text = isinstance(item, nodes.Getitem) and isinstance(item.arg, nodes.Const) and isinstance(item.arg.value, str)
-    return item.arg.value if is_text else None  # type: ignore[attr-defined]
+    match item:
+        case nodes.Getattr(node=nodes.Name(name="row"), attr=name) if not hasattr(dict, name):
+            return str(name)
+        case nodes.Getitem(node=nodes.Name(name="row"), arg=nodes.Const(value=str(name))):
+            return name
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
     """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields) and `schema`.
 
-    A field that the template names may be missing, None or blank only if it is in `allow_missing`, or that is True; it is then None, or as
-    it is. `SetupError` for names in `allow_missing` that the template does not name.
+    A field that the template names may be missing, None or blank only if it is in `allow_missing`, or that is True; one that is missing or
+    None is then an empty text, so that no prompt says "None". `SetupError` for names in `allow_missing` that the template does not name.
     """
 
     template: PromptTemplate
@@ -161,6 +161,7 @@ class RowPrompt:
         row = {name: plain(fields.get(name), name) for name in shown}
         for name in self.needed:
             self._check(name, row[name], fields)
+        row |= {name: "" for name in self._named if row[name] is None}
         variables = {variable: row[name] for variable, name in self._variables.items()}
         return self.template.render(marked({**variables, "row": row, "schema": self.json_schema}))
 

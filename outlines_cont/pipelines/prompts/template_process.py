@@ -49,7 +49,7 @@ class Sandbox(BoundedSandbox):
     """The sandbox of prompt templates: repetition by `*` beyond a limit raises, as huge powers do."""
 
     def __init__(self, max_characters: int) -> None:
-        super().__init__(finalize=_written)
+        super().__init__()
         self._max_characters = max_characters
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -62,15 +62,6 @@ class Sandbox(BoundedSandbox):
                         f"{self._max_characters} characters"
                     )
         return super().call_binop(context, operator, left, right)
-
-
-def _written(value: Any) -> Any:
-    """Return a value that a template writes; None is refused, since a model would read it as a word."""
-    if value is None:
-        raise TemplateError(
-            "expected a value, but the template writes None. Test it first: {% if name %}{{ name }}{% endif %}."
-        )
-    return value
 
 
 def filled(template: Template, values: Mapping[str, Any], max_characters: int) -> str:
