@@ -144,6 +144,7 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
         model,
         schema,
         template,
+        allow_missing=options.missing,
         text_field=options.text_field,
         max_tokens=options.max_tokens,
         sampler=sampler,

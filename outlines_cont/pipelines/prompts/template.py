@@ -5,16 +5,18 @@ missing field, a blank message or an exceeded limit fails the row alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateSyntaxError, meta
+from jinja2 import TemplateSyntaxError, meta, nodes
 
 from outlines_cont.checks import file_text
 from outlines_cont.pipelines.prompts.template_process import SHARED, Sandbox, TemplateLimits
 from outlines_cont.pipelines.rows.errors import RowError, SetupError, listed
+from outlines_cont.pipelines.rows.row import plain
+from outlines_cont.unknown_option import did_you_mean
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
 CHAT_SOURCE = (
@@ -23,6 +25,8 @@ CHAT_SOURCE = (
 MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
 MAX_MEMORY_BYTES = 2**28
+
+_ALLOW = "Where the template tests it, as by {% if NAME %}, pass --allow-missing NAME, or `allow_missing=`."
 
 MakePrompt = Callable[[Mapping[str, Any]], Any]
 """Returns the prompt of a row, given its fields: a text, `Tokens`, token ids or messages."""
@@ -34,6 +38,8 @@ class PromptTemplate:
     Attributes:
         source: the text of the template.
         names: the variables that it may read.
+        row_names: the fields that it names by `row["due date"]` or `row.due`.
+        reads_row: whether it reads `row` in another way, so that any field may be needed.
         limits: of the length of a prompt, and of the time and memory of rendering it.
     """
 
@@ -50,6 +56,10 @@ class PromptTemplate:
         try:
             tree = environment.parse(source)
             self.names = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
+            items = tree.find_all((nodes.Getattr, nodes.Getitem))
+            named = [name for item in items if (name := _row_name(item)) is not None]
+            self.row_names = frozenset(named)
+            self.reads_row = len(named) < sum(node.name == "row" for node in tree.find_all(nodes.Name))
             has_includes = any(True for _ in meta.find_referenced_templates(tree))
             environment.compile(source, raw=True)  # not by Python, whose compiler would evaluate constant expressions
         except TemplateSyntaxError as error:
@@ -87,36 +97,81 @@ class PromptTemplate:
         return SHARED.fill(self.source, values, self.limits)
 
 
+def _row_name(item: nodes.Node) -> str | None:
+    """Return the name of the field that an expression such as `row.due` or `row["due date"]` reads, else None."""
+    match item:
+        case nodes.Getattr(node=nodes.Name(name="row"), attr=name) if not hasattr(dict, name):
+            return str(name)
+        case nodes.Getitem(node=nodes.Name(name="row"), arg=nodes.Const(value=str(name))):
+            return name
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields) and `schema`."""
+    """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields) and `schema`.
+
+    A field that the template names may be missing, None or blank only if it is in `allow_missing`, or that is True; one that is missing or
+    None is then an empty text, so that no prompt says "None". `SetupError` for names in `allow_missing` that the template does not name.
+    """
 
     template: PromptTemplate
     text_field: str
     json_schema: str
+    allow_missing: Collection[str] | bool = ()
+
+    def __post_init__(self) -> None:
+        allowed = [] if isinstance(self.allow_missing, bool) else self.allow_missing
+        if isinstance(allowed, str):
+            raise SetupError(f"expected `allow_missing` to be True or a list of names, got the text {allowed!r}")
+        known = {*self._variables, *self._named}
+        unknown = next((name for name in allowed if name not in known), None)
+        if unknown is not None:
+            raise SetupError(
+                f"expected fields that the template names ({listed(sorted(known))}) in `allow_missing`, got {unknown!r}."
+                f"{did_you_mean(unknown, known)}"
+            )
 
     @property
-    def needs_text(self) -> bool:
-        """Whether the template needs the message of a row."""
-        return "text" in self.template.names
+    def needed(self) -> list[str]:
+        """The fields that each row must have, with a value."""
+        if isinstance(self.allow_missing, bool):
+            return [] if self.allow_missing else self._named
+        allowed = {self._variables.get(name, name) for name in self.allow_missing}
+        return [name for name in self._named if name not in allowed]
+
+    @property
+    def _variables(self) -> dict[str, str]:
+        """The fields that the template reads, by the names of its variables."""
+        names = sorted(self.template.names - {"row", "schema"})
+        return {name: self.text_field if name == "text" else name for name in names}
+
+    @property
+    def _named(self) -> list[str]:
+        return [*dict.fromkeys([*self._variables.values(), *sorted(self.template.row_names)])]
 
     def text(self, fields: Mapping[str, Any], marked: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
         """Return the prompt of a row; `marked` inserts marks into its values, so that no special token is read in them.
 
         Raises:
-            RowError: the message is missing, blank or not a text.
-            TemplateError: the template names a field that the row lacks, or exceeds a limit.
+            RowError: a field that the template names is missing, None or blank, or the message is not a text.
+            TemplateError: the template fails on the row, or exceeds a limit.
         """
-        name = self.text_field
-        values = {**fields, "row": dict(fields), "schema": self.json_schema}
-        if name in fields:
-            text = values["text"] = fields[name]
-            if not isinstance(text, str) or not text.strip():
-                got = "a blank one" if isinstance(text, str) else type(text).__name__
-                raise RowError(f"expected a text in the field {name!r}, got {got}")
-        elif self.needs_text:
-            raise RowError(
-                f"expected a field {name!r}, got {listed(fields) or 'no fields'}. Name the field of the message with --text-field, or "
-                "`text_field=`."
-            )
-        return self.template.render(marked(values))
+        shown = [*fields, *self._named] if self.template.reads_row else self._named
+        row = {name: plain(fields.get(name), name) for name in shown}
+        for name in self.needed:
+            self._check(name, row[name], fields)
+        row |= {name: "" for name in self._named if row[name] is None}
+        variables = {variable: row[name] for variable, name in self._variables.items()}
+        return self.template.render(marked({**variables, "row": row, "schema": self.json_schema}))
+
+    def _check(self, name: str, value: Any, fields: Mapping[str, Any]) -> None:
+        is_message = name == self._variables.get("text")
+        if name not in fields:
+            advice = "Name the field of the message with --text-field, or `text_field=`." if is_message else _ALLOW
+            raise RowError(f"expected a field {name!r}, got {listed(fields) or 'no fields'}. {advice}")
+        is_text = isinstance(value, str)
+        if value is None or (is_text and not value.strip()) or (is_message and not is_text):
+            got = "None" if value is None else "a blank one" if is_text else type(value).__name__
+            expected, advice = ("text", "") if is_message else ("value", f". {_ALLOW}")
+            raise RowError(f"expected a {expected} in the field {name!r}, got {got}{advice}")
