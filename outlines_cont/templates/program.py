@@ -31,7 +31,7 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_ids
-from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, running_usage
+from outlines_cont.template_budget import TemplateBudget, TemplateUsage, running_usage
 from outlines_cont.templates.marked_text import tokens_of
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
