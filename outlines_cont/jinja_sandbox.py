@@ -108,9 +108,13 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         try:
-            return super()._parse(source, name, filename)
+            tree = super()._parse(source, name, filename)
         except ValueError as error:  # of `int`
             raise TemplateSyntaxError(f"a number cannot be read ({error})", 1, name, filename) from error
+        for node in tree.find_all(nodes.Const):
+            if isinstance(node.value, int) and node.value.bit_length() > _MAX_BITS:
+                raise TemplateSyntaxError(f"a number has more than {_MAX_BITS} bits", node.lineno, name, filename)
+        return tree
 
     def _generate(self, source: nodes.Template, *args: Any, **options: Any) -> str:
         return super()._generate(_Charging().visit(source), *args, **options)
@@ -183,7 +187,11 @@ def rendered(
 class _Charging(NodeTransformer):
     """Inserts filters that charge for loops, comparisons, `~`, slices and keys of dicts, which Jinja compiles to Python."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:
+    def get_visitor(self, node: nodes.Node) -> Any:
+        """Return the method for this kind of node, None to visit what is in it."""
+        return getattr(self, f"_{type(node).__name__.lower()}", None)
+
+    def _for(self, node: nodes.For) -> nodes.Node:
         """Charge for every iteration, also those that the condition skips."""
         self.generic_visit(node)
         step = nodes.Filter(nodes.Const(True), _STEP, [], [], None, None, lineno=node.lineno)
@@ -192,33 +200,28 @@ class _Charging(NodeTransformer):
         node.body = [nodes.ExprStmt(step, lineno=node.lineno), *node.body]
         return node
 
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+    def _compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
         node.expr = _filter(node.expr, _SIZED, node)
         for operand in node.ops:
             operand.expr = _filter(operand.expr, _SIZED, node)
         return node
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+    def _concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _filter(nodes.List(node.nodes, lineno=node.lineno), _CONCATENATE, node)
 
-    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
+    def _pair(self, node: nodes.Pair) -> nodes.Node:
         self.generic_visit(node)
         node.key = _filter(node.key, _KEY, node)
         return node
 
-    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+    def _getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)
         if not isinstance(node.arg, nodes.Slice):
             return node
         bounds = [bound or nodes.Const(None) for bound in (node.arg.start, node.arg.stop, node.arg.step)]
         return _filter(node.node, _SLICE, node, bounds)
-
-    def visit_Const(self, node: nodes.Const) -> nodes.Node:
-        if isinstance(node.value, int) and node.value.bit_length() > _MAX_BITS:
-            raise TemplateSyntaxError(f"a number has more than {_MAX_BITS} bits", node.lineno)
-        return node
 
 
 def _filter(node: nodes.Expr, name: str, place: nodes.Node, args: Sequence[nodes.Expr] = ()) -> nodes.Filter:
@@ -255,7 +258,7 @@ def _size(value: Any) -> int:
     """Return what the items of a value cost, without those in them."""
     if isinstance(value, str | bytes):
         return len(value)
-    return ITEM * len(value) if isinstance(value, Sized) else 0
+    return ITEM * len(value) if isinstance(value, Sized) and not isinstance(value, range) else 1
 
 
 def _check_bits(count: int) -> None:
@@ -289,7 +292,9 @@ def _written(value: Any) -> Any:
     return str(value)
 
 
-def _counted(function: Any, name: str, decorate: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., Any]:
+def _counted(
+    function: Any, name: str, decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[..., Any]:
     """Return a filter or test that is charged for its arguments and result, and is never evaluated at compile time."""
     passed = _PassArg.from_obj(function)
     cost = _FILTER_COSTS.get(name)
@@ -360,7 +365,9 @@ def _split_cost(text: str, sep: Any = None, *_: Any, **__: Any) -> int:
 
 
 def _indent_cost(text: str, width: Any = 4, *_: Any, **__: Any) -> int:
-    return (len(text.splitlines()) + 1) * (width if isinstance(width, int) else len(width)) if isinstance(text, str) else 0
+    return (
+        (len(text.splitlines()) + 1) * (width if isinstance(width, int) else len(width)) if isinstance(text, str) else 0
+    )
 
 
 _ITERATING = {*_SHALLOW, *_words("groupby join max min sort sum title unique wordcount")}

@@ -91,11 +91,13 @@ class TemplateUsage:
     def _items(self, value: object) -> Iterable[object]:
         """Count one value, and return its items. They are counted before anything takes their number of bytes."""
         if isinstance(value, Namespace):
-            value = value._Namespace__attrs  # type: ignore[attr-defined]
+            value = value._Namespace__attrs
         if isinstance(value, int):
             self.characters(1 + value.bit_length() // 3)
         elif isinstance(value, str | bytes):
             self.characters(1 + len(value))
+        elif isinstance(value, range):
+            self.characters(1)
         elif isinstance(value, Sequence | Mapping | Set | ValuesView):
             self.characters(1 + ITEM * len(value))
             if isinstance(value, dict):

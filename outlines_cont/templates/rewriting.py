@@ -1,6 +1,7 @@
 """`rewritten`: transforms the Jinja syntax tree of a template before compilation, and lists the names that it reads and generates. Calls of
-generators become filters with their position, generated names look-ups of the last value. Refused are `include`, `import`, `extends`, other variables of a generated name, and generators in macros, recursive loops,
-collected blocks (`call`, `filter`, `{% set x %}`), and inside of a larger written expression; `{% set x = gen(...) %}` is allowed.
+generators become filters with their position, generated names look-ups of the last value. Refused are `include`, `import`, `extends`,
+other variables of a generated name, and generators in macros, recursive loops, collected blocks (`call`, `filter`, `{% set x %}`), and
+inside of a larger written expression; `{% set x = gen(...) %}` is allowed.
 """
 
 from __future__ import annotations

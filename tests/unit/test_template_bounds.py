@@ -1,0 +1,149 @@
+"""Templates that somebody hostile writes: random ones, of operations that grow values and of what then takes them, and those that once
+ran on. Each ends within its budget, by an error of ours, and takes little memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_cont import TemplateBudgetError
+from outlines_cont.errors import OutlinesContError, TemplateError
+from outlines_cont.pipelines.prompts.template import PromptTemplate
+from outlines_cont.pipelines.rows.errors import RowError, SetupError
+from outlines_cont.template_budget import TemplateBudget
+from outlines_cont.templates import Template
+from tests.fakes import random_model
+
+MODEL = random_model()
+SECONDS, MARGIN, MEGABYTES = 0.3, 1.5, 400
+
+_STARTS = [
+    "'a'",
+    "'ab '",
+    "text",
+    "[1]",
+    "(1, 2)",
+    "[text]",
+    "{'a': 1}",
+    "7",
+    "2.5",
+    "range(99999)",
+    "[[3], [1, 2]]",
+    "'f'",
+    "'\\n'",
+]
+_NUMBERS = ["2", "-1", "3", "60", "999", "99999", "10 ** 9", "2 ** 61 - 1", "0.5", "0xffffffffffffffffffff"]
+_GROWTH = [
+    "ns.s + ns.s", "ns.s ~ ns.s", "ns.s * ns.s", "ns.s * N", "N * ns.s", "ns.s ** N", "(ns.s, ns.s)", "[ns.s, ns.s]", "[ns.s] * N",
+    "{'a': ns.s, 'b': ns.s}", "[ns.s]", "(ns.s,)", "ns.s - N", "ns.s[1:] + ns.s", "ns.s[::-1]", "ns.s | list", "ns.s | string",
+    "ns.s | join(ns.s)", "ns.s | replace('a', ns.s)", "ns.s.replace('', ns.s)", "ns.s.join(ns.s)", "ns.s | indent(N)", "ns.s.split('a')",
+    "ns.s | tojson", "ns.s | tojson(indent=16)", "ns.s | map('string') | list", "ns.s | map('list')", "ns.s | reverse",
+    "ns.s | int(base=32)", "ns.s.upper()", "namespace(s=ns.s, t=ns.s)", "dict(a=ns.s, b=ns.s)", "ns", "ns.s | items", "ns.s.values()",
+    "ns.s.items() | list", "ns.s | title", "ns.s | default(ns.s)", "ns.s[N:]", "ns.s % N", "ns.s // N", "ns.s | batch(N)", "-ns.s",
+    "ns.s | groupby(0)", "[ns.s | sum(start=[])]", "ns.s | round(N, 'ceil')", "ns.s | select('in', ns.s)", "ns.s | safe", "f(ns.s)",
+]  # fmt: skip
+_SINKS = [
+    "ns.s", "ns.s == ns.t", "ns.s < ns.t", "ns.s in ns.t", "ns.s in [ns.t]", "ns.t.count(ns.s)", "ns.s.index(ns.t)", "{ns.s: 1}",
+    "{1: 2}[ns.s]", "{1: 2}.get(ns.s)", "dict([(ns.s, 1)])", "[ns.s, ns.t] | unique", "[ns.s, ns.t] | sort", "[ns.s, ns.t] | max", "ns",
+    "ns.s | unique | list", "ns.s | sort", "ns.s | sum", "ns.s | wordcount", "ns.s | length", "ns.s.rfind('b' ~ ns.s)", "ns.s is in ns.t",
+    "ns.s.strip(ns.t)", "ns.s.rsplit(ns.t)", "ns.s | trim(ns.t)", "ns.s | pprint", "ns.s | center(N)", "ns.s | wordwrap(1)", "ns.s | urlize",
+    "'%s' % (ns.s,)", "'{}'.format(ns.s)", "'%Nd' % 1", "ns.s | format(ns.s)", "ns.s | striptags", "ns.s | slice(N)", "ns.s | dictsort",
+    "namespace([(ns.s, 1)])", "ns.s | groupby('0.0.0')", "ns.s | map(attribute='0.0.0') | list", "ns.s.__class__", "lipsum(N)", "ns.s(N)",
+    "ns.s is divisibleby(N)", "ns.s | truncate(N, end=ns.t)", "range(N) | list", "range(N)[::-1] | sort", "N ** N", "ns.s | float", "loop",
+    "ns.s | abs", "ns.s | xmlattr", "ns.s | filesizeformat", "ns.s | random", "ns.s.casefold().title()", "ns.s.partition(ns.t)", "g(ns.s)",
+]  # fmt: skip
+_LOOPS = [
+    "{% for i in range(60) %}BODY{% endfor %}",
+    "{% for i in range(99999) %}BODY{% endfor %}",
+    "{% for i in range(999) %}{% for j in range(999) if j %}BODY{% endfor %}{% endfor %}",
+    "{% macro h(n) %}BODY{{ h(n) }}{{ h(n) }}{% endmacro %}{{ h(1) }}",
+    "{% for i in [1, 2] recursive %}BODY{{ loop([1, 2]) }}{% endfor %}",
+    "{% set x %}{% for i in range(60) %}BODY{% endfor %}{% endset %}{{ x * 99 }}",
+    "{% call(u) k(ns) %}BODY{% endcall %}",
+]
+_HEAD = (
+    "{% macro f(x) %}{{ x }}{{ x }}{% endmacro %}{% macro g(x) %}{{ g((x, x)) }}{% endmacro %}"
+    "{% macro k(x) %}{% for i in range(30) %}{{ caller(i) }}{% endfor %}{% endmacro %}"
+)
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> str:
+    """A template: a value that grows in a loop, and what is done with it there or afterwards."""
+
+    def one(texts: list[str]) -> str:
+        return draw(st.sampled_from(texts)).replace("N", draw(st.sampled_from(_NUMBERS)))
+
+    sets = "".join(
+        f"{{% set ns.{draw(st.sampled_from('sst'))} = {one(_GROWTH)} %}}" for _ in range(draw(st.integers(1, 3)))
+    )
+    inside = f"{{% set x = {one(_SINKS)} %}}" if draw(st.booleans()) else ""
+    sinks = "".join(f"{{{{ {one(_SINKS)} }}}}" for _ in range(draw(st.integers(1, 2))))
+    loop = draw(st.sampled_from(_LOOPS)).replace("BODY", sets + inside)
+    return f"{_HEAD}{{% set ns = namespace(s={one(_STARTS)}, t={one(_STARTS)}) %}}{loop}{sinks}"
+
+
+def held(run: Callable[[], object], seconds: float = SECONDS) -> None:
+    """Run it, and check that it took no longer than `seconds`, and little memory; errors are those of this package."""
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.thread_time()
+    with suppress(OutlinesContError, RowError, SetupError):
+        run()
+    assert time.thread_time() - started < seconds + MARGIN
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1000
+
+
+@settings(max_examples=60)
+@given(hostile())
+def test_a_prompt_is_bounded_whatever_is_written(source: str) -> None:
+    held(
+        lambda: PromptTemplate(source + "{{ text }}", max_seconds=SECONDS, max_characters=10_000).render(
+            {"text": "ab c"}
+        )
+    )
+
+
+@settings(max_examples=30)
+@given(hostile())
+def test_a_program_is_bounded_whatever_is_written(source: str) -> None:
+    budget = TemplateBudget(seconds=SECONDS, tokens=1000)
+    held(lambda: Template(source + "{{ text }}").run(MODEL, text="ab c", budget=budget))
+
+
+_PAIRS = "{% set ns = namespace(s=(1,)) %}{% for i in range(60) %}{% set ns.s = (ns.s, ns.s) %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        _PAIRS + "{% set d = {ns.s: 1} %}",
+        _PAIRS + "{% set d = {1: 2}[ns.s] %}",
+        _PAIRS + "{{ ns }}",
+        _PAIRS + "{{ {'a': ns.s, 'b': ns.s}.values() | sort }}",
+        "{% set ns = namespace(s=(1,)) %}{% for i in range(99999) %}{% set ns.s = (ns.s,) %}{% endfor %}{% set d = {1: 2}[ns.s] %}",
+        "{% set ns = namespace(n=3) %}{% for i in range(27) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
+        "{{ 'a' * 4000000 == ('a' * 4000000).rfind('b' ~ 'a' * 2000000) }}",
+        "{{ ('a' * 4000000).strip('b' * 2000000 ~ 'a') }}",
+        "{{ 2.5 | round(10 ** 9, 'ceil') }}",
+        "{{ [[1]] * 90000 | sum(start=[]) }}",
+        "{{ ([[1]] * 90000) | sum(start=[]) }}",
+        "{% set s = 'ab' * 2000000 %}{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + [s[1:]] %}{% endfor %}",
+        "{{ ([[0]] * 9999) | map(attribute='0' ~ '.0' * 999) | list }}",
+        "{{ " + "9" * 5000 + " }}",
+        "{{ 0x" + "f" * 5000 + " }}",
+        "{{ range(0, (2 ** 61 - 1) * 90000, 2 ** 61 - 1) | unique | list | length }}",
+        "{% for i in range(10 ** 6) %}{{ gen(sampler=best_of(10 ** 6)) }}{% endfor %}",
+        "{{ [] | tojson(separators=('a' * 99, 'b')) }}",
+    ],
+)
+def test_what_once_ran_on_ends(source: str) -> None:
+    budget = TemplateBudget(seconds=1)
+    started = time.thread_time()
+    with pytest.raises((TemplateError, TemplateBudgetError)):
+        Template(">" + source).run(MODEL, budget=budget)
+    assert time.thread_time() - started < 1 + MARGIN
