@@ -11,12 +11,14 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2.utils import Namespace
 
 from outlines_cont import TemplateBudgetError
-from outlines_cont.errors import OutlinesContError, TemplateError
+from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.errors import ChatError, OutlinesContError, TemplateError
 from outlines_cont.pipelines.prompts.template import PromptTemplate
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.template_budget import TemplateBudget
+from outlines_cont.template_budget import ITEM, MAX_DEPTH, TemplateBudget, TemplateUsage
 from outlines_cont.templates import Template
 from tests.fakes import random_model
 
@@ -39,21 +41,30 @@ _STARTS = [
     "'\\n'",
 ]
 _NUMBERS = ["2", "-1", "3", "60", "999", "99999", "10 ** 9", "2 ** 61 - 1", "0.5", "0xffffffffffffffffffff"]
-_GROWTH = [
-    "ns.s + ns.s", "ns.s ~ ns.s", "ns.s * ns.s", "ns.s * N", "N * ns.s", "ns.s ** N", "(ns.s, ns.s)", "[ns.s, ns.s]", "[ns.s] * N",
-    "{'a': ns.s, 'b': ns.s}", "[ns.s]", "(ns.s,)", "ns.s - N", "ns.s[1:] + ns.s", "ns.s[::-1]", "ns.s | list", "ns.s | string",
-    "ns.s | join(ns.s)", "ns.s | replace('a', ns.s)", "ns.s.replace('', ns.s)", "ns.s.join(ns.s)", "ns.s | indent(N)", "ns.s.split('a')",
-    "ns.s | tojson", "ns.s | tojson(indent=16)", "ns.s | map('string') | list", "ns.s | map('list')", "ns.s | reverse",
-    "ns.s | int(base=32)", "ns.s.upper()", "namespace(s=ns.s, t=ns.s)", "dict(a=ns.s, b=ns.s)", "ns", "ns.s | items", "ns.s.values()",
-    "ns.s.items() | list", "ns.s | title", "ns.s | default(ns.s)", "ns.s[N:]", "ns.s % N", "ns.s // N", "ns.s | batch(N)", "-ns.s",
-    "ns.s | groupby(0)", "[ns.s | sum(start=[])]", "ns.s | round(N, 'ceil')", "ns.s | select('in', ns.s)", "ns.s | safe", "f(ns.s)",
-]  # fmt: skip
+_GROWTH = {
+    "string": [
+        "ns.s ~ ns.s", "ns.s + ns.s", "ns.s * N", "ns.s[1:] + ns.s", "ns.s[::-1]", "ns.s | list", "ns.s | join(ns.s)", "ns.s.join(ns.s)",
+        "ns.s | replace('a', ns.s)", "ns.s.replace('', ns.s)", "ns.s | indent(N)", "ns.s.split('a')", "ns.s.split()", "ns.s | int(base=32)",
+        "ns.s.upper()", "ns.s | title", "ns.s | safe", "f(ns.s)", "ns.s | map('list')", "ns.s % N", "ns.s | tojson",
+    ],
+    "number": ["ns.s * ns.s", "ns.s ** N", "N ** ns.s", "ns.s * N", "-ns.s - N", "ns.s // N", "ns.s | round(N, 'ceil')", "'a' * ns.s",
+        "[0] * ns.s"],
+    "sequence": [
+        "(ns.s, ns.s)", "[ns.s, ns.s]", "[ns.s]", "(ns.s,)", "[ns.s] * N", "ns.s + ns.s", "ns.s[::-1]", "ns.s[N:]", "ns.s | string",
+        "ns.s | tojson(indent=16)", "ns.s | map('string') | list", "ns.s | map('list')", "ns.s | reverse", "ns.s | join('ab')",
+        "{'a': ns.s, 'b': ns.s}", "[ns.s, ns.s] | sum(start=[])", "ns.s | select('in', ns.s)", "[ns.s] | groupby(0)", "ns.s * 60",
+    ],
+    "defined": ["{'a': ns.s, 'b': ns.s}", "dict(a=ns.s, b=ns.s)", "namespace(s=ns.s, t=ns.s)", "ns", "dict(a=ns.s).values()",
+        "{'a': ns.s}.items() | list", "[ns.s, ns.t]", "ns.s | default(ns.s)", "{'a': ns.s} | items", "ns.s | string"],
+}  # fmt: skip
+"""By the test that a value must pass."""
 _SINKS = [
     "ns.s", "ns.s == ns.t", "ns.s < ns.t", "ns.s in ns.t", "ns.s in [ns.t]", "ns.t.count(ns.s)", "ns.s.index(ns.t)", "{ns.s: 1}",
     "{1: 2}[ns.s]", "{1: 2}.get(ns.s)", "dict([(ns.s, 1)])", "[ns.s, ns.t] | unique", "[ns.s, ns.t] | sort", "[ns.s, ns.t] | max", "ns",
     "ns.s | unique | list", "ns.s | sort", "ns.s | sum", "ns.s | wordcount", "ns.s | length", "ns.s.rfind('b' ~ ns.s)", "ns.s is in ns.t",
-    "ns.s.strip(ns.t)", "ns.s.rsplit(ns.t)", "ns.s | trim(ns.t)", "ns.s | pprint", "ns.s | center(N)", "ns.s | wordwrap(1)", "ns.s | urlize",
-    "'%s' % (ns.s,)", "'{}'.format(ns.s)", "'%Nd' % 1", "ns.s | format(ns.s)", "ns.s | striptags", "ns.s | slice(N)", "ns.s | dictsort",
+    "ns.s.strip(ns.t)", "ns.s.rsplit(ns.t)", "ns.s | trim(ns.t)", "ns.s | pprint", "ns.s | center(N)", "ns.s | wordwrap(1)",
+    "ns.s | urlize", "'%s' % (ns.s,)", "'{}'.format(ns.s)",
+    "'%Nd' % 1", "ns.s | format(ns.s)", "ns.s | striptags", "ns.s | slice(N)", "ns.s | dictsort",
     "namespace([(ns.s, 1)])", "ns.s | groupby('0.0.0')", "ns.s | map(attribute='0.0.0') | list", "ns.s.__class__", "lipsum(N)", "ns.s(N)",
     "ns.s is divisibleby(N)", "ns.s | truncate(N, end=ns.t)", "range(N) | list", "range(N)[::-1] | sort", "N ** N", "ns.s | float", "loop",
     "ns.s | abs", "ns.s | xmlattr", "ns.s | filesizeformat", "ns.s | random", "ns.s.casefold().title()", "ns.s.partition(ns.t)", "g(ns.s)",
@@ -147,3 +158,53 @@ def test_what_once_ran_on_ends(source: str) -> None:
     with pytest.raises((TemplateError, TemplateBudgetError)):
         Template(">" + source).run(MODEL, budget=budget)
     assert time.thread_time() - started < 1 + MARGIN
+
+
+@pytest.mark.parametrize(
+    ("value", "size", "depth"),
+    [
+        ("abc", 4, 1),
+        (b"abc", 4, 1),
+        (7, 2, 1),
+        (2**30, 11, 1),
+        (None, 0, 1),
+        (2.5, 0, 1),
+        (range(99), 1, 1),
+        (["a", "bc"], 1 + 2 * ITEM + 2 + 3, 2),
+        (({"k": "abc"},), 1 + ITEM + 1 + ITEM + 2 + 4, 3),
+        ({"k": "abc"}.values(), 1 + ITEM + 4, 2),
+        ({"k": "abc"}.items(), 1 + ITEM + 1 + 2 * ITEM + 2 + 4, 3),
+        ({"abc"}, 1 + ITEM + 4, 2),
+        (Namespace(k="abc"), 1 + ITEM + 2 + 4, 2),
+    ],
+)
+def test_a_value_is_counted_with_all_that_is_in_it(value: object, size: int, depth: int) -> None:
+    usage = TemplateUsage(TemplateBudget(characters=size or None))
+    assert usage.value(value) == depth
+    assert usage.num_characters == size
+    if size > 1:
+        with pytest.raises(TemplateBudgetError):
+            TemplateUsage(TemplateBudget(characters=size - 1)).value(value)
+
+
+def test_nesting_is_bounded() -> None:
+    value: object = 0
+    for _ in range(MAX_DEPTH):
+        value = (value,)
+    assert TemplateUsage(TemplateBudget()).value(value) == MAX_DEPTH + 1
+    with pytest.raises(TemplateError, match="nested at most 100 deep"):
+        TemplateUsage(TemplateBudget()).value([value])
+
+
+def test_a_hostile_chat_template_is_an_error_of_the_conversation() -> None:
+    template = _PAIRS + "{% set d = {ns.s: 1} %}{{ messages[0]['content'] }}"
+    with pytest.raises(ChatError, match="expected a chat template that reads the messages"):
+        ChatTemplate.of(MODEL, template, {}).token_ids([{"role": "user", "content": "Hi"}])
+
+
+def test_a_generator_without_tokens_left_is_refused_before_it_runs() -> None:
+    size = Template(">ab").run(MODEL).state
+    assert size is not None
+    with pytest.raises(TemplateBudgetError) as caught:
+        Template(">ab{{ gen(max_tokens=3) }}").run(MODEL, budget=TemplateBudget(tokens=size.shape[2]))
+    assert (caught.value.limit, caught.value.reached, caught.value.line) == ("tokens", size.shape[2] + 1, 1)

@@ -31,10 +31,10 @@ from outlines_cont import (
     models,
     samplers,
 )
+from outlines_cont.jinja_sandbox import _replace_cost
 from outlines_cont.templates import Template, TemplateBudget, TemplateBudgetError, TemplateError
 from outlines_cont.templates.kinds import KINDS
 from outlines_cont.templates.rewriting import GENERATING
-from outlines_cont.jinja_sandbox import _replace_cost
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, random_network, saying, scripted_model
 
 MODEL = random_model()
