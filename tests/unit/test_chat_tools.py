@@ -450,9 +450,7 @@ def test_a_resumed_text_is_told_once(before: list[int], after: list[int]) -> Non
     for size in after:
         text, letters = letters[:size], letters[size:]
         token_ids, nothing = tuple(map(ord, text)), ((),) * len(text)
-        event = StreamEvent(
-            batch=0, sample=0, text=text, token_ids=token_ids, logprobs=(0.0,) * len(text), top=nothing
-        )
+        event = StreamEvent(batch=0, sample=0, text=text, token_ids=token_ids, logprobs=(0.0,) * len(text), top=nothing)
         new = stream._without_resumed(event)
         told, ids = told + new.text, [*ids, *new.token_ids]
         assert len(new.token_ids) == len(new.logprobs) == len(new.top)

@@ -239,5 +239,11 @@ def test_a_policy_that_forks_is_an_error_of_gen_which_a_script_may_catch(of_run:
     model = random_model()
     told = control.run(model, script, "the", policies=policies if of_run else []).text
     assert told.endswith("expected policies that return one")
+
+
+def test_a_policy_that_forks_ends_a_script_that_does_not_catch_it() -> None:
+    async def script() -> None:
+        await gen(max_tokens=5, policies=[_Forks()])
+
     with pytest.raises(UnsupportedBranch, match=r"Fork the script: `await fork\(n\)` before"):
-        control.run(model, partial(gen, max_tokens=5, policies=policies), "the")
+        control.run(random_model(), script, "the")

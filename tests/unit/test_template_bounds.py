@@ -23,7 +23,7 @@ from outlines_cont.templates import Template
 from tests.fakes import random_model
 
 MODEL = random_model()
-SECONDS, MARGIN, MEGABYTES = 0.3, 1.5, 400
+SECONDS, MARGIN, MEGABYTES = 0.1, 1.5, 400
 
 _STARTS = [
     "'a'",
@@ -91,8 +91,10 @@ def hostile(draw: st.DrawFn) -> str:
     def one(texts: list[str]) -> str:
         return draw(st.sampled_from(texts)).replace("N", draw(st.sampled_from(_NUMBERS)))
 
+    kinds = draw(st.lists(st.sampled_from([*_GROWTH]), min_size=1, max_size=4))
     sets = "".join(
-        f"{{% set ns.{draw(st.sampled_from('sst'))} = {one(_GROWTH)} %}}" for _ in range(draw(st.integers(1, 3)))
+        f"{{% set ns.{draw(st.sampled_from('sst'))} = ({one(_GROWTH[kind])}) if ns.s is {kind} else ns.s %}}"
+        for kind in kinds
     )
     inside = f"{{% set x = {one(_SINKS)} %}}" if draw(st.booleans()) else ""
     sinks = "".join(f"{{{{ {one(_SINKS)} }}}}" for _ in range(draw(st.integers(1, 2))))
@@ -109,7 +111,7 @@ def held(run: Callable[[], object], seconds: float = SECONDS) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1000
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(hostile())
 def test_a_prompt_is_bounded_whatever_is_written(source: str) -> None:
     held(
@@ -119,7 +121,7 @@ def test_a_prompt_is_bounded_whatever_is_written(source: str) -> None:
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(hostile())
 def test_a_program_is_bounded_whatever_is_written(source: str) -> None:
     budget = TemplateBudget(seconds=SECONDS, tokens=1000)
@@ -153,11 +155,11 @@ _PAIRS = "{% set ns = namespace(s=(1,)) %}{% for i in range(60) %}{% set ns.s = 
     ],
 )
 def test_what_once_ran_on_ends(source: str) -> None:
-    budget = TemplateBudget(seconds=1)
+    budget = TemplateBudget(seconds=0.3)
     started = time.thread_time()
     with pytest.raises((TemplateError, TemplateBudgetError)):
         Template(">" + source).run(MODEL, budget=budget)
-    assert time.thread_time() - started < 1 + MARGIN
+    assert time.thread_time() - started < 0.3 + MARGIN
 
 
 @pytest.mark.parametrize(
