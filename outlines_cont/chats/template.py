@@ -32,6 +32,8 @@ from outlines_cont.unknown_option import did_you_mean
 _GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
 # Written after the last message, to find where a reply continues; with a space, which a template may strip.
 _OPEN_END = "\ue0c4END-OF-OPEN-REPLY\ue0c4 "
+# The names of a message's reasoning, the common one first.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 # More than any template of a model needs that reads each message some times.
 _SECONDS, _CHARACTERS_PER_LETTER = 30.0, 100
 # What `Chat` and transformers pass to every template.
@@ -225,11 +227,18 @@ def _compiled(source: str) -> Template:
 
 def _rendered(source: str, messages: Sequence[Any], given: Mapping[str, Any]) -> str:
     """Return the text of a conversation; the template gets plain data, since objects have methods that write files."""
-    data = json.dumps({**given, "messages": messages}, default=lambda value: f"<{type(value).__name__}>")
+    named = [_with_reasoning(message) for message in messages]
+    data = json.dumps({**given, "messages": named}, default=lambda value: f"<{type(value).__name__}>")
     budget = TemplateBudget(
         tokens=None, steps=None, characters=10_000_000 + _CHARACTERS_PER_LETTER * len(data), seconds=_SECONDS
     )
     return rendered(_compiled(source), json.loads(data), budget)
+
+
+def _with_reasoning(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message with its reasoning under both names that templates read."""
+    found = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+    return message if found is None else {"thinking": found, **message, "reasoning_content": found}
 
 
 def _open_ended(messages: Sequence[Any]) -> list[Any]:

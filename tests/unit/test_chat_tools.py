@@ -446,7 +446,8 @@ def test_a_resumed_text_is_told_once(before: list[int], after: list[int]) -> Non
     stream = object.__new__(ToolStream)
     seen = min(sum(before), len(letters))
     stream._seen = seen, seen
-    told, ids = "", []
+    told = ""
+    ids: list[int] = []
     for size in after:
         text, letters = letters[:size], letters[size:]
         token_ids, nothing = tuple(map(ord, text)), ((),) * len(text)

@@ -7,19 +7,22 @@ import resource
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.utils import Namespace
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from outlines_cont import TemplateBudgetError
-from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.chats.template import ChatTemplate, _open_ended, _rendered, _up_to_open_end
 from outlines_cont.errors import ChatError, OutlinesContError, TemplateError
 from outlines_cont.pipelines.prompts.template import PromptTemplate
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.template_budget import ITEM, MAX_DEPTH, TemplateBudget, TemplateUsage
 from outlines_cont.templates import Template
+from tests.chat_models import TEMPLATES
 from tests.fakes import random_model
 
 MODEL = random_model()
@@ -210,3 +213,35 @@ def test_a_generator_without_tokens_left_is_refused_before_it_runs() -> None:
     with pytest.raises(TemplateBudgetError) as caught:
         Template(">ab{{ gen(max_tokens=3) }}").run(MODEL, budget=TemplateBudget(tokens=size.shape[2]))
     assert (caught.value.limit, caught.value.reached, caught.value.line) == ("tokens", size.shape[2] + 1, 1)
+
+
+_REASONS = "{% for m in messages %}{{ m.role }}{{ m.thinking }}{{ m.reasoning_content or '-' }}{{ m.content | trim }}{% endfor %}"
+_CALL = {"type": "function", "id": "abcdefghi", "function": {"name": "f", "arguments": {"a": 1}}}
+_CONVERSATIONS: list[list[dict[str, Any]]] = [
+    [{"role": "user", "content": "Hi é <b>"}, {"role": "assistant", "content": " yes \n", "reasoning": "so"}],
+    [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "x", "tool_calls": [_CALL], "thinking": "hm"},
+        {"role": "tool", "name": "f", "content": "3", "tool_call_id": "abcdefghi"},
+        {"role": "assistant", "content": "ok "},
+    ],
+]
+
+
+@pytest.mark.parametrize("source", [*TEMPLATES.values(), _REASONS], ids=[*TEMPLATES, "reasoning"])
+@pytest.mark.parametrize("messages", _CONVERSATIONS, ids=["short", "calls"])
+@pytest.mark.parametrize("flag", ["", "add_generation_prompt", "continue_final_message"])
+def test_a_chat_template_writes_what_transformers_writes(
+    source: str, messages: list[dict[str, Any]], flag: str
+) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    options: dict[str, Any] = {"tools": [tool], "bos_token": "<s>", "eos_token": "</s>"}
+    render: Any = render_jinja_template
+    expected = render(conversations=[messages], chat_template=source, **options, **({flag: True} if flag else {}))
+    options["add_generation_prompt"] = flag == "add_generation_prompt"
+    if flag == "continue_final_message":
+        written = _up_to_open_end(_rendered(source, _open_ended(messages), options))
+    else:
+        written = _rendered(source, messages, options)
+    assert written == expected[0][0]
