@@ -210,8 +210,9 @@ def test_a_hostile_chat_template_is_an_error_of_the_conversation() -> None:
 def test_a_generator_without_tokens_left_is_refused_before_it_runs() -> None:
     size = Template(">ab").run(MODEL).state
     assert size is not None
-    with pytest.raises(TemplateBudgetError) as caught:
+    with MODEL.meter() as paid, pytest.raises(TemplateBudgetError) as caught:
         Template(">ab{{ gen(max_tokens=3) }}").run(MODEL, budget=TemplateBudget(tokens=size.shape[2]))
+    assert paid.forwards == 0
     assert (caught.value.limit, caught.value.reached, caught.value.line) == ("tokens", size.shape[2] + 1, 1)
 
 
