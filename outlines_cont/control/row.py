@@ -13,7 +13,7 @@ from outlines_cont.control.fork_driver import End, ForkDriver, ForkPiece, ForkPl
 from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_record import RowStatus
-from outlines_cont.errors import BudgetError, DeadEnd
+from outlines_cont.errors import BudgetError, DeadEnd, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
@@ -22,6 +22,11 @@ from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
 # At how many of the last positions a row keeps logits, so that a controller may rewind to these without a forward.
 _LOOK_BACK = 2
+
+_NO_FORK = (
+    "expected policies that return one branch or none in `control.gen`, got several, which fork. Fork the script: `await fork(n)` before "
+    "`gen`, or return several branches from a `Controller`."
+)
 
 
 class ControlledRow(Row):
@@ -86,6 +91,8 @@ class ControlledRow(Row):
             return
         if self._piece is not None:
             super().plan()
+            if self.status is RowStatus.FORKING:
+                self.refuse(UnsupportedBranch(_NO_FORK))
             if self.has_ended and self._piece is not None:  # the row itself continues
                 self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
                 self.finish_reason = ""

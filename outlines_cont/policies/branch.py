@@ -280,7 +280,8 @@ class Branch:
             raise ValueError(f"`backtrack` is a number of tokens, 0 or more, got {self.backtrack!r}")
         if self.sample_mask is None and len(self.ff_tokens) > 1:
             raise ValueError(
-                f"without a mask: expected at most one in `ff_tokens`, got {len(self.ff_tokens)} sequences"
+                f"expected at most one sequence in `ff_tokens` without a `sample_mask`, got {len(self.ff_tokens)}. Give the mask of their "
+                "first tokens, so that the one is appended whose first is drawn, or return a `Branch` for each, which forks."
             )
         if not all(self.ff_tokens):
             raise ValueError("a sequence in `ff_tokens` is empty; omit it")

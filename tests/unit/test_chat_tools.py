@@ -10,11 +10,15 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
 from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
+from outlines_cont.chats.message import readable
 from outlines_cont.chats.replies.open_calls import OpenCalls
+from outlines_cont.chats.replies.reply_stream import ToolStream
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from tests.chat_models import PLAIN, TEMPLATES, chat_model
@@ -433,3 +437,45 @@ def test_calls_are_saved(tmp_path: Path) -> None:
     assert again.tool_calls[0].run() == chat.tool_calls[0].run()
     assert chat.tool("rain") == loaded.tool("rain")
     assert list(chat.tool("rain").state.rows[0][0].token_ids) == list(loaded.tool("rain").state.rows[0][0].token_ids)
+
+
+@given(st.lists(st.integers(0, 4), max_size=5), st.lists(st.integers(0, 4), min_size=1, max_size=5))
+def test_a_resumed_text_is_told_once(before: list[int], after: list[int]) -> None:
+    """The stream of a resumed text begins with what was told before, in events of other sizes; each character is told once."""
+    letters = "abcdefghijklmnopqrst"[: sum(after)]
+    stream = object.__new__(ToolStream)
+    seen = min(sum(before), len(letters))
+    stream._seen = seen, seen
+    told = ""
+    ids: list[int] = []
+    for size in after:
+        text, letters = letters[:size], letters[size:]
+        token_ids, nothing = tuple(map(ord, text)), ((),) * len(text)
+        event = StreamEvent(batch=0, sample=0, text=text, token_ids=token_ids, logprobs=(0.0,) * len(text), top=nothing)
+        new = stream._without_resumed(event)
+        told, ids = told + new.text, [*ids, *new.token_ids]
+        assert len(new.token_ids) == len(new.logprobs) == len(new.top)
+    assert told == "abcdefghijklmnopqrst"[seen : sum(after)]
+    assert ids == [*map(ord, told)]
+
+
+def test_a_conversation_is_printed_with_its_calls() -> None:
+    call = {"type": "function", "id": "1", "function": {"name": "weather", "arguments": '{"city": "Évora", "days": 2}'}}
+    chat = (
+        Chat(chat_model("Qwen3"))
+        .user("How is it?")
+        .message({"role": "assistant", "content": "I look.", "tool_calls": [call]})
+        .message({"role": "tool", "name": "weather", "content": "sunny"})
+        .message({"role": "assistant", "content": None, "tool_calls": [call, call]})
+    )
+    assert str(chat).splitlines() == [
+        "user: How is it?",
+        "assistant: I look.",
+        'weather(city="Évora", days=2)',
+        "tool weather: sunny",
+        'assistant: weather(city="Évora", days=2)',
+        'weather(city="Évora", days=2)',
+    ]
+    assert (
+        readable({"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image"}]}) == "user: Hi <image>"
+    )

@@ -1,21 +1,25 @@
-"""`PromptTemplate`: a Jinja template, checked here and rendered by `template_process`: a sandboxed subprocess with limits on length,
-processor time and memory; `RowPrompt` passes it the fields of a row. Includes are refused, and so is a template that reads no variable; a
-missing field, a blank message or an exceeded limit fails the row alone.
+"""`PromptTemplate`: a Jinja template, checked here and rendered in the sandbox of all templates (`jinja_sandbox`), within limits on length
+and time; `RowPrompt` passes it the fields of a row. Includes are refused, and so is a template that reads no variable; a missing field, a
+blank message or an exceeded limit fails the row alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateSyntaxError, meta, nodes
+from jinja2 import TemplateSyntaxError, UndefinedError, meta, nodes
+from jinja2.environment import Template
 
 from outlines_cont.checks import file_text
-from outlines_cont.pipelines.prompts.template_process import SHARED, Sandbox, TemplateLimits
-from outlines_cont.pipelines.rows.errors import RowError, SetupError, listed
+from outlines_cont.errors import TemplateBudgetError
+from outlines_cont.jinja_sandbox import BoundedSandbox, rendered
+from outlines_cont.pipelines.rows.errors import RowError, SetupError, TemplateError, listed
 from outlines_cont.pipelines.rows.row import plain
+from outlines_cont.template_budget import TemplateBudget
 from outlines_cont.unknown_option import did_you_mean
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
@@ -24,7 +28,7 @@ CHAT_SOURCE = (
 )
 MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
-MAX_MEMORY_BYTES = 2**28
+_SANDBOX = BoundedSandbox()
 
 _ALLOW = "Where the template tests it, as by {% if NAME %}, pass --allow-missing NAME, or `allow_missing=`."
 
@@ -40,7 +44,8 @@ class PromptTemplate:
         names: the variables that it may read.
         row_names: the fields that it names by `row["due date"]` or `row.due`.
         reads_row: whether it reads `row` in another way, so that any field may be needed.
-        limits: of the length of a prompt, and of the time and memory of rendering it.
+        max_characters: of a prompt.
+        max_seconds: of processor time to render it.
     """
 
     def __init__(
@@ -50,24 +55,22 @@ class PromptTemplate:
         *,
         max_characters: int = MAX_CHARACTERS,
         max_seconds: float = MAX_SECONDS,
-        max_memory_bytes: int = MAX_MEMORY_BYTES,
     ) -> None:
-        environment = Sandbox(max_characters)
         try:
-            tree = environment.parse(source)
-            self.names = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
+            tree = _SANDBOX.parse(source)
+            self.names = frozenset(meta.find_undeclared_variables(tree) - set(_SANDBOX.globals))
             items = tree.find_all((nodes.Getattr, nodes.Getitem))
             named = [name for item in items if (name := _row_name(item)) is not None]
             self.row_names = frozenset(named)
             self.reads_row = len(named) < sum(node.name == "row" for node in tree.find_all(nodes.Name))
             has_includes = any(True for _ in meta.find_referenced_templates(tree))
-            environment.compile(source, raw=True)  # not by Python, whose compiler would evaluate constant expressions
+            _compiled(source)
         except TemplateSyntaxError as error:
             raise SetupError(
                 f"expected a Jinja template in {origin}, but line {error.lineno} is malformed: {error.message}. "
                 "A value of the row is written {{ text }}."
             ) from error
-        except RecursionError as error:
+        except (RecursionError, SyntaxError, MemoryError) as error:
             raise SetupError(f"expected a Jinja template in {origin}, but it is nested too deeply") from error
         if has_includes:
             raise SetupError(
@@ -78,8 +81,7 @@ class PromptTemplate:
                 f"expected a template that uses a value of the row, such as {{{{ text }}}}, but {origin} uses none: "
                 "every prompt would be the same."
             )
-        self.source = source
-        self.limits = TemplateLimits(max_characters, max_seconds, max_memory_bytes)
+        self.source, self.max_characters, self.max_seconds = source, max_characters, max_seconds
 
     @classmethod
     def from_file(cls, path: str | Path) -> PromptTemplate:
@@ -87,14 +89,38 @@ class PromptTemplate:
         return cls(file_text(path, "as the prompt template", SetupError), repr(str(path)))
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """Return the prompt of one row, given its values, which must be JSON, by name.
+        """Return the prompt of one row, given its values by name.
 
         Raises:
             TemplateError: a name is missing, a limit is exceeded, or an expression fails.
-
-        Cost: 0.2 ms, and 0.1 s for the first one; see `template_process`.
         """
-        return SHARED.fill(self.source, values, self.limits)
+        work = max(10_000_000, 20 * self.max_characters)
+        budget = TemplateBudget(tokens=None, steps=None, characters=work, seconds=self.max_seconds)
+        try:
+            return rendered(_compiled(self.source), values, budget, self._check_length)
+        except TemplateError:
+            raise
+        except TemplateBudgetError as error:
+            raise TemplateError(
+                f"expected a template that is filled in within {error.allowed:,} {error.limit}, but it takes more. Leave out nested loops "
+                f"and huge results, or raise the limit: `PromptTemplate(source, max_{error.limit}=...)`."
+            ) from error
+        except UndefinedError as error:
+            raise TemplateError(f"{error.message}; the row has {listed(values)}") from error
+        except Exception as error:  # expressions of a template may raise anything that Python can
+            raise TemplateError(f"the template fails on this row with {type(error).__name__}: {error}") from error
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_characters:
+            raise TemplateError(
+                f"expected a prompt of at most {self.max_characters} characters, the limit `max_characters`, but the text is longer. "
+                "Shorten the template or the row."
+            )
+
+
+@lru_cache(64)
+def _compiled(source: str) -> Template:
+    return _SANDBOX.from_string(source)
 
 
 def _row_name(item: nodes.Node) -> str | None:
