@@ -262,14 +262,15 @@ class SequenceState(StateViews):
             ) from error
         return self._map(lambda row: _moved(row, self.model, target))
 
-    def append(self, text: Text | Sequence[Text], *, boundary: str = "as_is") -> SequenceState:
+    def append(self, text: Text | Sequence[Text] | SequenceState, *, boundary: str = "as_is") -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
 
         The text is encoded as a continuation of the row. Special tokens that are written in it are ordinary characters, with a warning,
         except in `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
 
         Args:
-            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids counts as one text.
+            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids counts as one text. Or a state,
+                whose rows are appended as by `+`.
             boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
                 one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
 
@@ -278,9 +279,13 @@ class SequenceState(StateViews):
             ContextLengthError: a row would be longer than the context of the model.
             TypeError: something else than text.
             TokenizerError: a text cannot be encoded, or an id is not one of the model.
-            OptionError: another `boundary`.
+            OptionError: another `boundary`, or "heal" with a state.
         """
         check("boundary", boundary, boundary in ("as_is", "heal"), "'as_is' or 'heal'")
+        if isinstance(text, SequenceState):
+            advice = "Append its texts, `list(other)`, to encode them anew."
+            check("boundary", boundary, boundary == "as_is", "'as_is' with a state, whose tokens are kept,", advice)
+            return self._joined(text)
         return self._with_texts(text, healed if boundary == "heal" else extended)
 
     def __add__(self, other: object) -> SequenceState:
