@@ -19,6 +19,9 @@ from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
 
+__all__ = ["Continuation", "continuous"]
+
+
 @dataclass(frozen=True, slots=True)
 class Continuation(Immutable):
     """A generator as a function from a prompt or a state to a state."""

@@ -48,7 +48,7 @@ from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.unknown_option import knows_its_options
 
-__all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "made_once", "maker_of", "regex", "text"]
+__all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
 _NUM_GENERATORS = 64
 _making = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel
+from transformers import DynamicCache
 
 import fsm
-from outlines_cont import OptionError, control, generate, models, policies, samplers
+from outlines_cont import OptionError, SequenceState, TokenStream, control, generate, models, policies, samplers
 from outlines_cont.errors import UnknownOption
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import random_model
@@ -25,10 +27,68 @@ def model() -> HuggingFaceModel:
     return models.tiny()
 
 
-@pytest.mark.parametrize("sampler", ["greedy", samplers.greedy, 3])
-def test_what_is_no_sampler_is_refused_when_the_generator_is_made(model: HuggingFaceModel, sampler: object) -> None:
-    with pytest.raises(OptionError, match=r"samplers\.greedy\(\)"):
+@pytest.mark.parametrize(
+    ("sampler", "advice"),
+    [
+        ("greedy", "Write `samplers.greedy()`."),
+        (samplers.greedy, "Write `samplers.greedy()`."),
+        (samplers.multinomial, "Write `samplers.multinomial()`."),
+        (samplers.Multinomial, "Write `samplers.multinomial()`."),
+        (samplers.best_of, "Write `samplers.best_of(n)`."),
+        ("beam_search", "Write `samplers.beam_search(n)`."),
+        ("hot", "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."),
+        (3, "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."),
+    ],
+)
+def test_what_is_no_sampler_is_refused_with_what_was_meant(
+    model: HuggingFaceModel, sampler: object, advice: str
+) -> None:
+    with pytest.raises(OptionError) as refused:
         generate.text(model, sampler=sampler)  # type: ignore[arg-type]
+    assert str(refused.value).endswith(advice)
+
+
+@pytest.mark.parametrize("name", ["cfg", "choice", "format", "fsm", "json", "regex"])
+def test_a_model_that_is_not_the_first_argument_is_refused_with_the_order(model: HuggingFaceModel, name: str) -> None:
+    with pytest.raises(OptionError, match=rf"Write `generate\.{name}\(model, \.\.\.\)`"):
+        getattr(generate, name)(Order, model)
+
+
+def test_what_is_no_tensor_and_no_cache_is_refused_where_a_cache_is_taken(model: HuggingFaceModel) -> None:
+    ids, cache = torch.tensor([[1, 2, 3]]), DynamicCache()
+    wrong: Any
+    for wrong, option in (
+        ({"token_ids": [1, 2, 3], "cache": cache}, "token_ids"),
+        ({"token_ids": ids, "cache": None}, "cache"),
+        ({"token_ids": ids, "cache": cache, "attention_mask": [1]}, "attention_mask"),
+    ):
+        with pytest.raises(OptionError, match=f"as `{option}`, got") as refused:
+            SequenceState.from_cache(model, **wrong)
+        assert option == refused.value.option
+
+
+def test_logits_for_fewer_tokens_than_the_tokenizer_has_are_refused(model: HuggingFaceModel) -> None:
+    stream = TokenStream(model.tokenizer)
+    with pytest.raises(ValueError, match="expected `logits` of all 1283 tokens of the tokenizer, got 5"):
+        stream.push_logits(torch.zeros(5), samplers.greedy())
+    padded = torch.nn.functional.one_hot(torch.tensor(70), 2000).float()
+    assert stream.push_logits(padded, samplers.greedy()).token_ids == (70,)
+
+
+def test_a_generator_shows_how_it_was_made(model: HuggingFaceModel) -> None:
+    hot = samplers.multinomial(2, top_k=3)
+    for generator, shown in (
+        (generate.text(model), ", sampler=greedy())"),
+        (generate.regex(model, "[a-z]+", sampler=hot), ", '[a-z]+', sampler=multinomial(2, top_k=3))"),
+        (generate.choice(model, ["a", "b"]), ", ['a', 'b'], sampler=greedy())"),
+        (generate.json(model, Order), f", {__name__}.Order, sampler=greedy())"),
+        (generate.json(model, {"type": "integer"}), ", {'type': 'integer'}, sampler=greedy())"),
+        (generate.format(model, int), ", builtins.int, sampler=greedy())"),
+        (generate.cfg(model, 'start: "a"+'), """, 'start: "a"+', sampler=greedy())"""),
+        (generate.fsm(model, fsm.regex("a")), ", regex('a'), sampler=greedy())"),
+    ):
+        kind = next(iter(json.loads(generator.source)))
+        assert f"generate.{kind}({model!r}{shown}" == str(generator) == repr(generator)
 
 
 @pytest.mark.parametrize("wrong", ["gpt2", ["a"], None])
