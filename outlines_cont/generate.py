@@ -458,7 +458,7 @@ def _generator(
     _check(model, sampler)
     constraint = None if expression is None else _constraint(model, expression, force, max_retries)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
-    steering = checked_policies(policies) if policies else ()
+    steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
     chosen = sampler or greedy()
     return Generator(model, chosen, constraint, parse, source, steering=steering, draft=draft, unbounded=unbounded)

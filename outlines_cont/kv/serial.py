@@ -96,13 +96,13 @@ class RecurrentBatch:
 
     def release(self, row: int) -> RowKV | None:
         """Return the snapshots of the row; the batch cannot be used afterwards."""
-        last = Snapshot(self._cache, self._length)
-        before = _up_to(self._snapshots[-1:], self._length - 1)
-        return RecurrentKV((), (*before, last)) if self._length else None
+        return self.release_all()[row]
 
     def release_all(self) -> list[RowKV | None]:
         """Return the same in a list."""
-        return [self.release(0)]
+        last = Snapshot(self._cache, self._length)
+        before = _up_to(self._snapshots[-1:], self._length - 1)
+        return [RecurrentKV((), (*before, last)) if self._length else None]
 
     def _restore(self) -> None:
         last = self._snapshots[-1] if self._snapshots else None

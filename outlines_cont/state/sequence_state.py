@@ -137,7 +137,10 @@ class SequenceState(StateViews):
 
         Raises:
             IndexError: there is no such row, or an index is not a pair of ints.
+            TypeError: `rows` is not a list.
         """
+        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+            raise TypeError(f"expected a list of pairs (batch index, sample index) as `rows`, got {rows!r}")
         indices = [_pair(item) for item in rows]
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
         seeds = self.seeds
@@ -151,7 +154,8 @@ class SequenceState(StateViews):
             OptionError: there is no state in the list, or something else.
             ModelMismatch, SampleMismatch: the states have different models or numbers of samples.
         """
-        if not states or not all(isinstance(state, SequenceState) for state in states):
+        is_list = isinstance(states, Sequence) and len(states) > 0
+        if not is_list or not all(isinstance(state, SequenceState) for state in states):
             raise OptionError(f"expected a list of one or more states, got {states!r}", "states")
         first = next((state for state in states if state.batch_size), states[0])
         for state in states:
@@ -256,7 +260,7 @@ class SequenceState(StateViews):
         """
         try:
             target = torch.empty(0, device=device).device
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError) as error:
             raise OptionError(
                 f"expected a device of this machine as `device`, got {device!r}: {error}", "device"
             ) from error

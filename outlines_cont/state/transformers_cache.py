@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from outlines_cont.checks import check
+from outlines_cont.checks import check, check_model
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.buffer import FOREIGN, Buffer
@@ -71,6 +71,7 @@ def checked_mask(
     model: LanguageModel, token_ids: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> NDArray[np.bool_]:
     """Return where (R, T) ids are tokens, not padding; raise where the model has no keys and values, or the shapes do not fit."""
+    check_model(model)
     _check_has_kv(model)
     for name, given in (("token_ids", token_ids), ("attention_mask", attention_mask)):
         holds = isinstance(given, torch.Tensor) or (given is None and name == "attention_mask")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,29 @@ from pydantic import BaseModel
 from transformers import DynamicCache
 
 import fsm
-from outlines_cont import OptionError, SequenceState, TokenStream, control, generate, models, policies, samplers
-from outlines_cont.errors import UnknownOption
+import outlines_cont
+from outlines_cont import (
+    BatchedExecutor,
+    Branch,
+    Engine,
+    Guidance,
+    OptionError,
+    SequenceState,
+    Template,
+    Tokens,
+    TokenSet,
+    TokenStream,
+    continuous,
+    control,
+    engine_of,
+    generate,
+    models,
+    policies,
+    samplers,
+)
+from outlines_cont.errors import OutlinesContError, UnknownOption
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import random_model
+from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model
 from tests.saved_model import save_model
 
 
@@ -298,3 +319,102 @@ def test_guidance_shows_what_it_was_given(model: HuggingFaceModel) -> None:
 def test_a_lookbehind_at_the_beginning_is_explained(model: HuggingFaceModel) -> None:
     with pytest.raises(fsm.EmptyLanguage, match="a lookbehind at the beginning: `regex` matches the whole text"):
         generate.regex(model, "(?<=a)b")
+
+
+WRONG = [object(), 1.5, -1, "zz\0", None, [], [None], b"x", {"a": 1}, torch.zeros(2), math.nan, int, samplers.greedy]
+
+
+def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+    """Return a correct call of each public function, as function, positions and options."""
+    model, stream = random_model(), TokenStream(FakeTokenizer())
+    text = generate.text(model)
+    state = continuous(text)("the name", max_tokens=2)
+    logits = torch.zeros(VOCAB_SIZE)
+    numbers = {"temperature": 1.0, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "typical_p": 0.5, "top_a": 0.1}
+    penalties = {"logit_bias": {1: 1.0}, "repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+    objects = {"dry": None, "mirostat": None, "xtc": None, "warpers": None}
+    options = {"max_tokens": 1, "min_tokens": 0, "stop_at": "x", "stop_token_ids": (), "policies": (), "draft": None}
+    flags = {"rng": 1, "heal": False, "keep_stop": False, "guidance": None}
+    return {
+        "generate.text": (generate.text, (model,), {"sampler": samplers.greedy(), "policies": (), "draft": None}),
+        "generate.regex": (generate.regex, (model, "a"), {"force": True}),
+        "generate.choice": (generate.choice, (model, ["a"]), {}),
+        "generate.json": (generate.json, (model, {"type": "integer"}), {"max_retries": 2}),
+        "generate.format": (generate.format, (model, int), {}),
+        "generate.cfg": (generate.cfg, (model, 'start: "a"'), {"start": "start"}),
+        "generate.fsm": (generate.fsm, (model, fsm.regex("a")), {"max_retries": 1}),
+        "generator": (text, ("a",), {**options, **flags}),
+        "stream": (lambda *a, **o: [*text.stream(*a, max_tokens=1, **o)], ("a",), {"events": True, "top": 0, "retract": False}),
+        "continuous": (continuous, (text,), {}),
+        "resume": (continuous(text).resume, (state,), {"max_tokens": 1}),
+        "greedy": (samplers.greedy, (), penalties),
+        "multinomial": (samplers.multinomial, (1,), numbers | objects),
+        "best_of": (samplers.best_of, (2,), {"top_k": 3}),
+        "beam_search": (samplers.beam_search, (2,), {"length_penalty": 0.0}),
+        "DRY": (samplers.DRY, (), {"multiplier": 0.8, "base": 1.75, "allowed_length": 2, "breakers": ()}),
+        "XTC": (samplers.XTC, (), {"threshold": 0.1, "probability": 0.5}),
+        "Mirostat": (samplers.Mirostat, (), {"tau": 5.0, "eta": 0.1}),
+        "ban": (policies.ban, (["x"],), {"ignore_case": False}),
+        "replace": (policies.replace, ({"a": "b"},), {"at_most": 1}),
+        "budgets": (models.from_transformers, (model.hugging_face, model.tokenizer), {"kv_budget_bytes": -1}),
+        "stack": (SequenceState.stack, ([state],), {}),
+        "from_cache": (SequenceState.from_cache, (model, torch.tensor([[1, 2]]), DynamicCache()), {"rng": 1}),
+        "load": (SequenceState.load, ("/nonexistent/x", model), {}),
+        "save": (state.save, ("/nonexistent/x",), {"kv": True}),
+        "fork": (state.fork, (2,), {"same": False}),
+        "take": (state.take, ([],), {}),
+        "best": (state.best, (1,), {}),
+        "append": (state.append, ("x",), {"boundary": "as_is"}),
+        "to": (state.to, ("cpu",), {}),
+        "TokenStream": (TokenStream, (model.tokenizer,), {"stop_at": "x", "stop_token_ids": (), "prompt": "a"}),
+        "push": (stream.push, (70,), {}),
+        "push_logits": (stream.push_logits, (logits, samplers.multinomial()), {"mask": None, "rng": 1}),
+        "uniform": (stream.push_logits, (logits, samplers.multinomial()), {"uniform": 0.5}),
+        "flush": (stream.flush, ("length",), {}),
+        "rewind": (stream.push(70).rewind, (1,), {}),
+        "TokenSet.of": (TokenSet.of, ([1],), {}),
+        "Branch": (Branch, (), {"backtrack": 0, "ff_tokens": [[1]], "sample_mask": None, "temperature": None}),
+        "engine_of": (engine_of, (model,), {}),
+        "Engine": (Engine, (model,), {"max_rows": 1, "max_batch_tokens": 5}),
+        "Guidance": (Guidance, ("no", 2.0), {}),
+        "Tokens.of": (Tokens.of, ("x",), {"special": False}),
+        "Budget": (control.Budget, (), {"tokens": 3, "forks": 2, "seconds": 1.0}),
+        "Template": (Template, ("a",), {}),
+        "BatchedExecutor": (BatchedExecutor, (model,), {}),
+        "fsm.regex": (fsm.regex, ("a",), {}),
+        "fsm.choice": (fsm.choice, (["a"],), {}),
+        "fsm.json_schema": (fsm.json_schema, ({"type": "integer"},), {}),
+        "fsm.grammar": (fsm.grammar, ('start: "a"', "start"), {}),
+        "fsm.substring": (fsm.substring, ("abc",), {}),
+        "fsm.until": (fsm.until, ("x",), {}),
+        "fsm.TokenFSM": (fsm.TokenFSM, (fsm.regex("a"), TOKEN_FSM.vocabulary), {}),
+        "fsm.Vocabulary": (fsm.Vocabulary, ([None, b"a"], [0]), {}),
+        "fsm.repeat": (fsm.regex("a").repeat, (1, 2), {}),
+        "fsm.accepts": (fsm.regex("a").accepts, ("a",), {}),
+    }
+
+
+CALLS = _calls()
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether an error is one of ours, or a TypeError or ValueError that a line of ours raises with a sentence."""
+    if isinstance(error, OutlinesContError | fsm.FSMError):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_ours = any(Path(package.__file__).parent in Path(last.filename).parents for package in (fsm, outlines_cont))
+    return isinstance(error, TypeError | ValueError) and is_ours and (last.line or "").startswith("raise")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_value_of_any_other_type_is_taken_or_refused_with_a_sentence_wherever_it_stands(name: str) -> None:
+    call, positions, options = CALLS[name]
+    for place in (*range(len(positions)), *options):
+        for wrong in WRONG:
+            args, named = [*positions], dict(options)
+            (args if isinstance(place, int) else named)[place] = wrong  # type: ignore[call-overload]
+            try:
+                call(*args, **named)
+            except Exception as error:
+                assert _is_explained(error), f"{name}({place}={wrong!r}): {error!r}"
