@@ -78,7 +78,11 @@ class Generator(PieceMaker):
         """The call that makes it, without its other options: `generate.regex(<HuggingFaceModel ...>, '[a-z]+', sampler=greedy())`."""
         ((kind, value),) = json_module.loads(self.source).items()
         given = value[0] if kind in ("json", "cfg") else value
-        is_name = isinstance(given, str) and kind in ("json", "format", "fsm")  # of a class, or the `repr` of an expression
+        is_name = isinstance(given, str) and kind in (
+            "json",
+            "format",
+            "fsm",
+        )  # of a class, or the `repr` of an expression
         shown = "" if given is None else f", {shortened(given if is_name else repr(given), 120)}"
         return f"generate.{kind}({self.model!r}{shown}, sampler={self.sampler!r})"
 
@@ -438,7 +442,12 @@ def _check(model: LanguageModel, sampler: object) -> None:
 def _sampler_advice(given: object) -> str:
     """Return what to write in place of a function that was not called, or of the name of one."""
     name = given if isinstance(given, str) else getattr(given, "__name__", None)
-    calls = {"greedy": "greedy()", "multinomial": "multinomial()", "best_of": "best_of(n)", "beam_search": "beam_search(n)"}
+    calls = {
+        "greedy": "greedy()",
+        "multinomial": "multinomial()",
+        "best_of": "best_of(n)",
+        "beam_search": "beam_search(n)",
+    }
     call = calls.get(str(name).lower())
     return f"Write `samplers.{call}`." if call else "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."
 

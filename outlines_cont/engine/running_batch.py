@@ -210,6 +210,7 @@ class RunningBatch:
                 with suppress(KVBudgetError):  # out of the memory of negative sequences, if there is room for it
                     return kv.release_only(range(len(self.rows)))
             return kv.release_all()
+        assert isinstance(self._kv, KVBatch)  # the others run one row
         try:
             return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
         except KVBudgetError:  # no room for a copy

@@ -103,7 +103,9 @@ def checked_given(item: Given, model: LanguageModel) -> Given:
 def _check_ids(token_ids: Sequence[int], model: LanguageModel, advice: str = "") -> None:
     odd = next((i for i in token_ids if not 0 <= i < model.vocab_size), None)
     if odd is not None:
-        raise TokenizerError(f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}{advice}")
+        raise TokenizerError(
+            f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}{advice}"
+        )
 
 
 def start_ids(model: LanguageModel) -> list[int]:
@@ -127,7 +129,9 @@ def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
         token_ids = model.tokenizer.encode_special(item.text)
         is_written = bool(start) and token_ids[: len(start)] == start
         token_ids, num_start = (token_ids, 0) if is_written else ([*start, *token_ids], len(start))
-    _check_ids(token_ids, model, ", of a token that the tokenizer has and the model has not. Resize the embedding of the model")
+    _check_ids(
+        token_ids, model, ", of a token that the tokenizer has and the model has not. Resize the embedding of the model"
+    )
     return token_ids, num_start
 
 

@@ -33,15 +33,15 @@ def drawn_token(
 ) -> tuple[int, float]:
     """Return a token id, drawn from (V,) or (1, V) logits under a mask, and the log-probability with which it was drawn.
 
-    V is `num_tokens` or more, as models may have more logits than their tokenizer has tokens. `uniform`, in [0, 1), and `counts` are for samplers that need them. Raises `TypeError` or `ValueError` for other logits or another
-    mask, `InvalidLogits` for NaN, plus infinity, or minus infinity throughout, `DeadEnd` if no token of the mask has a probability,
-    `SamplerError` for an invalid draw of a user's sampler.
+    V is `num_tokens` or more, as models may have more logits than their tokenizer has tokens. `uniform`, in [0, 1), and `counts` are for
+    samplers that need them. Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` for NaN, plus infinity, or
+    minus infinity throughout, `DeadEnd` if no token of the mask has a probability, `SamplerError` for an invalid draw of a user's sampler.
     """
     row = _one_row(logits)
     if row.shape[-1] < num_tokens:
         raise ValueError(
-            f"expected `logits` of all {num_tokens} tokens of the tokenizer, got {row.shape[-1]}. Give the tokenizer of the model that made "
-            "the logits."
+            f"expected `logits` of all {num_tokens} tokens of the tokenizer, got {row.shape[-1]}. Give the tokenizer of the model that "
+            "made the logits."
         )
     if mask is not None:
         check_mask(mask, row.shape[-1], "mask")

@@ -288,6 +288,22 @@ def test_rows_for_which_there_is_no_room_wait_and_one_that_is_too_large_fails_al
     assert generator("a", max_tokens=3).errors == [[None]]
 
 
+def test_rows_wait_for_room_only_while_others_run() -> None:
+    model = budgeted(140)
+    engine = Engine(model)
+    jobs = submitted(engine, [job_of(model, "the name of the rose " * 3, max_tokens=4) for _ in range(6)])
+    rooms = []
+    while not all(job.is_over for job in jobs):
+        engine.step()
+        rooms.append(engine._scheduler.room)
+        assert engine.num_running <= (rooms[-1] or 6)
+    assert any(rooms)
+    assert rooms[-1] is None
+    submitted(engine, [job_of(model, "a", max_tokens=4) for _ in range(6)])
+    engine.step()
+    assert engine.num_running == 6
+
+
 _WORDS = st.text("the nameofrs ", min_size=1, max_size=60)
 
 

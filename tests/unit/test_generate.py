@@ -447,7 +447,9 @@ def test_a_sampler_of_n_takes_a_state_of_one_sample_or_of_n_and_other_samplers_k
     assert write([start, "a prompt"], max_tokens=2).shape[:2] == (2, expected(held))
     if name.startswith("multinomial ") and held == 1:
         drawn = continuous(generate.text(random_model(), sampler=samplers.multinomial()))
-        assert drawn(start.fork(state.num_samples), max_tokens=2) == state, "n samples of one are one of each of its forks"
+        assert drawn(start.fork(state.num_samples), max_tokens=2) == state, (
+            "n samples of one are one of each of its forks"
+        )
 
 
 def test_continuous_takes_a_generator() -> None:
