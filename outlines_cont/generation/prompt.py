@@ -163,11 +163,11 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
     counts = [state.num_samples for state in states if state.batch_size]
     if counts and not any(counts) and len(states) == len(items):
         return 0  # no rows to continue, whatever the sampler
-    is_given = num_samples is not None and num_samples > 1
-    samples = num_samples if is_given else next(iter(counts), 1) or 1
+    given = num_samples if num_samples is not None and num_samples > 1 else None
+    samples = given or next(iter(counts), 1) or 1
     odd = next((count for count in counts if count != samples), samples)
     if odd != samples:
-        expected = f"1 sample, or {samples}," if is_given else f"{samples} samples, as another of the list has,"
+        expected = f"1 sample, or {samples}," if given else f"{samples} samples, as another of the list has,"
         advice = "A sampler without `n` draws once per sample of a state; `state.fork(n)` widens a state, `state.best(n)` narrows it."
         advice = advice if odd else "Leave it out: a state without samples cannot be continued."
         raise SampleMismatch(f"expected a state with {expected} got one with {odd}. {advice}")
