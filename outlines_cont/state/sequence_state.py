@@ -136,8 +136,8 @@ class SequenceState(StateViews):
         A row that is named twice is there twice, with the same random stream; `fork` gives different ones.
 
         Raises:
-            IndexError: there is no such row.
-            TypeError: `rows` is not a list of pairs of ints.
+            IndexError: there is no such row, or an index is not a pair of ints.
+            TypeError: `rows` is not a list.
         """
         if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
             raise TypeError(f"expected a list of pairs (batch index, sample index) as `rows`, got {rows!r}")
@@ -437,7 +437,7 @@ def _seed(seeds: list[int]) -> int | tuple[int, ...]:
 def _pair(item: Any) -> tuple[int, int]:
     if isinstance(item, tuple) and len(item) == 2 and all(hasattr(part, "__index__") for part in item):
         return int(item[0]), int(item[1])
-    raise TypeError(f"expected a pair (batch index, sample index) for each row, got {item!r}")
+    raise IndexError(f"expected a pair (batch index, sample index) for each row, got {item!r}")
 
 
 def _check_samples(first: int, second: int) -> None:

@@ -402,12 +402,12 @@ CALLS = _calls()
 
 
 def _is_explained(error: Exception) -> bool:
-    """Whether an error is one of ours, or a TypeError or ValueError that a line of ours raises with a sentence."""
+    """Whether an error is one of ours, or a built-in one that a line of ours raises with a sentence."""
     if isinstance(error, OutlinesContError | fsm.FSMError):
         return True
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_ours = any(Path(package.__file__).parent in Path(last.filename).parents for package in (fsm, outlines_cont))
-    return isinstance(error, TypeError | ValueError) and is_ours and (last.line or "").startswith("raise")
+    return isinstance(error, TypeError | ValueError | IndexError) and is_ours and (last.line or "").startswith("raise")
 
 
 @pytest.mark.filterwarnings("ignore")
