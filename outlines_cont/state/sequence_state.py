@@ -230,8 +230,9 @@ class SequenceState(StateViews):
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
-            StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character.
-            OSError: the file cannot be written.
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character;
+                or there is no room for the file. The old one is unchanged.
+            OSError: the file cannot be made.
         """
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
