@@ -169,8 +169,8 @@ class Expression:
             ExpressionError: not 0 <= lo <= hi.
             TypeError: a count is not an int.
         """
-        for count in (lo, hi):
-            if count is not None and not isinstance(count, int):
+        for count in (lo, 0 if hi is None else hi):
+            if not isinstance(count, int):
                 raise TypeError(f"expected an int as the count of a repetition, received {count!r}")
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
         source = clip(f"{self._label()}.repeat({counts})")

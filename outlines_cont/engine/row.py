@@ -320,16 +320,6 @@ class Row(RowRecord):
         self.feed.cached += count
         self.counts.reused_tokens += count
 
-    def begin_alone(self) -> bool:
-        """Drop keys and values that were taken from other rows, to feed these tokens again; return whether there were any."""
-        if self.base_kv is self.source.kv:
-            return False
-        self.base_kv = self.source.kv
-        self.counts.reused_tokens -= max(self.cached - self.source_cached, 0)
-        self.feed.cached = min(self.cached, self.source_cached)
-        self.feed.expected = self.feed.expected.unfed()
-        return True
-
     # -- draw ----------------------------------------------------------------------------------------------------------
 
     @property

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from outlines_cont.checks import check, is_int
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
@@ -310,7 +310,7 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
-    holds = kv_budget_bytes is None or (not isinstance(kv_budget_bytes, bool) and kv_budget_bytes > 0)
+    holds = kv_budget_bytes is None or (is_number(kv_budget_bytes) and kv_budget_bytes > 0)
     check("kv_budget_bytes", kv_budget_bytes, holds, "a number of bytes")
     if prefix_cache_bytes is not None and not is_int(prefix_cache_bytes, 0):
         raise OptionError(

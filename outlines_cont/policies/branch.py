@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from operator import index
 from reprlib import repr as short_repr
 from typing import ClassVar, TypeGuard
 
@@ -299,8 +300,10 @@ class Branch:
         return bool(self.backtrack) or self.is_retry
 
     def _check_types(self) -> None:
-        if not hasattr(self.backtrack, "__index__"):
-            raise TypeError(f"expected a number of tokens as `backtrack`, got {self.backtrack!r}")
+        try:
+            index(self.backtrack)
+        except TypeError:
+            raise TypeError(f"expected a number of tokens as `backtrack`, got {self.backtrack!r}") from None
         for name in ("sample_mask", "exclude", "avoid"):
             tokens = getattr(self, name)
             if tokens is not None and not isinstance(tokens, TokenSet):

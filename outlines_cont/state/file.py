@@ -523,7 +523,13 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
         if target.exists():
             shutil.copymode(target, part)
         mode = stat.S_IMODE(part.stat().st_mode)
-        save_file(tensors, part, metadata)
+        try:
+            save_file(tensors, part, metadata)
+        except SafetensorError as error:  # the library wraps those of the system
+            raise StateFileError(
+                f"expected room for the state in {_shown(path)}, but it cannot be written: {error}. The file that was there is unchanged. "
+                "Free some space, or leave out keys and values: `state.save(path, kv=False)`."
+            ) from error
         part.chmod(mode)  # the library may have changed it
         os.replace(part, target)
     except BaseException:

@@ -18,3 +18,7 @@ __all__ = [
     "TemplateResult",
     "TemplateStream",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,20 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     monkeypatch.setattr("outlines_cont.state.file.save_file", fails)
     with pytest.raises(OSError, match="no space"):
         _state().save(path)
+    assert path.read_bytes() == data
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_disk_without_room_leaves_the_old_file_and_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    data, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(data) // 2, limits[1]))
+    try:
+        with pytest.raises(StateFileError, match=r"file that was there is unchanged.*save\(path, kv=False\)"):
+            _state().save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == data
     assert [file.name for file in tmp_path.iterdir()] == ["s"]
 
