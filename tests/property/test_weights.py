@@ -14,7 +14,7 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.state.row import FORCED, GENERATED
 from tests.fakes import random_model
 from tests.judged import at_least, judged
-from tests.oracle import rescored
+from tests.oracle import ends_of, rescored
 
 _WRITTEN = (GENERATED[0], FORCED[0])
 _TEXTS = st.sampled_from([" of", "the", "é", "//", "", "x"])
@@ -52,7 +52,7 @@ class Account:
         for at in range(len(self.ids), len(row.token_ids)):
             self.logprobs.append(scores[at] if row.kinds[at] in _WRITTEN else 0.0)
         self.ids = list(row.token_ids)
-        self.ends += row.ends - self.ends
+        self.ends += ends_of(row) - self.ends
 
     def keep(self, count: int) -> None:
         """Only the first tokens are left."""
@@ -166,7 +166,7 @@ def test_of_two_rows_joined_every_log_probability_counts_once(
     # A piece that is written after the sum adds its own.
     longer = continuous(generate.text(random_model()))(both, max_tokens=3)
     new = list(_row(longer).logprobs)[len(row.token_ids) :]
-    assert float(both.weights) + sum(new) + _row(longer).ends - row.ends == pytest.approx(
+    assert float(both.weights) + sum(new) + ends_of(_row(longer)) - ends_of(row) == pytest.approx(
         float(longer.weights), abs=1e-4
     )
 
@@ -196,8 +196,8 @@ def test_an_end_that_was_sampled_counts_where_nothing_was_written(patterns: list
         sampler = samplers.multinomial(temperature=1.5, logit_bias={1: 40.0} if number % 2 == seed % 2 else None)
         state = continuous(generate.regex(model, pattern, sampler=sampler))("", rng=seed + number)
         row = _row(state)
-        assert row.ends != 0 or str(state)
-        assert sum(row.logprobs) + row.ends == pytest.approx(float(state.weights), abs=1e-4)
+        assert ends_of(row) != 0 or str(state)
+        assert sum(row.logprobs) + ends_of(row) == pytest.approx(float(state.weights), abs=1e-4)
         parts.append(float(state.weights))
         total = state if total is None else total + state
         assert sum(parts) == pytest.approx(float(total.weights), abs=1e-4)

@@ -140,7 +140,7 @@ def test_a_hostile_description_with_a_right_digest_is_refused(
     ("field", "value"),
     [
         ("length", 1),
-        ("weight_start", 10**6),
+        ("counted", {"ends": [[10**6, -1.0]]}),
         ("piece", [99, [], ""]),
         ("parts", [{"store": 0, "columns": [5, 4]}]),
         ("parts", [{"store": 77, "columns": [0]}]),
