@@ -137,7 +137,7 @@ def test_rows_that_no_search_wrote_are_ranked_by_their_weights() -> None:
     assert middle.scores.tolist() == middle.weights.tolist()
 
 
-_PARTS = [b"a", b"b", b" ", b"ab", b"an", b""]
+_PARTS = [b"a", b"b", b"ab", b""]
 
 
 def _drawn_to_stop(script: Script, prompt: str, stop_at: str, most: int, penalty: float) -> dict[str, float]:
@@ -173,12 +173,12 @@ def _random_law(seed: int) -> Script:
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(["b", " ", "ab", "na", "aa"]), st.sampled_from([0.0, 1.0]))
+@given(st.integers(0, 2**32), st.sampled_from(["b", "ab", "ba", "aa"]), st.sampled_from([0.0, 1.0]))
 def test_what_is_drawn_to_reach_a_stop_text_counts_in_a_search(seed: int, stop_at: str, penalty: float) -> None:
     """As many beams as hypotheses are brute force over all that can be drawn, whatever of it the stop then cuts."""
     law = _random_law(seed)
     wanted = _drawn_to_stop(law, "n", stop_at, 3, penalty)
-    search = continuous(generate.text(scripted_model(law), sampler=samplers.beam_search(300, length_penalty=penalty)))
+    search = continuous(generate.text(scripted_model(law), sampler=samplers.beam_search(50, length_penalty=penalty)))
     found = search("n", max_tokens=3, stop_at=stop_at)
     assert not any(text.count(stop_at) for text in found.values[0])
     ranked = sorted(wanted, key=lambda text: -wanted[text])
@@ -189,11 +189,13 @@ def test_what_is_drawn_to_reach_a_stop_text_counts_in_a_search(seed: int, stop_a
 @settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 2**32),
-    st.sampled_from(["b", "ab", "na", [" ", "aa"]]),
+    st.sampled_from(["b", "ab", "ba", ["bb", "aa"]]),
     st.booleans(),
     st.sampled_from([samplers.multinomial, samplers.best_of]),
 )
-def test_samples_are_ranked_by_all_that_was_drawn(seed: int, stop_at: str | list[str], keep: bool, sampler: Any) -> None:
+def test_samples_are_ranked_by_all_that_was_drawn(
+    seed: int, stop_at: str | list[str], keep: bool, sampler: Any
+) -> None:
     model = scripted_model(_random_law(seed))
     options = {"max_tokens": 5, "rng": seed}
     free = continuous(generate.text(model, sampler=samplers.multinomial(6)))("n", **options)
@@ -201,7 +203,9 @@ def test_samples_are_ranked_by_all_that_was_drawn(seed: int, stop_at: str | list
     wanted = []
     for row in free.rows[0]:
         texts = [model.tokenizer.decode(row.token_ids[2:count]) for count in range(2, len(row.token_ids) + 1)]
-        is_stopped = [any(stop in text for stop in ([stop_at] if isinstance(stop_at, str) else stop_at)) for text in texts]
+        is_stopped = [
+            any(stop in text for stop in ([stop_at] if isinstance(stop_at, str) else stop_at)) for text in texts
+        ]
         wanted.append(sum(row.logprobs[: 2 + is_stopped.index(True)]) if True in is_stopped else row.weight)
     if sampler is samplers.multinomial:
         assert wanted == pytest.approx(stopped.scores[0].tolist(), abs=1e-4)

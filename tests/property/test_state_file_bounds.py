@@ -112,7 +112,11 @@ _AT_BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("counted", [{"skipped": [[0, _LENGTH]]}], [{"skipped": [[-1, _LENGTH]]}, {"skipped": [[0, _LENGTH + 1]]}]),
     ("counted", [{"skipped": [[0, 1], [1, 2]]}], [{"skipped": [[0, 2], [1, 2]]}, {"skipped": [[2, 1]]}]),
     ("counted", [{"ends": [[_LENGTH, -1.0]]}], [{"ends": [[_LENGTH + 1, -1.0]]}, {"ends": [[-1, -1.0]]}]),
-    ("counted", [{"ends": [[0, 0.0]]}, {"ends": [[0, -1e300]]}], [{"ends": [[0, math.inf]]}, {"ends": [[0, math.nan]]}]),
+    (
+        "counted",
+        [{"ends": [[0, 0.0]]}, {"ends": [[0, -1e300]]}],
+        [{"ends": [[0, math.inf]]}, {"ends": [[0, math.nan]]}],
+    ),
     ("search", [{"cuts": [[_LENGTH, -1.0, 0]]}], [{"cuts": [[_LENGTH + 1, -1.0, 1]]}, {"cuts": [[0, -1.0, -1]]}]),
     ("piece", [None, [_LENGTH, [0, VOCAB_SIZE - 1], "", 0]], [[_LENGTH + 1, [], "", 0], [0, [-1], "", 0]]),
     ("piece", [[0, [], "", 2**63 - 1]], [[0, [VOCAB_SIZE], "", 0], [-1, [], "", 0], [0, [], "", -1]]),
