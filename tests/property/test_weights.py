@@ -205,18 +205,15 @@ def test_an_end_that_was_sampled_counts_where_nothing_was_written(patterns: list
 @given(st.integers(0, 9), st.integers(0, 2**32))
 def test_the_weight_of_a_row_that_failed_does_not_depend_on_what_is_cached(most: int, seed: int) -> None:
     model = random_model()
-    start = continuous(generate.text(model))("the name", max_tokens=2)
-    failing = continuous(generate.regex(model, _FORCED, sampler=samplers.multinomial(), policies=[Failing(most)]))
-    states = [
-        failing(begun, rng=seed)
-        for begun in (start, start.detach_cache(), start + "", start.tokens[:-1] + start.tokens[-1:])
-    ]
-    drafted = continuous(
-        generate.regex(model, _FORCED, sampler=samplers.multinomial(), policies=[Failing(most)], draft="lookup")
-    )
-    first, *others = [_row(state) for state in (*states, drafted(start, rng=seed))]
-    assert first.error is not None
-    for row in others:
-        assert (first.token_ids, first.kinds[10:]) == (row.token_ids, row.kinds[10:])
-        new = len(_row(start).token_ids)
-        assert first.logprobs[new:] == pytest.approx(row.logprobs[new:], abs=1e-6)
+    start = continuous(generate.regex(model, "[a-c]{1,3}", force=False))("the name")
+    assert start.rows[0][0].logits is not None or start.finish_reasons == [["constraint"]]
+    rows = []
+    for draft in (None, "lookup"):
+        sampler = samplers.multinomial()
+        fail = continuous(generate.regex(model, _FORCED, sampler=sampler, policies=[Failing(most)], draft=draft))
+        rows += [_row(fail(begun, rng=seed)) for begun in (start, start.detach_cache(), start.append(""))]
+    assert rows[0].error is not None
+    for row in rows[1:]:
+        assert (rows[0].token_ids, rows[0].kinds) == (row.token_ids, row.kinds)
+        assert rows[0].logprobs == pytest.approx(row.logprobs, abs=1e-6)
+        assert rows[0].weight == pytest.approx(row.weight, abs=1e-6)

@@ -36,8 +36,8 @@ from tests.fakes import (
     scripted_model,
 )
 from tests.healing import Spell, fitting, num_open
-from tests.property.test_interrupts import _interrupted_everywhere as interrupted_everywhere
 from tests.oracle import ends_of
+from tests.property.test_interrupts import _interrupted_everywhere as interrupted_everywhere
 from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
 
 IDS = FakeTokenizer()._ids
