@@ -17,6 +17,7 @@ import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import WRITTEN
+from outlines_cont.state.text import kept_tokens
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, Script, random_model, scripted_model
 from tests.oracle import ends_of, next_logits, rescored
 
@@ -125,6 +126,10 @@ def test_scores_are_saved_and_joined(tmp_path: Path) -> None:
         assert row.search is not None
         total = left.search.total(left.logprobs) + right.search.total(right.logprobs)
         assert total == pytest.approx(row.search.total(row.logprobs))
+        assert row.search.num_written(row.kinds) == sum(kind in WRITTEN for kind in row.kinds)
+        # A part of the sum has the score of that part.
+        assert left.search.mapped(int) == kept_tokens(row, len(left.token_ids)).search
+        assert kept_tokens(row, len(left.token_ids)).score == pytest.approx(left.score)
 
 
 def test_rows_that_no_search_wrote_are_ranked_by_their_weights() -> None:
