@@ -200,6 +200,26 @@ def test_a_pattern_is_found_where_re_finds_it(text: str, pattern: str, places: l
     assert found == (re.search(pattern, text) is not None)
 
 
+@settings(max_examples=100)
+@given(
+    st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"\n", "é".encode()]), max_size=6).map(b"".join),
+    st.sampled_from([*PATTERNS, r"a.b", "[^a]b", "\ufffd"]),
+    st.lists(st.integers(0, 16), max_size=6),
+)
+@example(b"\xe2ab", r"\bab\b", [1])
+def test_a_pattern_is_found_behind_bytes_that_are_no_text(data: bytes, pattern: str, places: list[int]) -> None:
+    chunks = cut(data, places)
+    written = Written(policies.ban([re.compile(pattern)]), chunks)
+    text = "".join(character for character, _ in characters(data))
+    first = re.search(pattern, text)
+
+    found = [match for state in written.states for match in state.matches]
+    assert (first is not None) == (bool(found) or written.at_end() is not None)
+    if first is not None and found:
+        start = characters(data)[first.start()][1]
+        assert next(i for i in range(len(chunks)) if len(b"".join(chunks[: i + 1])) > start) in {m.token for m in found}
+
+
 @given(TEXTS, PHRASES, st.lists(st.integers(0, 60), max_size=8), st.text(LETTERS, max_size=6))
 def test_what_is_not_held_can_never_begin_a_match(text: str, phrases: list[str], places: list[int], more: str) -> None:
     chunks = cut(text.encode(), places)
