@@ -155,8 +155,10 @@ class Row(RowRecord):
 
     def follow(self, branch: Branch) -> bool:
         """Execute a branch; return whether the policies are to be called again."""
+        cuts = self._cut_by_stop(branch)
         if not self.policies.backtrack(branch, self, self._vocab_size):
             return True
+        self.tokens.cuts += cuts
         if branch.sample_mask is not None:
             return self.request_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
         if branch.ff_tokens:
@@ -165,6 +167,13 @@ class Row(RowRecord):
             self.status = RowStatus.WAITING
             return False
         return True
+
+    def _cut_by_stop(self, branch: Branch) -> tuple[tuple[int, float, int], ...]:
+        """Return what a branch removes because of a stop text: it was drawn, and counts in the score."""
+        decider = self.policies.decider
+        if not branch.backtrack or decider is None or decider.policy.stop(decider.stack[-1]) is None:
+            return ()
+        return self.tokens.drawn_from(len(self.token_ids) - branch.backtrack)
 
     def branched(self, branches: Sequence[Branch]) -> list[Self]:
         """Return this row and a fork for every other branch, each of which has followed its branch, or failed in it."""

@@ -362,7 +362,7 @@ class RowRecord(FedSequence):
             is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial
             # A copy, to release the logits of the other rows of the step.
             logits = feed.logits.clone() if is_known and feed.logits is not None else None
-            row = self.tokens.written_to(self.source)
+            row = self.tokens.written_to(self.source, has_failed=self.error is not None)
         return replace(
             row,
             kv=kv,

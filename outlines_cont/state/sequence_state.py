@@ -296,7 +296,8 @@ class SequenceState(StateViews):
     def __add__(self, other: object) -> SequenceState:
         """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
 
-        With text, the weights start again at 0. With a state, row by row, weights are added; it needs the same shape.
+        With text, the weights start again at 0. With a state, row by row, weights are added; it needs the same shape. Its
+        log-probabilities stay those of the context in which it was generated.
 
         Raises:
             BatchMismatch, SampleMismatch, ModelMismatch: the two do not fit.
