@@ -519,6 +519,8 @@ def intersection(children: Iterable[Node]) -> Node:
         return EPSILON if all(m.nullable for m in members) else EMPTY
     if any(node in members for node in excluded):
         return EMPTY
+    if any(_excludes(node, member) for node in excluded for member in members):
+        return EMPTY
     united = [node for node in excluded if node.kind not in _FINITE]
     if len(united) > 1:  # as a union, they may have common heads and adjacent counts
         for node in united:
@@ -534,6 +536,27 @@ def intersection(children: Iterable[Node]) -> Node:
         return next(iter(members), ANYTHING)
     ordered = tuple(sorted(members, key=_BY_SERIAL))
     return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
+
+
+def _excludes(excluded: Node, member: Node) -> bool:
+    """True where all texts of a member are, by their factors, among those of another term, or of one of its alternatives."""
+    return any(_is_within(member, way) for way in (excluded.args if excluded.kind is Kind.ALTERNATION else (excluded,)))
+
+
+def _is_within(term: Node, other: Node) -> bool:
+    while term is not other and not (term is EPSILON and other.nullable):
+        (head, rest), (first, after) = first_and_rest(term), first_and_rest(other)
+        if head is first:
+            other = after
+        elif first.kind is not Kind.REPEAT or first.args[1:] != (0, None) or first.args[0] is not _body(head):
+            return False
+        term = rest
+    return True
+
+
+def _body(head: Node) -> Node:
+    body: Node = head.args[0] if head.kind is Kind.REPEAT else head
+    return body
 
 
 def complement(child: Node) -> Node:
