@@ -24,9 +24,7 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes, and the derivative by any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
-_DIGITS = 0x3FF << 48
-_DIGIT_WORK = 50  # of ten remainders
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
 
 
@@ -172,8 +170,6 @@ class Derivatives:
             return _merge((mask, nodes.intersection(t)) for mask, t in product(arcs[child] for child in args))
         if kind is Kind.COMPLEMENT:
             return _merge((mask, nodes.complement(t)) for mask, t in completed(arcs[args[0]], EMPTY))
-        if kind is Kind.DIVISIBLE:
-            return _digits(*args)
         if kind is Kind.FIELDS:
             return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
         if kind is Kind.MEMBERS:
@@ -333,8 +329,6 @@ class Derivatives:
         if kind is Kind.WORDS:
             word_list, lo, hi, depth = node.args
             return any(all(alphabet >> b & 1 for b in w[depth:]) for w in word_list.words[lo:hi])
-        if kind is Kind.DIVISIBLE and alphabet & _DIGITS == _DIGITS:
-            return True
         if kind in _SEARCHED:
             return self._search(node, alphabet)
         return node.nullable
@@ -377,14 +371,6 @@ class Derivatives:
         if node.is_plain:
             return arcs
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
-
-
-def _digits(divisor: int, remainder: int, most: int | None) -> Arcs:
-    if most == 0:
-        return ()
-    left = None if most is None else most - 1
-    work.add(_DIGIT_WORK)
-    return _merge((1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10))
 
 
 def _needed(node: Node) -> tuple[Node, ...]:

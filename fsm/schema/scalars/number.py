@@ -227,11 +227,7 @@ def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, l
         if listed is None:
             raise _refusal(places)
         return listed
-    node = _positive(demand, decimals)
-    denied = [multiples(d, decimals or 0, MAX_EXACT_DIGITS) for d in demand.not_divisors]
-    if demand.excluded:
-        denied.append(nodes.words(t for value in demand.excluded for t in spellings(value, decimals or 0)))
-    return nodes.intersection((node, *map(nodes.complement, denied))) if denied else node
+    return _in_decimals(demand, decimals)
 
 
 def decimals_in(places: Conjunction, types: frozenset[str], limits: Limits) -> tuple[int | None, bool]:
@@ -255,18 +251,21 @@ def _decimals(demand: Demand) -> int | None:
     return min(max(_SOME_DECIMALS, *written), MAX_EXACT_DIGITS - 1)
 
 
-def _positive(demand: Demand, decimals: int | None) -> Node:
-    """The numbers that satisfy bounds and divisors, without exclusions and negated divisors."""
+def _in_decimals(demand: Demand, decimals: int | None) -> Node:
+    """The numbers that satisfy a demand, with at most so many decimals; None: of bounds only."""
     if decimals is None:
         return ranges.between(demand.low, demand.high)
-    inside = ranges.between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
-    if demand.divisor is None or (Fraction(1, 10**decimals) / demand.divisor).denominator == 1:
-        return inside
-    listed = _listed(replace(demand, not_divisors=(), excluded=frozenset()), decimals)
+    unit = Fraction(1, 10**decimals)
+    step = unit if demand.divisor is None else demand.divisor
+    if (unit / step).denominator == 1 and not demand.not_divisors:
+        inside = ranges.between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
+        without = nodes.words(t for value in demand.excluded for t in spellings(value, decimals))
+        return nodes.intersection((inside, nodes.complement(without)))
+    listed = _listed(demand, decimals)
     if listed is not None:
         return listed
-    node = multiples(demand.divisor, decimals, MAX_EXACT_DIGITS)
-    return node if demand.low is demand.high is None else nodes.intersection((node, inside))
+    excluded = map(Fraction, demand.excluded)
+    return multiples(step, decimals, MAX_EXACT_DIGITS, demand.low, demand.high, demand.not_divisors, excluded)
 
 
 def _refusal(places: Conjunction) -> NotRegular:
