@@ -9,7 +9,7 @@ Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Re
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from fsm.errors import ExpressionError, exceeded
@@ -25,6 +25,7 @@ Arc = tuple[int, Node]
 Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
+_MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
 
 
@@ -54,6 +55,7 @@ class Derivatives:
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
+        self._joined: dict[tuple[object, ...], Node] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
 
@@ -156,7 +158,7 @@ class Derivatives:
         if kind is Kind.CONCAT:
             head, tail = args
             out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
-            return _union((out, arcs[tail])) if head.nullable else out
+            return self._union((out, arcs[tail])) if head.nullable else out
         if kind is Kind.REPEAT:
             rest = nodes.fewer(node)
             return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
@@ -167,7 +169,8 @@ class Derivatives:
         if kind is Kind.RULE:
             return arcs[node.args[0].body]
         if kind is Kind.INTERSECTION:
-            return _merge((mask, nodes.intersection(t)) for mask, t in product(arcs[child] for child in args))
+            pairs = product(arcs[child] for child in args)
+            return _merge((mask, self._join(nodes.intersection, targets)) for mask, targets in pairs)
         if kind is Kind.COMPLEMENT:
             return _merge((mask, nodes.complement(t)) for mask, t in completed(arcs[args[0]], EMPTY))
         if kind is Kind.FIELDS:
@@ -183,7 +186,7 @@ class Derivatives:
         if kind is Kind.CONTINUATION:
             head, rest, behind = args
             out = _merge(continuations.arcs(head, rest, behind, arcs))
-            return _union((out, arcs[continuations.entered(rest, behind)])) if head.nullable else out
+            return self._union((out, arcs[continuations.entered(rest, behind)])) if head.nullable else out
         return ()
 
     def _alternation(self, members: Sequence[Node]) -> Arcs:
@@ -200,7 +203,26 @@ class Derivatives:
         for body, rest in tails.items():
             tail = nodes.alternation(rest)
             found.append(tuple((mask, nodes.concat(target, tail)) for mask, target in self._arcs[body]))
-        return _union(found)
+        return self._union(found)
+
+    def _union(self, lists: Iterable[Arcs]) -> Arcs:
+        by_mask: dict[int, list[Node]] = {}
+        for arcs in lists:
+            for mask, target in arcs:
+                by_mask.setdefault(mask, []).append(target)
+        return _merge((mask, self._join(nodes.alternation, tuple(targets))) for mask, targets in disjoint(by_mask))
+
+    def _join(self, operator: Callable[[Iterable[Node]], Node], targets: tuple[Node, ...]) -> Node:
+        """A union or an intersection of targets; many states have the same ones."""
+        if len(targets) == 1:
+            return targets[0]
+        key = operator, *targets
+        found = self._joined.get(key)
+        if found is None:
+            if len(self._joined) >= _MAX_JOINED:
+                self._joined.clear()
+            found = self._joined[key] = operator(targets)
+        return found
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
@@ -412,13 +434,3 @@ def _merge(arcs: Iterable[Arc]) -> Arcs:
         if target is not EMPTY:
             masks[target] = masks.get(target, 0) | mask
     return tuple((mask, target) for target, mask in masks.items())
-
-
-def _union(lists: Iterable[Arcs]) -> Arcs:
-    by_mask: dict[int, list[Node]] = {}
-    for arcs in lists:
-        for mask, target in arcs:
-            by_mask.setdefault(mask, []).append(target)
-    return _merge(
-        (mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in disjoint(by_mask)
-    )

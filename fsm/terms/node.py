@@ -516,13 +516,13 @@ def intersection(children: Iterable[Node]) -> Node:
         return EPSILON if all(m.nullable for m in members) else EMPTY
     if any(node in members for node in excluded):
         return EMPTY
-    if any(_excludes(node, member) for node in excluded for member in members):
-        return EMPTY
     united = [node for node in excluded if node.kind not in _FINITE]
     if len(united) > 1:  # as a union, they may have common heads and adjacent counts
         for node in united:
             del members[complement(node)]
         return intersection((*members, complement(alternation(united))))
+    if united and any(m.kind is not Kind.COMPLEMENT and _is_among(m, united[0]) for m in members):
+        return EMPTY
     if len(masks) > 1:
         mask = ALL_BYTES
         for member in masks:
@@ -535,9 +535,13 @@ def intersection(children: Iterable[Node]) -> Node:
     return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
 
 
-def _excludes(excluded: Node, member: Node) -> bool:
-    """True where all texts of a member are, by their factors, among those of another term, or of one of its alternatives."""
-    return any(_is_within(member, way) for way in (excluded.args if excluded.kind is Kind.ALTERNATION else (excluded,)))
+def _is_among(term: Node, union: Node) -> bool:
+    """True where all texts of a term are, factor by factor, among those of another one, or of one of its alternatives."""
+    head = _body(first_and_rest(term)[0])
+    for other in union.args if union.kind is Kind.ALTERNATION else (union,):
+        if _body(first_and_rest(other)[0]) is head and _is_within(term, other):
+            return True
+    return False
 
 
 def _is_within(term: Node, other: Node) -> bool:
