@@ -1,5 +1,5 @@
-"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata (range,
-multiples) and complements. `json.loads` reads every text of the language, and none with a point or an exponent overflows a double; with a
+"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as a range of digits, or
+multiples in a range. `json.loads` reads every text of the language, and none with a point or an exponent overflows a double; with a
 bound or a divisor a number has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few
 multiples, and more than three negated divisors.
 
@@ -39,7 +39,7 @@ from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, MINUS, NONZERO, P
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
-MAX_NOT_DIVISORS = 3  # negated divisors: their remainders multiply
+MAX_NOT_DIVISORS = 3  # negated divisors: their combinations multiply
 MAX_LISTED = 1_000  # multiples in a range that are listed as words
 MAX_EXACT_DIGITS = 15  # any number with so many significant digits survives the conversion to a double and back
 _SOME_DECIMALS = 6  # of the remainder of a negation
