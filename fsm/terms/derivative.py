@@ -290,7 +290,7 @@ class Derivatives:
 
     def _may_begin(self, guarded: Node) -> bool:
         """True when a guarded tail has a prefix that excludes the rival or ends before it; also after `_MAX_EXITS` states of the search."""
-        states = nodes.reached(guarded, lambda state: [target for _, target in self._guarded(*state.args[1:])])
+        states = nodes.reached(guarded, lambda state: [target for _, target in self.arcs(state)])
         for count, state in enumerate(states):
             if state.nullable or count > _MAX_EXITS or state.kind is not Kind.MUNCH or state.args[0] is not EPSILON:
                 return True

@@ -323,7 +323,7 @@ def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_],
     Where not even all texts of one byte were decided, they are those that a small search, or an earlier one, proves.
 
     Raises:
-        BudgetExceeded: none is proven.
+        BudgetExceeded: none is proven, or one step takes too much work.
     """
     alive = np.zeros(len(trie) + 1, bool)
     length, is_complete = 0, False
@@ -332,8 +332,10 @@ def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_],
             alive[first : first + len(codes)] = codes
             length += 1
         is_complete = True
-    except BudgetExceeded:
+    except BudgetExceeded as error:
         if not length:
+            if error.limit == "max_step":
+                raise
             length = 1
             for child in _proven(automaton, trie):
                 alive[child] = True
