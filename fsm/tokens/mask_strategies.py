@@ -57,6 +57,7 @@ class MaskMaker:
 
     def __init__(self, automaton: Automaton, vocabulary: Vocabulary, spelling: Spelling | None = None) -> None:
         self.automaton, self.vocabulary, self.spelling = automaton, vocabulary, spelling
+        self.too_heavy = set[Node]()  # what follows the patterns whose walks `pattern_and_loop` gave up
         # The same loop occurs in unboundedly many states of recursive rules.
         self._is_recursive = not automaton.nodes[automaton.initial_state].is_regular
 
@@ -219,7 +220,7 @@ def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
-    if counted is None:
+    if counted is None or counted.rest in maker.too_heavy:
         return None
     try:
         with work_bound("max_open_work", MAX_OPEN_WORK, "a pattern and the counts of its characters"):
@@ -227,6 +228,7 @@ def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
             return None if walk is None else walk.mask(automaton, counted)
     except BudgetExceeded:  # of this strategy, or of the thread, for which `check` raises
         work.check()
+        maker.too_heavy.add(counted.rest)
         return None
 
 
