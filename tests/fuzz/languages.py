@@ -17,11 +17,15 @@ import lark
 
 from fsm import Expression, grammar, json_schema, regex
 
-KINDS = ["regex"] * 4 + ["both", "without"] + ["schema"] * 3 + ["schema in any order", "grammar", "grammar"]
+KINDS = (
+    ["regex"] * 4 + ["both", "both, then", "without"] + ["schema"] * 3 + ["schema in any order", "grammar", "grammar"]
+)
 _ATOMS = [*"abz1_ -.é", "yes", "no ", "end", r"\n", '"', ".", ".", r"\w", r"\w", r"\W", r"\d", r"\s", r"\S", "[^b]", "[a-z]", "[a-z ]",
-          r"[\s\S]", r"[^\W\d]", "[0-9a-f]", r"\.", "[^\"\\\\]", r"\x00", "[ab]", r"\D"]  # fmt: skip
+          r"[\s\S]", r"[^\W\d]", "[0-9a-f]", r"\.", "[^\"\\\\]", r"\x00", "[ab]", r"\D",
+          r"(?:\S+\s+)", r"(?:\w+\W*)", "(?:[a-z]+,)", "(?:a|aa)", "(?:ab?)"]  # fmt: skip
 _COUNTS = ["*", "*", "+", "?", "*?", "+?", "??", "{2}", "{0,3}", "{1,4}", "{2,}", "{1,3}?", "{0,20}", "{3,9}"]
 _ASSERTIONS = [r"\b", r"\b", r"\B", "(?={})", "(?!{})", "(?<={})", "(?<!{})", "(?!.*{})"]
+_LOOPS = [".{0,9}", ".{3,}", r"[ -~\n]{4,20}", "[a-z ]{2,6}", "[^q]*", '[^"]{1,30}', r"\w{0,5}", r"[\s\S]{2,300}"]
 _BEHIND = ["a", "b", " ", r"\w", "[^a]", "ab", r"\d"]
 
 
@@ -179,7 +183,10 @@ def draw(random: Random) -> tuple[str, Any]:
         return kind, grammar_text(random)
     if kind.startswith("schema"):
         return kind, schema(random)
-    return kind, pattern(random) if kind == "regex" else [pattern(random), pattern(random)]
+    if kind == "regex":
+        return kind, pattern(random)
+    second = random.choice(_LOOPS) if random.random() < 0.6 else pattern(random)
+    return kind, [pattern(random), second] + [pattern(random, 1)] * (kind == "both, then")
 
 
 def build(kind: str, source: Any) -> Expression:
@@ -192,8 +199,8 @@ def build(kind: str, source: Any) -> Expression:
             return json_schema(source, key_order="any" if kind.endswith("any order") else "schema", formats="annotate")
         if kind == "regex":
             return regex(source)
-        left, right = map(regex, source)
-        return left & right if kind == "both" else left & ~right
+        left, right, *rest = map(regex, source)
+        return left & ~right if kind == "without" else (left & right) + rest[0] if rest else left & right
 
 
 def is_valid(kind: str, source: Any, text: str) -> bool | None:
@@ -210,7 +217,7 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
                 value, validator = json.loads(text, object_pairs_hook=_object_of), jsonschema_rs.Draft202012Validator
                 return validator(source, validate_formats=False).is_valid(value)
             found = [re.fullmatch(one, text) is not None for one in source]
-            return found[0] and found[1] == (kind == "both")
+            return None if len(found) > 2 else found[0] and found[1] == (kind == "both")
         except lark.exceptions.UnexpectedInput:
             return False
         except (re.error, KeyError, jsonschema_rs.ValidationError, lark.exceptions.LarkError, RecursionError):
