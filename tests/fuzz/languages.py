@@ -18,7 +18,10 @@ import lark
 from fsm import Expression, grammar, json_schema, regex
 
 KINDS = (
-    ["regex"] * 4 + ["both", "both, then", "without"] + ["schema"] * 3 + ["schema in any order", "grammar", "grammar"]
+    ["regex"] * 4
+    + ["both", "both, then", "without"]
+    + ["schema"] * 3
+    + ["schema in any order", "grammar", "grammar", "grammar, dynamic"]
 )
 _ATOMS = [*"abz1_ -.é", "yes", "no ", "end", r"\n", '"', ".", ".", r"\w", r"\w", r"\W", r"\d", r"\s", r"\S", "[^b]", "[a-z]", "[a-z ]",
           r"[\s\S]", r"[^\W\d]", "[0-9a-f]", r"\.", "[^\"\\\\]", r"\x00", "[ab]", r"\D",
@@ -179,7 +182,7 @@ def grammar_text(random: Random) -> str:
 def draw(random: Random) -> tuple[str, Any]:
     """A kind, and the source of a language of that kind."""
     kind = random.choice(KINDS)
-    if kind == "grammar":
+    if kind.startswith("grammar"):
         return kind, grammar_text(random)
     if kind.startswith("schema"):
         return kind, schema(random)
@@ -193,8 +196,8 @@ def build(kind: str, source: Any) -> Expression:
     """The language; raises what the compiler raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if kind == "grammar":
-            return grammar(source)
+        if kind.startswith("grammar"):
+            return grammar(source, lexer="dynamic" if kind.endswith("dynamic") else "contextual")
         if kind.startswith("schema"):
             return json_schema(source, key_order="any" if kind.endswith("any order") else "schema", formats="annotate")
         if kind == "regex":
@@ -210,8 +213,8 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
         try:
             if kind == "regex":
                 return re.fullmatch(source, text) is not None
-            if kind == "grammar":
-                lark.Lark(source).parse(text)
+            if kind.startswith("grammar"):
+                lark.Lark(source, lexer="dynamic_complete" if kind.endswith("dynamic") else "dynamic").parse(text)
                 return True
             if kind.startswith("schema"):
                 value, validator = json.loads(text, object_pairs_hook=_object_of), jsonschema_rs.Draft202012Validator
@@ -220,7 +223,13 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
             return None if len(found) > 2 else found[0] and found[1] == (kind == "both")
         except lark.exceptions.UnexpectedInput:
             return False
-        except (re.error, KeyError, jsonschema_rs.ValidationError, lark.exceptions.LarkError, RecursionError):
+        except (
+            re.error,
+            KeyError,
+            jsonschema_rs.ValidationError,
+            lark.exceptions.LarkError,
+            RuntimeError,
+        ):  # the last is an error inside of Lark
             return None
 
 

@@ -140,6 +140,8 @@ def check(one: Example, counts: Counts, before: Made | None = None) -> Made | No
     """
     random, start = Random(one.seed), process_time()
     tokens, tree = vocabulary(one.vocabulary)
+    if random.random() < 0.05:
+        tokens.clear_cache()
     try:
         expression = build(one.kind, one.source)
         token_fsm = TokenFSM(expression, tokens)
