@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from random import Random
+from types import FrameType
 from typing import Any
 
 import jsonschema_rs
@@ -207,30 +209,46 @@ def build(kind: str, source: Any) -> Expression:
 
 
 def is_valid(kind: str, source: Any, text: str) -> bool | None:
-    """Whether a text belongs to the language by another library; None where that does not know the language."""
+    """Whether a text belongs to the language by another library; None where that cannot tell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             if kind == "regex":
-                return re.fullmatch(source, text) is not None
+                return _matches(source, text)
             if kind.startswith("grammar"):
                 lark.Lark(source, lexer="dynamic_complete" if kind.endswith("dynamic") else "dynamic").parse(text)
                 return True
             if kind.startswith("schema"):
                 value, validator = json.loads(text, object_pairs_hook=_object_of), jsonschema_rs.Draft202012Validator
                 return validator(source, validate_formats=False).is_valid(value)
-            found = [re.fullmatch(one, text) is not None for one in source]
+            found = [_matches(one, text) for one in source]
             return None if len(found) > 2 else found[0] and found[1] == (kind == "both")
         except lark.exceptions.UnexpectedInput:
             return False
         except (
             re.error,
             KeyError,
+            TimeoutError,
             jsonschema_rs.ValidationError,
             lark.exceptions.LarkError,
-            RuntimeError,
-        ):  # the last is an error inside of Lark
+            RuntimeError,  # inside of Lark
+        ):
             return None
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether all of a text matches by `re`; a `TimeoutError` after a second, as its time may grow exponentially."""
+    before = signal.signal(signal.SIGVTALRM, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1)
+    try:
+        return re.fullmatch(pattern, text) is not None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
