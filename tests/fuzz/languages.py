@@ -10,6 +10,7 @@ import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from types import FrameType
 from typing import Any
@@ -213,16 +214,17 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            if kind == "regex":
-                return _matches(source, text)
-            if kind.startswith("grammar"):
-                lark.Lark(source, lexer="dynamic_complete" if kind.endswith("dynamic") else "dynamic").parse(text)
-                return True
-            if kind.startswith("schema"):
-                value, validator = json.loads(text, object_pairs_hook=_object_of), jsonschema_rs.Draft202012Validator
-                return validator(source, validate_formats=False).is_valid(value)
-            found = [_matches(one, text) for one in source]
-            return None if len(found) > 2 else found[0] and found[1] == (kind == "both")
+            with _within_a_second():
+                if kind == "regex":
+                    return re.fullmatch(source, text) is not None
+                if kind.startswith("grammar"):
+                    lark.Lark(source, lexer="dynamic_complete" if kind.endswith("dynamic") else "dynamic").parse(text)
+                    return True
+                if kind.startswith("schema"):
+                    value = json.loads(text, object_pairs_hook=_object_of)
+                    return jsonschema_rs.Draft202012Validator(source, validate_formats=False).is_valid(value)
+                found = [re.fullmatch(one, text) is not None for one in source]
+                return None if len(found) > 2 else found[0] and found[1] == (kind == "both")
         except lark.exceptions.UnexpectedInput:
             return False
         except (
@@ -236,12 +238,13 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
             return None
 
 
-def _matches(pattern: str, text: str) -> bool:
-    """Whether all of a text matches by `re`; a `TimeoutError` after a second, as its time may grow exponentially."""
+@contextmanager
+def _within_a_second() -> Iterator[None]:
+    """Raise `TimeoutError` after a second of processor time: that of `re` may grow exponentially."""
     before = signal.signal(signal.SIGVTALRM, _stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, 1)
     try:
-        return re.fullmatch(pattern, text) is not None
+        yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
