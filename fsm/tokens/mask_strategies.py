@@ -85,7 +85,9 @@ class MaskMaker:
 
 
 Strategy = Callable[[MaskMaker, Node, int], Words | None]
-"""Returns the tokens below a trie node that a term allows, or None for a term that it does not recognise."""
+"""Returns the tokens below a trie node that a term allows, or None for a term that it does not recognise.
+
+The term has a text; so what stays inside a loop can go on."""
 
 
 def mask_key(term: Node, vocabulary: Vocabulary) -> Node:
@@ -130,6 +132,8 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
         return None
     found, others = list[Words](), list[Node]()
     for member in members:
+        if not maker.automaton.is_alive(member):
+            continue
         words = maker.first(DIRECT, member, node)
         if words is None:
             others.append(member)
@@ -137,7 +141,7 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
             found.append(words)
     if others:
         found.append(_walked(maker, nodes.alternation(others), node))
-    return reduce(np.bitwise_or, found)
+    return reduce(np.bitwise_or, found, bitmask.from_ids((), maker.vocabulary.num_words))
 
 
 def _walked(maker: MaskMaker, term: Node, node: int) -> Words:
