@@ -169,8 +169,8 @@ class Expression:
             ExpressionError: not 0 <= lo <= hi.
             TypeError: a count is not an int.
         """
-        for count in (lo, hi):
-            if count is not None and not isinstance(count, int):
+        for count in (lo, 0 if hi is None else hi):
+            if not isinstance(count, int):
                 raise TypeError(f"expected an int as the count of a repetition, received {count!r}")
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
         source = clip(f"{self._label()}.repeat({counts})")
@@ -223,7 +223,8 @@ class Expression:
             is_whole: whether the end after the text is rejected, and not its last byte.
 
         Returns:
-            Several where several reject it; none where nothing is known, or where it is not JSON at all.
+            Several where several reject it; none where nothing is known, or where it is not JSON at all. Behind a pointer a remark in
+            parentheses says where only the order of keys rejects it.
 
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.

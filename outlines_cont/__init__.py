@@ -1,6 +1,7 @@
 """Continuous structured generation on Hugging Face transformers: chain generators, keep every token.
 
-Names are loaded at their first use (module `__getattr__`), so that importing the package loads neither torch nor transformers.
+Names are loaded at their first use (module `__getattr__`), so that importing the package loads neither torch nor transformers. Importing it
+before torch makes torch's threads sleep while they wait (`waiting`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import outlines_cont.waiting  # noqa: F401
 from outlines_cont.moved import announce_moved, moved_names
 
 if TYPE_CHECKING:
@@ -175,7 +177,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 _OLD_MODULES = {

@@ -21,7 +21,7 @@ from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.chat_format import ChatFormat
-from outlines_cont.chats.message import Turn, checked_message, read_turns, turns_json
+from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json
 from outlines_cont.chats.replies.open_calls import OpenCalls
 from outlines_cont.chats.replies.reply_stream import ChatStream, ReplyEvents
 from outlines_cont.chats.replies.tool_reply import ReplyConstraint, ReplyMaker, reply_maker
@@ -417,7 +417,8 @@ class Chat(Immutable):
         return f"<Chat of {len(self)} messages ({roles}){cached}>" if roles else "<Chat without messages>"
 
     def __str__(self) -> str:
-        return "\n".join(f"{turn.message['role']}: {turn.message.get('content') or ''}" for turn in self._turns)
+        """One message a line, with the calls of tools."""
+        return "\n".join(readable(turn.message) for turn in self._turns)
 
     def __eq__(self, other: object) -> bool:
         """Whether model, template and messages are equal; computed states are ignored."""

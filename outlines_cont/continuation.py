@@ -18,6 +18,8 @@ from outlines_cont.immutable import Immutable
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
+__all__ = ["Continuation", "continuous"]
+
 
 @dataclass(frozen=True, slots=True)
 class Continuation(Immutable):

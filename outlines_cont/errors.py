@@ -362,3 +362,10 @@ class InferenceRequired(OutlinesContError, RuntimeError):
     def __init__(self, message: str, pending: int) -> None:
         super().__init__(message)
         self.pending = pending
+
+
+__all__ = sorted(name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Exception))
+
+
+def __dir__() -> list[str]:
+    return __all__

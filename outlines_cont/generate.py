@@ -27,9 +27,9 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
-from outlines_cont.checks import check, check_model, checked_bool, is_int
+from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.errors import MissingEOS, NotPicklable, OptionError
+from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.generation.call import Call
@@ -48,11 +48,13 @@ from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.unknown_option import knows_its_options
 
+__all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
+
 _NUM_GENERATORS = 64
 _making = threading.Lock()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Generator(PieceMaker):
     """Generates one span of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
 
@@ -71,6 +73,20 @@ class Generator(PieceMaker):
 
     # `dataclasses.replace` does not copy it: a changed generator is no longer the result of that call.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
+
+    def __str__(self) -> str:
+        """The call that makes it, without its other options: `generate.regex(<HuggingFaceModel ...>, '[a-z]+', sampler=greedy())`."""
+        ((kind, value),) = json_module.loads(self.source).items()
+        given = value[0] if kind in ("json", "cfg") else value
+        is_name = isinstance(given, str) and kind in (
+            "json",
+            "format",
+            "fsm",
+        )  # of a class, or the `repr` of an expression
+        shown = "" if given is None else f", {shortened(given if is_name else repr(given), 120)}"
+        return f"generate.{kind}({self.model!r}{shown}, sampler={self.sampler!r})"
+
+    __repr__ = __str__
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the call that made the generator, with its model and sampler; unpickling repeats the call.
@@ -200,6 +216,13 @@ def _generator_function(
 
         @wraps(maker)
         def make(*args: P.args, **options: P.kwargs) -> Generator:
+            if args and not is_model(args[0]) and any(map(is_model, args)):
+                name = function.__name__
+                raise OptionError(
+                    f"expected a model as the first argument of `{name}`, got {shortened(repr(args[0]))} before it. "
+                    f"Write `generate.{name}(model, ...)`.",
+                    "model",
+                )
             generator = maker(*args, **options)
             kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
             object.__setattr__(generator, "made_by", (function.__name__, *kept))
@@ -413,10 +436,22 @@ def _check(model: LanguageModel, sampler: object) -> None:
     """Raise `OptionError` for an invalid model or sampler; when the generator is made, not when it first runs."""
     check_model(model)
     is_sampler = hasattr(sampler, "num_samples") and not isinstance(sampler, type)
-    advice = "Call the function: write `samplers.greedy()`, not `samplers.greedy`."
-    check("sampler", sampler, sampler is None or is_sampler, "a sampler", advice)
+    check("sampler", sampler, sampler is None or is_sampler, "a sampler", _sampler_advice(sampler))
     if isinstance(sampler, Greedy | Multinomial):
         sampler.penalties.check_vocabulary(model.vocab_size)
+
+
+def _sampler_advice(given: object) -> str:
+    """Return what to write in place of a function that was not called, or of the name of one."""
+    name = given if isinstance(given, str) else getattr(given, "__name__", None)
+    calls = {
+        "greedy": "greedy()",
+        "multinomial": "multinomial()",
+        "best_of": "best_of(n)",
+        "beam_search": "beam_search(n)",
+    }
+    call = calls.get(str(name).lower())
+    return f"Write `samplers.{call}`." if call else "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."
 
 
 def _generator(
@@ -434,7 +469,7 @@ def _generator(
     _check(model, sampler)
     constraint = None if expression is None else _constraint(model, expression, force, max_retries)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
-    steering = checked_policies(policies) if policies else ()
+    steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
     chosen = sampler or greedy()
     return Generator(model, chosen, constraint, parse, source, steering=steering, draft=draft, unbounded=unbounded)
@@ -464,6 +499,10 @@ def _source(kind: str, value: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
 
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 _BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {

@@ -55,6 +55,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 P = ParamSpec("P")
 
 
@@ -295,7 +299,7 @@ def multinomial(
     The options apply in the order of `sampling.STEPS`, whatever the order of the arguments; `str(sampler)` shows it.
 
     Args:
-        n: S, the samples per prompt.
+        n: S, the samples per prompt, or after a state of one sample; with 1 each sample of a state is continued once.
         top_k: keep the k most probable tokens.
         top_p: then keep the fewest most probable tokens whose probabilities sum to at least this share (nucleus sampling).
         min_p: then keep tokens with at least this share of the largest probability.

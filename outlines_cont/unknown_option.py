@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' for a name that is close to a known one, else an empty text."""
-    found = get_close_matches(name, [*names], 1)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    """Return ' Did you mean ...?' for a name that is close to a known one, in capitals or not, else an empty text."""
+    known = {one.lower(): one for one in names}
+    found = get_close_matches(name.lower(), known, 1)
+    return f" Did you mean {known[found[0]]!r}?" if found else ""
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:

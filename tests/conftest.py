@@ -8,8 +8,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING
+from functools import wraps
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -29,6 +32,8 @@ settings.load_profile("tests")
 
 # One thread for each process: the tensors are small, and pytest-xdist runs a process on every core. Read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No model is looked for on the hub, in processes that tests start, too. Read when huggingface_hub is imported.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # A shell starts its background jobs with Ctrl-C ignored; tests that interrupt something need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -64,6 +69,56 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Let all of it be freed at the end."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def refused() -> Iterator[list[str]]:
+    """Refuse every connection of this process but to the loopback address, and note the hosts."""
+    hosts: list[str] = []
+
+    def check(host: Any) -> None:
+        host = host.decode() if isinstance(host, bytes) else host
+        if not _is_loopback(host):
+            hosts.append(host)
+            raise AssertionError(
+                f"expected that a test connects to the loopback address alone, got {host!r}. Use a fake."
+            )
+
+    def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(self: socket.socket, *given: Any) -> Any:
+            if self.family in (socket.AF_INET, socket.AF_INET6):
+                check(given[-1][0])
+            return function(self, *given)
+
+        return call
+
+    def getaddrinfo(host: Any, *given: Any, **options: Any) -> Any:
+        check(host)
+        return look_up(host, *given, **options)
+
+    look_up = socket.getaddrinfo
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("connect", "connect_ex", "sendto"):
+            patch.setattr(socket.socket, name, checked(getattr(socket.socket, name)))
+        patch.setattr(socket, "getaddrinfo", getaddrinfo)
+        yield hosts
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host in (None, "", "localhost") or ip_address(host).is_loopback
+    except ValueError:  # another name
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _no_connection(refused: list[str]) -> Iterator[None]:
+    """Fail a test that tried to connect to another machine, also where what it tests took the error for a lost connection."""
+    yield
+    hosts = refused.copy()
+    refused.clear()
+    assert not hosts, f"expected that a test connects to the loopback address alone, got {hosts}. Use a fake."
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state.row import StateRow
 
 Extends = Callable[[bytes], bool]
 
@@ -104,3 +105,8 @@ def _common_start(texts: Sequence[bytes]) -> bytes:
     while all(length < len(text) and text[length] == texts[0][length] for text in texts):
         length += 1
     return texts[0][:length]
+
+
+def ends_of(row: StateRow) -> float:
+    """The log-probabilities of the ends of text that were drawn in a row and count in its weight."""
+    return sum(logprob for _, logprob in row.counted.ends)

@@ -19,7 +19,7 @@ class StandIn:
     def __init__(self, answer: Answer, options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> None:
         self._answer = answer
         self._schema = schema
-        self._prompt = RowPrompt(template, options.text_field, schema.json_schema)
+        self._prompt = RowPrompt(template, options.text_field, schema.json_schema, options.missing)
 
     def outcomes(self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None) -> Iterator[Outcome]:
         for row in rows:

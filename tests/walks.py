@@ -17,7 +17,7 @@ RANDOMS = st.integers(0, 2**32 - 1).map(Random)
 
 _LONG = 1_000
 _MAX_SEARCH = 300
-_SEARCHED = (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE)
+_SEARCHED = (Kind.INTERSECTION, Kind.COMPLEMENT)
 
 
 def _is_unknown(node: Node) -> bool:

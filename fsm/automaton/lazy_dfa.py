@@ -224,7 +224,7 @@ class Automaton:
         except KeyError:
             first, rest = nodes.first_and_rest(self.nodes[state])
             is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
-            start = self._starts[state] = (first, self.state_of(rest)) if is_start and self._is_alive(rest) else None
+            start = self._starts[state] = (first, self.state_of(rest)) if is_start and self.is_alive(rest) else None
             return start
 
     @_per_state
@@ -235,7 +235,7 @@ class Automaton:
         """
         first, rest = nodes.first_and_rest(self.nodes[state])
         is_few = first.kind is Kind.ALTERNATION and len(first.args) <= MAX_WAYS
-        if is_few and all(way.kind in _TEXTS for way in first.args) and self._is_alive(rest):
+        if is_few and all(way.kind in _TEXTS for way in first.args) and self.is_alive(rest):
             return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
         return ()
 
@@ -245,15 +245,16 @@ class Automaton:
 
         A state that may begin with many bytes, and in several ways, is easier to walk way by way: each may be a loop.
         """
-        return tuple(self.state_of(way) for way in opened(self.nodes[state]) if self._is_alive(way))
+        return tuple(self.state_of(way) for way in opened(self.nodes[state]) if self.is_alive(way))
 
     @_per_state
     def prefix(self, state: int) -> Start | None:
         """The prefix with which every continuation of `state` begins, and the state after it; else None."""
         parts = as_prefix(self.nodes[state])
-        return (parts[0], self.state_of(parts[1])) if parts is not None and self._is_alive(parts[1]) else None
+        return (parts[0], self.state_of(parts[1])) if parts is not None and self.is_alive(parts[1]) else None
 
-    def _is_alive(self, node: Node) -> bool:
+    def is_alive(self, node: Node) -> bool:
+        """True when some text belongs to a term."""
         return node.is_plain or self.derivatives.is_inhabited(node)
 
     def rows(self) -> Rows:
@@ -324,7 +325,7 @@ class Automaton:
 
     def _after(self, state: int, byte: int) -> int:
         target = self.derivatives.after(self.nodes[state], byte)
-        return self.state_of(target) if target is not EMPTY and self._is_alive(target) else DEAD
+        return self.state_of(target) if target is not EMPTY and self.is_alive(target) else DEAD
 
     def accepts(self, data: bytes) -> bool:
         """True when `data` belongs to the language."""

@@ -1,7 +1,8 @@
 r"""`grammar`: context-free grammars in the language of Lark as terms. `lark` expands the rules to plain productions; each rule becomes a
 recursive rule of a term, one for each set of terminals possible where it begins (FIRST, and what follows a terminal anywhere). Left
-recursion becomes repetition (Kleene's algorithm); terminals are read as Lark's lexers do, and a few texts Lark would parse are left out.
-Refused: `%declare`, imports of files, empty terminals, and lookaround beyond a terminal, but for `(?!...)` or `\b` at its end.
+recursion becomes repetition (Kleene's algorithm); terminals are read as Lark's lexers do, and a few texts Lark would parse are left out. A
+terminal that may be empty, which Lark refuses, is optional. Refused: `%declare`, imports of files, and lookaround beyond a terminal but for
+`(?!...)` or `\b` at its end.
 
 The lexical rules (`terminal.py`):
 
@@ -22,26 +23,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from lark import Lark
-from lark.exceptions import LarkError
+from lark import Token
+from lark.exceptions import LarkError, UnexpectedInput
+from lark.grammar import Rule
+from lark.lexer import TerminalDef
+from lark.load_grammar import load_grammar, stdlib_loader
 
-from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision, clip
+from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip
 from fsm.expression import Expression
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from fsm.lark.rule_template import check_templates
 from fsm.lark.terminal import Context, Ignored, Lexing, Terminals, perhaps
 from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.rule import Rules
 
-_TEMPLATE = re.compile(r"\w\s*\{")
+_SOURCE = "<grammar>"
 _LIBRARIES = ("common", "lark", "python", "unicode")
-_IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
 Lexer = Literal["contextual", "dynamic"]
 MAX_CONTEXTS_PER_RULE = 8
 _MAX_BEGINNINGS = 100
@@ -85,13 +89,16 @@ def grammar(
     for name, value, known in (("ignored", ignored, get_args(Ignored)), ("lexer", lexer, get_args(Lexer))):
         if value not in known:
             raise GrammarError(f"`{name}` is {' or '.join(map(repr, known))}, received {value!r}")
-    parser = _read(text, start, limits)
-    lexing: Lexing = "none"
-    if lexer == "contextual":
-        lexing = "all" if is_lalr(parser.rules, start) else "keywords"
-    productions = _Productions(parser, start, limits, ignored, lexing)
+    read = _read(text, start, limits)
+    has_order = lexer == "contextual" and all(
+        one.pattern.min_width for one in read.terminals
+    )  # Lark refuses empty ones
+    lexing: Lexing = "none" if lexer == "dynamic" else "keywords"
+    if has_order and is_lalr(read.rules, start):
+        lexing = "all"
+    productions = _Productions(read, start, limits, ignored, lexing)
     if strict:
-        productions.refuse_collisions(accepted_terminals(parser.rules, start) if lexer == "contextual" else None, text)
+        productions.refuse_collisions(accepted_terminals(read.rules, start) if has_order else None, text)
     node = productions.whole()
     if node is EMPTY or not Derivatives().is_inhabited(node) or _is_dead(node):
         raise EmptyLanguage(
@@ -114,28 +121,75 @@ def _is_dead(node: Node) -> bool:
     return True
 
 
-def _read(text: str, start: str, limits: Limits) -> Lark:
-    for found in _IMPORT.finditer(text):
-        if found[1] not in _LIBRARIES:
-            raise GrammarError(
-                f"expected an import from one of {', '.join(_LIBRARIES)}, received {found[1]!r}: no file is ever read. "
-                "Copy what is needed into the grammar."
-            )
+class _Grammar(NamedTuple):
+    """What Lark reads in a grammar: terminals, productions, and the names of ignored terminals."""
+
+    terminals: list[TerminalDef]
+    rules: list[Rule]
+    ignored: list[str]
+
+
+def _read(text: str, start: str, limits: Limits) -> _Grammar:
     try:
-        if _TEMPLATE.search(text):
-            check_templates(text, limits)
-        return Lark(text, start=start, parser="earley", lexer="dynamic")
+        loaded, _ = load_grammar(text, _SOURCE, [_library], False)  # type: ignore[no-untyped-call]
+        check_templates(loaded, limits)
+        _check_patterns(loaded)
+        read = _Grammar(*loaded.compile([start], set()))
     except RecursionError:
         raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None
-    except (LarkError, AssertionError, ValueError, KeyError) as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()
-        if said[0].startswith("Using an undefined rule"):
-            raise GrammarError(
-                f"expected a rule {start!r}, with which every text begins, received a grammar without one. "
-                f"Add `{start}: ...`, or name another rule with `start`."
-            ) from None
-        advice = "Strings take double quotes: write \"x\", not 'x'" if _is_quoted_wrongly(text, error) else "Correct it"
-        raise GrammarError(f"the grammar cannot be read: {' '.join(said[:4])}. {advice}.") from None
+    except GrammarError:
+        raise
+    except (LarkError, AssertionError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(text, error) from None
+    if all(rule.origin.name != start for rule in read.rules):
+        raise GrammarError(
+            f"expected a rule {start!r}, with which every text begins, received a grammar without one. "
+            f"Add `{start}: ...`, or name another rule with `start`."
+        )
+    return read
+
+
+def _library(base: object, path: str) -> Any:
+    """What Lark reads for an import; it asks here first, and would then look for files."""
+    name = path.removesuffix(".lark")
+    if base is not None or name not in _LIBRARIES:
+        raise GrammarError(
+            f"expected an import from one of {', '.join(_LIBRARIES)}, received {name!r}: no file is ever read. "
+            "Copy what is needed into the grammar."
+        )
+    return stdlib_loader(None, path)
+
+
+def _check_patterns(loaded: Any) -> None:
+    """Raise `GrammarError` where a regular expression of a grammar is malformed; Lark would raise errors of another package."""
+    trees = [tree for _, _, tree, _ in loaded.rule_defs] + [tree for _, (tree, _) in loaded.term_defs]
+    for tree in filter(None, trees):
+        for token in tree.scan_values(lambda value: isinstance(value, Token) and value.type == "REGEXP"):
+            pattern, flags = token.rpartition("/")[::2]
+            try:
+                widths(f"(?{flags}:{pattern[1:]})" if flags else pattern[1:])
+            except RegexSyntaxError as error:
+                at = f"line {token.line} column {token.column}"
+                raise GrammarError(f"the regular expression {clip(token)} at {at} is malformed: {error}") from None
+
+
+def _unreadable(text: str, error: Exception) -> GrammarError:
+    """The error of Lark as one of ours; the line and the caret below it stay on lines of their own."""
+    if isinstance(error, TypeError) and isinstance(
+        error.__context__, UnexpectedInput
+    ):  # raised while Lark explains another one
+        error = error.__context__
+    shown = error.get_context(text) if isinstance(error, UnexpectedInput) else ""
+    first, *context = (str(error).strip() or type(error).__name__).splitlines()
+    context = shown.splitlines() or context
+    problem = first.replace(f" in {_SOURCE}", "").rstrip(" :.")
+    advice = "Correct it at the caret" if any(line.strip() == "^" for line in context) else "Correct the grammar"
+    if _is_quoted_wrongly(text, error):
+        advice = "Strings take double quotes: write \"x\", not 'x'"
+    elif "Empty terminals" in problem:
+        advice = "Leave it out, or make what it stands for optional with `?`"
+    said = f"the grammar cannot be read: {problem[:1].lower()}{problem[1:]}. {advice}."
+    return GrammarError("\n".join([said, *(line for line in context if line.strip())]))
 
 
 def _is_quoted_wrongly(text: str, error: Exception) -> bool:
@@ -164,10 +218,10 @@ class _Symbol(NamedTuple):
 class _SymbolSets:
     """The NULLABLE, FIRST and LAST sets of the symbols of a grammar, by name, and for each terminal those that may follow it."""
 
-    def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]]) -> None:
+    def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]], may_be_empty: Callable[[str], bool]) -> None:
         productions = [(name, symbols) for name, options in rules.items() for symbols in options]
         terminals = {symbol.name for _, symbols in productions for symbol in symbols if symbol.is_term}
-        self.nullable: set[str] = set()
+        self.nullable: set[str] = set(filter(may_be_empty, terminals))
         self.first: dict[str, set[str]] = {name: set() for name in rules} | {name: {name} for name in terminals}
         self.last = {name: set(found) for name, found in self.first.items()}
         self.following: dict[str, set[str]] = {name: set() for name in terminals}
@@ -219,14 +273,14 @@ class _Productions:
     are read. Possible after a terminal is what follows it anywhere in the grammar.
     """
 
-    def __init__(self, parser: Lark, start: str, limits: Limits, ignored: Ignored, lexing: Lexing) -> None:
+    def __init__(self, read: _Grammar, start: str, limits: Limits, ignored: Ignored, lexing: Lexing) -> None:
         self._limits, self._ignored = limits, ignored
-        self._terminals = Terminals(parser.terminals, parser.ignore_tokens, ignored, lexing)
+        self._terminals = Terminals(read.terminals, read.ignored, ignored, lexing)
         written: dict[str, list[tuple[_Symbol, ...]]] = {}
-        for rule in parser.rules:
+        for rule in read.rules:
             symbols = tuple(_Symbol(symbol.name, symbol.is_term) for symbol in rule.expansion)
             written.setdefault(rule.origin.name, []).append(symbols)
-        self._facts = _SymbolSets(written)
+        self._facts = _SymbolSets(written, self._terminals.is_nullable)
         self._rivals = {
             name: frozenset().union(*map(self._terminals.rivals, self._facts.first[name])) for name in written
         }
@@ -259,7 +313,7 @@ class _Productions:
     def _ends(self, symbol: _Symbol, ended: set[_Symbol]) -> bool:
         """Add a rule that has a production of which every part derives a text; True where it is new."""
         if symbol in ended or not any(
-            all(self._reference(part) is not EMPTY if part.is_term else part in ended for part in row)
+            all(self._symbol(part) is not EMPTY if part.is_term else part in ended for part in row)
             for row in self._rules[symbol]
         ):
             return False

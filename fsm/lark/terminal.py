@@ -62,7 +62,7 @@ class _Terminal:
         self.pattern = pattern.to_regexp()
 
     @cached_property
-    def language(self) -> Node:
+    def _matched(self) -> Node:
         """All texts that the pattern matches.
 
         Raises:
@@ -76,11 +76,23 @@ class _Terminal:
             node = regex(self.pattern).node if parts is None else parts[0]
         except ExpressionError as error:
             raise GrammarError(f"terminal {self.name!r}: {error}") from None
-        if node.nullable or not Derivatives().is_inhabited(node):
+        if not Derivatives().is_inhabited(node):
+            raise GrammarError(f"terminal {self.name!r} matches no text. Leave it out, or correct its pattern.")
+        if node.nullable and parts is not None:
             raise GrammarError(
-                f"terminal {self.name!r} matches no text, or the empty one. Make it optional where it is used."
+                f"terminal {self.name!r} looks at the text after it, and matches the empty text. Make it optional where it is used."
             )
         return node
+
+    @property
+    def is_nullable(self) -> bool:
+        """True when the pattern matches the empty text, which is none of the texts below."""
+        return self._matched.nullable
+
+    @cached_property
+    def language(self) -> Node:
+        """The texts that the pattern matches; the errors are those of a pattern that is not supported."""
+        return _not_empty(self._matched)
 
     @cached_property
     def _parts(self) -> tuple[Node, Node] | None:
@@ -112,9 +124,10 @@ class _Terminal:
     @cached_property
     def taken(self) -> Node:
         """The texts that `re.match` takes whole; the simpler term of `language` where these are all."""
-        found = self.language
+        found = self._matched
         if not self.is_plain and self._parts is None:
             found = simplest(preferred_texts(self.pattern), found)
+        found = _not_empty(found)
         is_made_of_loops = all(part.kind not in _OPAQUE for part in nodes.all_parts(found))
         return found if is_made_of_loops else as_loops(found) or found
 
@@ -150,6 +163,10 @@ class _Terminal:
             return Derivatives(max_search=_MAX_COMPARED).is_inhabited(nodes.intersection(both))
         except BudgetExceeded:
             return True
+
+
+def _not_empty(node: Node) -> Node:
+    return nodes.intersection((node, nodes.complement(EPSILON))) if node.nullable else node
 
 
 class Collision(NamedTuple):
@@ -238,6 +255,10 @@ class Terminals:
                         return Collision(*pair, text)
                 seen.add(pair)
         return None
+
+    def is_nullable(self, name: str) -> bool:
+        """True when a terminal matches the empty text; `symbol` has its other texts."""
+        return self._terminal(name).is_nullable
 
     def written(self, name: str) -> str:
         """The regular expression of a terminal, for messages."""

@@ -9,6 +9,7 @@ term before it. Assertions of an iteration that reads nothing are moved out of t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -133,22 +134,70 @@ def asserted(instruction: postfix.Assert) -> Step:
 
 def _joined(operands: Iterable[Step]) -> Step:
     """The concatenation of steps; neighbours without lookarounds are joined."""
-    parts, run = list[Step](), list[Node]()
-    for operand in operands:
-        for part in operand.steps if isinstance(operand, Concatenation) else (operand,):
-            if isinstance(part, Plain):
-                run.append(part.node)
-            elif run and not run[-1].nullable and _looks_back(part):
-                parts += [plain(nodes.sequence(run[:-1]))] if len(run) > 1 else []
-                parts.append(_filtered(run[-1], part))
-                run = []
-            else:
-                parts += [plain(nodes.sequence(run)), part] if run else [part]
-                run = []
-    parts += [plain(nodes.sequence(run))] if run or not parts else []
+    parts, run, flat = list[Step](), list[Plain](), _flat(operands)
+    for place in range(1, len(flat)):
+        flat[place] = _decided(flat[place], flat[place - 1], is_behind=True)
+        flat[place - 1] = _decided(flat[place - 1], flat[place], is_behind=False)
+    for part in _flat(flat):
+        if isinstance(part, Plain):
+            run.append(part)
+        elif run and not run[-1].node.nullable and _looks_back(part):
+            parts += [_row(run[:-1])] if len(run) > 1 else []
+            parts.append(_filtered(run[-1].node, part))
+            run = []
+        else:
+            parts += [_row(run), part] if run else [part]
+            run = []
+    parts += [_row(run)] if run or not parts else []
     if any(isinstance(part, Plain) and part.node is EMPTY for part in parts):
         return plain(EMPTY)
     return parts[0] if len(parts) == 1 else Concatenation(_behind(parts), tuple(parts))
+
+
+def _flat(steps: Iterable[Step]) -> list[Step]:
+    """The steps of a concatenation, without empty texts."""
+    parts = [part for step in steps for part in (step.steps if isinstance(step, Concatenation) else (step,))]
+    return [part for part in parts if not (isinstance(part, Plain) and part.node is EPSILON)]
+
+
+def _row(run: Sequence[Plain]) -> Plain:
+    """Terms one after the other, as one."""
+    if len(run) == 1:
+        return run[0]
+    node = nodes.sequence([part.node for part in run])
+    ends = (
+        (None, None)
+        if not run or run[0].node.nullable or run[-1].node.nullable
+        else (_end(run[0], 0), _end(run[-1], -1))
+    )
+    return Plain(_NO_BEHIND, node, *ends)
+
+
+def _end(text: Plain, place: int) -> Node:
+    """With what every text of a term begins (place 0) or ends (-1)."""
+    return (text.last if place else text.first) or text.node
+
+
+def _decided(step: Step, text: Step, *, is_behind: bool) -> Step:
+    """A step without the lookarounds at its end (or beginning) that all texts of the term after it (or before it) decide."""
+    if not isinstance(text, Plain) or text.node.nullable:
+        return step
+    if isinstance(step, Alternation):
+        ways = [_decided(part, text, is_behind=is_behind) for part in step.steps]
+        return step if all(map(operator.is_, ways, step.steps)) else _either(ways)
+    if isinstance(step, Concatenation) and step.steps:
+        at = 0 if is_behind else -1
+        parts = list(step.steps)
+        parts[at] = _decided(parts[at], text, is_behind=is_behind)
+        return step if parts[at] is step.steps[at] else _joined(parts)
+    if isinstance(step, After if is_behind else Rest) and step.is_local:
+        near = _end(text, -1 if is_behind else 0)
+        is_negative = isinstance(step, After) and step.is_negative
+        if _is_within(near, step.node):
+            return plain(EMPTY if is_negative else EPSILON)
+        if _is_within(near, nodes.complement(step.node)):
+            return plain(EPSILON if is_negative else EMPTY)
+    return step
 
 
 def _looks_back(step: Step) -> bool:
@@ -164,19 +213,15 @@ def _filtered(last: Node, step: Step) -> Step:
     if isinstance(step, Alternation):
         return _either([_joined((plain(last), part)) for part in step.steps])
     assert isinstance(step, After)
-    kept = step.among(last)
-    if kept is not EMPTY and _is_within(last, step.node):
-        kept = EMPTY if step.is_negative else last
-    elif kept is not EMPTY and _is_within(last, nodes.complement(step.node)):
-        kept = last if step.is_negative else EMPTY
-    return plain(kept)
+    return plain(step.among(last))
 
 
 def _either(operands: Sequence[Step]) -> Step:
     texts = [part.node for part in operands if isinstance(part, Plain)]
     others = [part for part in operands if not isinstance(part, Plain)]
     if texts:
-        others.append(plain(_one_of(texts)))
+        node = _one_of(texts)
+        others += [plain(node)] if node is not EMPTY or not others else []
     return others[0] if len(others) == 1 else Alternation(_behind(others), tuple(others))
 
 
@@ -220,7 +265,8 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
         return After(frozenset((read,)), read, look.is_negative, is_local)
     if isinstance(body, Plain):
         rest = nodes.concat(body.node, ANYTHING)
-        return Rest(_NO_BEHIND, nodes.complement(rest) if look.is_negative else rest)
+        is_local = _is_within(body.node, spell(((0, 0x10FFFF),)))
+        return Rest(_NO_BEHIND, nodes.complement(rest) if look.is_negative else rest, is_local)
     return Lookahead(body.behind, body, look.is_negative)
 
 
@@ -242,12 +288,19 @@ def _looks_ahead(step: Step) -> bool:
 
 def _loop(body: Step, lo: int, hi: int | None) -> Step:
     if isinstance(body, Plain):
-        return plain(nodes.repeat(body.node, lo, hi))
+        node = nodes.repeat(body.node, lo, hi)
+        return plain(node) if node.nullable else Plain(_NO_BEHIND, node, _end(body, 0), _end(body, -1))
     if hi == 0:
         return plain(EPSILON)
     if hi == 1:
         return body if lo else _either((plain(EPSILON), body))
     turn, silent = _reading(body), _silent(body)
+    for place, beside in ((0, _flat([body])[-1]), (-1, _flat([body])[0])):
+        other = _decided(body, beside, is_behind=place == 0)
+        if other is not body:  # in all iterations but the first, or but the last
+            others = _loop(other, max(lo - 1, 0), None if hi is None else hi - 1)
+            loop = _joined((others, body) if place else (body, others))
+            return loop if lo else _either((plain(EPSILON), loop))
     if silent is None or silent is _NOTHING or lo == 0:
         return Repetition(turn.behind, turn, 0 if silent is _NOTHING else lo, hi)
     ways: list[Step] = [Repetition(turn.behind, turn, lo, hi)]

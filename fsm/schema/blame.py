@@ -26,6 +26,7 @@ from fsm.terms.node import Node
 
 MAX_NAMED = 8
 _MAX_VISITS = 200
+_ORDER = ' (this key comes {} in the schema\'s order; `key_order="any"` allows it here)'
 _FOLLOWED = (Role.REFERENCE, Role.ALL, Role.BRANCHES)
 
 
@@ -38,8 +39,8 @@ class _Begun(NamedTuple):
 
 _Question = tuple[Place, _Begun]
 """Why does the schema at a place reject a value?"""
-_Found = dict[str, None]
-"""Pointers to the keywords that are blamed."""
+_Found = dict[str, str]
+"""Pointers to the keywords that are blamed, each with a remark or an empty text."""
 Build = Callable[[Conjunction, KeyOrder], Node]
 """Makes the term of some places, with the members of objects in an order."""
 
@@ -80,14 +81,14 @@ class _BlameSearch:
                 self._answer(*question, found, questions)
             except FSMError:  # a part that cannot be compiled alone explains nothing
                 continue
-        return tuple(map(reference, found))[:MAX_NAMED]
+        return tuple(reference(at) + remark for at, remark in found.items())[:MAX_NAMED]
 
     def _answer(self, place: Place, value: _Begun, found: _Found, questions: list[_Question]) -> None:
         """Add the keywords to blame at one place, or further questions about the places that it applies."""
         place = self._document.normalize_draft(place)
         if not isinstance(place.schema, dict):
             if place.schema is False:
-                found[place.pointer] = None
+                found[place.pointer] = ""
             return
         before = len(found), len(questions)
         parts = list(_last_parts(value.text))
@@ -99,26 +100,27 @@ class _BlameSearch:
                     below = keyword.parts(place, place.get(keyword.name), name, partial(self._document.is_found, place))
                     questions += ((one, part) for one in below if part.text and self._forbids(one, part))
             elif keyword.is_blamed and self._is_to_blame(place, keyword, value):
-                found[place.at(keyword.name)] = None
+                found[place.at(keyword.name)] = ""
         if (len(found), len(questions)) == before:
-            found |= dict.fromkeys(map(place.at, self._blamed_together(place, value)))
+            found |= {place.at(name): remark for name, remark in self._blamed_together(place, value).items()}
 
-    def _blamed_together(self, place: Place, value: _Begun) -> list[str]:
+    def _blamed_together(self, place: Place, value: _Begun) -> _Found:
         """The keywords of a place that reject a value only together: that of a key, or its position; or else all of them."""
         if value.text[:1] == b"{":
             keys = self._keys_only(place)
             if self._forbids(keys, value):
-                return ["additionalProperties" if place.get("additionalProperties") is False else "properties"]
+                return {"additionalProperties" if place.get("additionalProperties") is False else "properties": ""}
+            allowed = not self._forbids(place, value)
             if self._is_ordered and place.has("properties") and self._forbids(keys, value, "schema"):
-                return ["properties"]
+                return {"properties": _ORDER.format("earlier") if allowed else ""}
             keys = self._keys_only(place, "required")
             if self._is_ordered and place.has("required") and self._forbids(keys, value, "schema"):
-                return ["required"]
+                return {"required": _ORDER.format("later") if allowed else ""}
         if not self._forbids(place, value):
-            return []
+            return {}
         assert isinstance(place.schema, dict)
         watchers = [keyword for keyword in WATCHERS if place.has(keyword)]
-        return watchers or [keyword for keyword in place.schema if keyword in KEYWORDS.besides_type]
+        return dict.fromkeys(watchers or [keyword for keyword in place.schema if keyword in KEYWORDS.besides_type], "")
 
     def _beside(self, place: Place, keyword: Keyword, value: _Begun) -> Iterator[_Question]:
         """Questions about the places for the same value that a keyword applies."""

@@ -24,7 +24,7 @@ from fsm.schema.keywords.keyword import KEYWORDS, Keyword
 from fsm.schema.keywords.value import TextLanguage
 from fsm.schema.places.dialect import LATEST
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
-from fsm.schema.places.shape import escape
+from fsm.schema.places.shape import Inside, escape
 
 
 def is_checkable(places: Conjunction) -> bool:
@@ -98,18 +98,35 @@ class SchemaCheck:
         return Translation(root, dialect) if needs_translation(root, dialect) else None
 
     def _reference(self, place: Place) -> Any:
-        document, translation = self._document, self._translation
         assert not isinstance(place.schema, NegatedKeyword)  # see `is_checkable`
+        schema = self._located(place.schema, place)
+        return {"not": schema} if place.negated else schema
+
+    def _located(self, schema: Any, place: Place) -> Any:
+        """A reference to where a schema of `place` is; of one that is in no document, a copy whose parts and `$ref`s have their base."""
+        if isinstance(schema, list):
+            return [self._located(part, place) for part in schema]
+        if not isinstance(schema, dict):
+            return schema
+        document, translation = self._document, self._translation
         uri = document.resources.uri
-        found = translation.pointer_to(place.schema) if translation else _pointer(document.schema, place.schema)
+        found = translation.pointer_to(schema) if translation else _pointer(document.schema, schema)
         for name, other in document.registry.items():
-            if found is None and (found := _pointer(other, place.schema)) is not None:
+            if found is None and (found := _pointer(other, schema)) is not None:
                 uri = name
         if found is not None:
-            schema: Any = {"$ref": f"{uri.partition('#')[0]}#{found}"}
-        else:
-            schema = place.schema if translation is None else Translation(place.schema, document.dialect).root
-        return {"not": schema} if place.negated else schema
+            return {"$ref": f"{uri.partition('#')[0]}#{found}"}
+        copy = {name: value for name, value in schema.items() if name in KEYWORDS.enforced}
+        for name, value in copy.items():
+            inside = KEYWORDS.inside(name)
+            if name == "$ref":
+                moved = translation.moved(value) if translation else value
+                copy[name] = document.resources.absolute(moved, place.scope or document.resources.scope())
+            elif inside is Inside.SCHEMA_MAP:
+                copy[name] = {key: self._located(part, place) for key, part in value.items()}
+            elif inside in (Inside.SCHEMA, Inside.SCHEMA_LIST):
+                copy[name] = self._located(value, place)
+        return copy
 
     def __str__(self) -> str:
         return f"the value satisfies the schema at {', '.join(reference(place.pointer) for place in self._places)}"

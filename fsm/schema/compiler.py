@@ -318,15 +318,16 @@ class _BuildPass:
 
     def _look_up(self, places: Conjunction) -> Node | Frame:
         """The term of some places where it is known, or refers to one that is being built; else a frame with a new builder."""
+        asked = places  # a check needs them, as a reference may enter a dynamic scope
         places = tuple(p if p.via is not None or p.negated else self._document.dereference(p) for p in places)
         if len(places) == 1 and (simple := self._simple(places[0])) is not None:
             return simple
         pointer = places[0].pointer if places else ""
         branches = self._cases.branches(places)
         if branches is not None:
-            return self._open_frame((("any of", places[0].key),), places, _any_of(branches), pointer, False)  # type: ignore[arg-type]
+            return self._open_frame((("any of", places[0].key),), asked, _any_of(branches), pointer, False)  # type: ignore[arg-type]
         cases = self._find_cases(places)
-        found = self._open_frame(cases.key, places, self._union(cases), pointer)
+        found = self._open_frame(cases.key, asked, self._union(cases), pointer)
         if isinstance(found, Frame):
             self._cases.spend(cases.cost)
         return found

@@ -36,9 +36,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plain(Step):
-    """Reads a text of a language."""
+    """Reads a text of a language; every such text begins with one of `first`, and ends with one of `last` (None: of the language)."""
 
     node: Node
+    first: Node | None = None
+    last: Node | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,9 +77,10 @@ class Lookahead(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest(Step):
-    """Reads nothing; true where the whole rest of the text belongs to a language."""
+    """Reads nothing; true where the whole rest of the text belongs to a language; with `is_local` it depends on the next character only."""
 
     node: Node
+    is_local: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

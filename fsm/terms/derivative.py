@@ -9,7 +9,7 @@ Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Re
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from fsm.errors import ExpressionError, exceeded
@@ -24,9 +24,8 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes, and the derivative by any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
-_DIGITS = 0x3FF << 48
-_DIGIT_WORK = 50  # of ten remainders
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
+_MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
 
 
@@ -56,6 +55,7 @@ class Derivatives:
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
+        self._joined: dict[tuple[object, ...], Node] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
 
@@ -158,7 +158,7 @@ class Derivatives:
         if kind is Kind.CONCAT:
             head, tail = args
             out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
-            return _union((out, arcs[tail])) if head.nullable else out
+            return self._union((out, arcs[tail])) if head.nullable else out
         if kind is Kind.REPEAT:
             rest = nodes.fewer(node)
             return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
@@ -169,11 +169,10 @@ class Derivatives:
         if kind is Kind.RULE:
             return arcs[node.args[0].body]
         if kind is Kind.INTERSECTION:
-            return _merge((mask, nodes.intersection(t)) for mask, t in product(arcs[child] for child in args))
+            pairs = product(arcs[child] for child in args)
+            return _merge((mask, self._join(nodes.intersection, targets)) for mask, targets in pairs)
         if kind is Kind.COMPLEMENT:
             return _merge((mask, nodes.complement(t)) for mask, t in completed(arcs[args[0]], EMPTY))
-        if kind is Kind.DIVISIBLE:
-            return _digits(*args)
         if kind is Kind.FIELDS:
             return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
         if kind is Kind.MEMBERS:
@@ -187,7 +186,7 @@ class Derivatives:
         if kind is Kind.CONTINUATION:
             head, rest, behind = args
             out = _merge(continuations.arcs(head, rest, behind, arcs))
-            return _union((out, arcs[continuations.entered(rest, behind)])) if head.nullable else out
+            return self._union((out, arcs[continuations.entered(rest, behind)])) if head.nullable else out
         return ()
 
     def _alternation(self, members: Sequence[Node]) -> Arcs:
@@ -204,7 +203,26 @@ class Derivatives:
         for body, rest in tails.items():
             tail = nodes.alternation(rest)
             found.append(tuple((mask, nodes.concat(target, tail)) for mask, target in self._arcs[body]))
-        return _union(found)
+        return self._union(found)
+
+    def _union(self, lists: Iterable[Arcs]) -> Arcs:
+        by_mask: dict[int, list[Node]] = {}
+        for arcs in lists:
+            for mask, target in arcs:
+                by_mask.setdefault(mask, []).append(target)
+        return _merge((mask, self._join(nodes.alternation, tuple(targets))) for mask, targets in disjoint(by_mask))
+
+    def _join(self, operator: Callable[[Iterable[Node]], Node], targets: tuple[Node, ...]) -> Node:
+        """A union or an intersection of targets; many states have the same ones."""
+        if len(targets) == 1:
+            return targets[0]
+        key = operator, *targets
+        found = self._joined.get(key)
+        if found is None:
+            if len(self._joined) >= _MAX_JOINED:
+                self._joined.clear()
+            found = self._joined[key] = operator(targets)
+        return found
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
@@ -272,7 +290,7 @@ class Derivatives:
 
     def _may_begin(self, guarded: Node) -> bool:
         """True when a guarded tail has a prefix that excludes the rival or ends before it; also after `_MAX_EXITS` states of the search."""
-        states = nodes.reached(guarded, lambda state: [target for _, target in self._guarded(*state.args[1:])])
+        states = nodes.reached(guarded, lambda state: [target for _, target in self.arcs(state)])
         for count, state in enumerate(states):
             if state.nullable or count > _MAX_EXITS or state.kind is not Kind.MUNCH or state.args[0] is not EPSILON:
                 return True
@@ -333,8 +351,6 @@ class Derivatives:
         if kind is Kind.WORDS:
             word_list, lo, hi, depth = node.args
             return any(all(alphabet >> b & 1 for b in w[depth:]) for w in word_list.words[lo:hi])
-        if kind is Kind.DIVISIBLE and alphabet & _DIGITS == _DIGITS:
-            return True
         if kind in _SEARCHED:
             return self._search(node, alphabet)
         return node.nullable
@@ -379,14 +395,6 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
-def _digits(divisor: int, remainder: int, most: int | None) -> Arcs:
-    if most == 0:
-        return ()
-    left = None if most is None else most - 1
-    work.add(_DIGIT_WORK)
-    return _merge((1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10))
-
-
 def _needed(node: Node) -> tuple[Node, ...]:
     """The terms of which `_combine` needs the arcs."""
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
@@ -426,13 +434,3 @@ def _merge(arcs: Iterable[Arc]) -> Arcs:
         if target is not EMPTY:
             masks[target] = masks.get(target, 0) | mask
     return tuple((mask, target) for target, mask in masks.items())
-
-
-def _union(lists: Iterable[Arcs]) -> Arcs:
-    by_mask: dict[int, list[Node]] = {}
-    for arcs in lists:
-        for mask, target in arcs:
-            by_mask.setdefault(mask, []).append(target)
-    return _merge(
-        (mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in disjoint(by_mask)
-    )

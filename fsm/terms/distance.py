@@ -1,5 +1,5 @@
 """`Distances`: estimates of the length of a shortest text of a term, by structural recursion, as heuristic of best-first searches. They
-may be too small or too large: rules, word lists, complements and machines count as one byte, and members of an intersection are summed.
+may be too small or too large: rules, word lists, and complements count as one byte, and members of an intersection are summed.
 Also here: `is_unbounded`, whether texts may be of any length; it takes machines and rules as bounded, and approximates intersections.
 """
 
@@ -60,6 +60,8 @@ def _estimate(node: Node, parts: list[int]) -> int:
         return 0
     if node.kind is Kind.LITERAL:
         return len(node.args[0])
+    if node.kind is Kind.MACHINE:
+        return int(node.args[0].distance(node.args[1]))
     if node.kind is Kind.REPEAT:
         return int(node.args[1]) * parts[0]
     if node.kind is Kind.ALTERNATION:

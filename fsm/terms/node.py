@@ -1,5 +1,5 @@
 """`Node`: hash-consed terms, regular expressions over bytes with intersection, complement, counters, recursive rules, and `Kind`s of their
-own for word lists, members of objects, multiples, lookarounds and maximal munch. They are immutable and interned in a table of weak
+own for word lists, members of objects, lookarounds and maximal munch. They are immutable and interned in a table of weak
 references, so a state of an automaton can be a node. The functions that build them simplify by algebraic laws, which does not find all
 equal languages, and expand no counters; `&` and `~` refuse rules and checks.
 
@@ -46,9 +46,6 @@ class Kind:
     COMPLEMENT: ClassVar[Kind]  # (child,)
     REPEAT: ClassVar[Kind]  # (body, lo, hi or None)
     RULE: ClassVar[Kind]  # (Rule,): the body of the rule; see `rule.py`
-    DIVISIBLE: ClassVar[
-        Kind
-    ]  # (divisor, remainder, most): digits, at most `most`, that complete a multiple; see `divisible`
     FIELDS: ClassVar[Kind]  # (FieldList, start, lo, hi, depth): optional fields in order; see `optional_fields.py`
     MEMBERS: ClassVar[Kind]  # (MemberTable, state): members of an object in any order; see `object_members.py`
     MUNCH: ClassVar[Kind]  # (head, tail, rival): maximal munch of the head, then the tail; see `munch`
@@ -524,6 +521,8 @@ def intersection(children: Iterable[Node]) -> Node:
         for node in united:
             del members[complement(node)]
         return intersection((*members, complement(alternation(united))))
+    if united and any(m.kind is not Kind.COMPLEMENT and _is_among(m, united[0]) for m in members):
+        return EMPTY
     if len(masks) > 1:
         mask = ALL_BYTES
         for member in masks:
@@ -534,6 +533,31 @@ def intersection(children: Iterable[Node]) -> Node:
         return next(iter(members), ANYTHING)
     ordered = tuple(sorted(members, key=_BY_SERIAL))
     return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
+
+
+def _is_among(term: Node, union: Node) -> bool:
+    """True where all texts of a term are, factor by factor, among those of another one, or of one of its alternatives."""
+    head = _body(first_and_rest(term)[0])
+    for other in union.args if union.kind is Kind.ALTERNATION else (union,):
+        if _body(first_and_rest(other)[0]) is head and _is_within(term, other):
+            return True
+    return False
+
+
+def _is_within(term: Node, other: Node) -> bool:
+    while term is not other and not (term is EPSILON and other.nullable):
+        (head, rest), (first, after) = first_and_rest(term), first_and_rest(other)
+        if head is first:
+            other = after
+        elif first.kind is not Kind.REPEAT or first.args[1:] != (0, None) or first.args[0] is not _body(head):
+            return False
+        term = rest
+    return True
+
+
+def _body(head: Node) -> Node:
+    body: Node = head.args[0] if head.kind is Kind.REPEAT else head
+    return body
 
 
 def complement(child: Node) -> Node:
@@ -602,17 +626,6 @@ def optional(body: Node) -> Node:
     return alternation((body, EPSILON))
 
 
-def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node:
-    """At most `most` decimal digits that make a multiple of `divisor` when they are appended to `remainder`.
-
-    The empty text is among them where `remainder` is 0. Cost: at most `divisor` times `most` states, made when reached.
-    """
-    shortest = most is None or most >= len(str(divisor))
-    if not shortest and all(-remainder * 10**n % divisor >= 10**n for n in range((most or 0) + 1)):
-        return EMPTY
-    return intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
-
-
 class Check(Protocol):
     """The condition of a CHECK node on a whole text; hashable, equal where it is the same condition.
 
@@ -653,6 +666,10 @@ class Machine(Protocol):
         """
         parts = self.parts(state)
         return known[parts[0]] if parts else ()
+
+    def distance(self, state: Any) -> int:
+        """About how many bytes the shortest text from `state` on has, for searches; one or more where `state` does not accept."""
+        return 1
 
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:

@@ -72,8 +72,6 @@ def _leaf(node: Node) -> str:
         return "(" + "|".join([*shown, f"... {hi - lo} words"] if hi - lo > _FEW else shown) + ")"
     if kind is Kind.RULE:
         return f"<{args[0].name}>"
-    if kind is Kind.DIVISIBLE:
-        return f"<digits of a multiple of {args[0]}>"
     if kind is Kind.MACHINE:
         return f"<{type(args[0]).__name__}>"
     return {Kind.EMPTY: "<nothing>", Kind.FIELDS: "<fields>", Kind.MEMBERS: "<members>"}.get(kind, "")

@@ -57,6 +57,7 @@ class MaskMaker:
 
     def __init__(self, automaton: Automaton, vocabulary: Vocabulary, spelling: Spelling | None = None) -> None:
         self.automaton, self.vocabulary, self.spelling = automaton, vocabulary, spelling
+        self.too_heavy = set[Node]()  # what follows the patterns whose walks `pattern_and_loop` gave up
         # The same loop occurs in unboundedly many states of recursive rules.
         self._is_recursive = not automaton.nodes[automaton.initial_state].is_regular
 
@@ -84,7 +85,9 @@ class MaskMaker:
 
 
 Strategy = Callable[[MaskMaker, Node, int], Words | None]
-"""Returns the tokens below a trie node that a term allows, or None for a term that it does not recognise."""
+"""Returns the tokens below a trie node that a term allows, or None for a term that it does not recognise.
+
+The term has a text; so what stays inside a loop can go on."""
 
 
 def mask_key(term: Node, vocabulary: Vocabulary) -> Node:
@@ -129,6 +132,8 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
         return None
     found, others = list[Words](), list[Node]()
     for member in members:
+        if not maker.automaton.is_alive(member):
+            continue
         words = maker.first(DIRECT, member, node)
         if words is None:
             others.append(member)
@@ -136,7 +141,7 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
             found.append(words)
     if others:
         found.append(_walked(maker, nodes.alternation(others), node))
-    return reduce(np.bitwise_or, found)
+    return reduce(np.bitwise_or, found, bitmask.from_ids((), maker.vocabulary.num_words))
 
 
 def _walked(maker: MaskMaker, term: Node, node: int) -> Words:
@@ -219,7 +224,7 @@ def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
-    if counted is None:
+    if counted is None or counted.rest in maker.too_heavy:
         return None
     try:
         with work_bound("max_open_work", MAX_OPEN_WORK, "a pattern and the counts of its characters"):
@@ -227,6 +232,7 @@ def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
             return None if walk is None else walk.mask(automaton, counted)
     except BudgetExceeded:  # of this strategy, or of the thread, for which `check` raises
         work.check()
+        maker.too_heavy.add(counted.rest)
         return None
 
 

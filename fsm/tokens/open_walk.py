@@ -115,6 +115,7 @@ class OpenWalk:
         self._completions: dict[Required, dict[int, _Completions]] = {}
         self._leaving: dict[Node, _Leaving] = {}
         self._accepting: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
+        self._known_parts: dict[int, tuple[Node, bool]] = {}
         at_node = self._walk(node)
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
@@ -219,6 +220,9 @@ class OpenWalk:
 
     def _parts(self, state: int) -> tuple[Node, bool]:
         """The pattern in a state, and whether the ruler is between two iterations there."""
+        known = self._known_parts.get(state)
+        if known is not None:
+            return known
         node = self._automaton.nodes[state]
         members = node.args if node.kind is Kind.INTERSECTION else (node,)
         pattern, is_between = list[Node](), True
@@ -230,7 +234,8 @@ class OpenWalk:
                 is_between = last is member
             else:
                 pattern.append(member)
-        return nodes.intersection(pattern), is_between
+        known = self._known_parts[state] = nodes.intersection(pattern), is_between
+        return known
 
     def _find_completions(self, state: int, required: Required, ahead: dict[int, _Completions]) -> _Completions:
         """Find the texts with the fewest iterations from a state on (Dijkstra's algorithm); `ahead` has states that are done."""

@@ -136,8 +136,8 @@ class TokenFSM:
 
         Raises:
             UnknownState: `state` is not a state of this object.
-            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than its own bounds
-                (`max_step`, `max_search`). Other states stay valid.
+            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than `max_step`, or no
+                token is proven to lead on. Other states stay valid.
 
         Warns:
             RuntimeWarning: the mask takes more than four times `max_mask_work`, and has short tokens only; see `TokenFSM`.

@@ -233,6 +233,8 @@ class Vocabulary:
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
+    if not isinstance(tokens, Iterable):
+        raise VocabularyError(f"expected a list with the bytes of each token, or None for it, received {tokens!r}.")
     known = {bytes, type(None)} >= set(map(type, tokens))
     for i, token in () if known else enumerate(tokens):
         if token is not None and not isinstance(token, bytes):

@@ -9,6 +9,7 @@ wide states to its caller. `walk_wide` is one gather from the transition table p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from fsm.automaton.lazy_dfa import Automaton, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow
 from fsm.tokens.trie import Trie
@@ -36,6 +39,7 @@ MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = (
     8,
     64,
 )  # a level with fewer live nodes is finished node by node, without arrays
+MAX_PROOF = 1_000  # states of a search for a text after one byte, where a mask takes too much work
 NEVER = 65_535  # more iterations of a loop than any token has: the value for `not inside`
 
 
@@ -316,8 +320,10 @@ def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]
 def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_], int | None]:
     """Like `walk_wide` from the initial state, with None; where the work budget is exceeded, for texts up to a length, with that length.
 
+    Where not even all texts of one byte were decided, they are those that a small search, or an earlier one, proves.
+
     Raises:
-        BudgetExceeded: not even the texts of one byte were decided.
+        BudgetExceeded: none is proven, or one step takes too much work.
     """
     alive = np.zeros(len(trie) + 1, bool)
     length, is_complete = 0, False
@@ -326,7 +332,23 @@ def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_],
             alive[first : first + len(codes)] = codes
             length += 1
         is_complete = True
-    except BudgetExceeded:
+    except BudgetExceeded as error:
         if not length:
-            raise
+            if error.limit == "max_step":
+                raise
+            length = 1
+            for child in _proven(automaton, trie):
+                alive[child] = True
+            if not alive.any():
+                raise
     return alive.take(trie.ends, mode="clip"), None if is_complete else length
+
+
+def _proven(automaton: Automaton, trie: Trie) -> Iterator[int]:
+    """The children of the root after whose byte a text is known to follow, without bounds of work but that of each search."""
+    derivatives = Derivatives(max_search=MAX_PROOF)
+    with work.uncounted():
+        for mask, target in derivatives.arcs(automaton.nodes[automaton.initial_state]):
+            with suppress(BudgetExceeded):
+                if derivatives.is_inhabited(target):
+                    yield from (child for child, byte in trie.children(Trie.root) if mask >> byte & 1)

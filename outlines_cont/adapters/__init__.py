@@ -8,3 +8,7 @@ from outlines_cont.adapters.opening import logits_processor, prefix_allowed_toke
 from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor
 
 __all__ = ["AllowedTokens", "ConstraintProcessor", "logits_processor", "prefix_allowed_tokens_fn"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -80,6 +80,19 @@ def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
     return deepcopy(dict(arguments))
 
 
+def readable(message: Message) -> str:
+    """Return a message for people: role, text, and each call as `name(argument=value)`."""
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        content = " ".join(part.get("text") or f"<{part.get('type')}>" for part in content)
+    calls = []
+    for function in called_functions(message):
+        given = (f"{k}={json.dumps(v, ensure_ascii=False, default=str)}" for k, v in call_arguments(function).items())
+        calls.append(f"{function['name']}({', '.join(given)})")
+    name = f" {message['name']}" if isinstance(message.get("name"), str) else ""
+    return f"{message['role']}{name}: " + "\n".join(filter(None, (content, *calls)))
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One message, as templates read it.

@@ -2,30 +2,40 @@
 itself. Special tokens in a message are marked before the template runs, and encoded as plain text afterwards; so is markup, except in a
 reply, since models write it themselves. Options that the template does not read, and uncommon roles that it does not mention, are rejected.
 
-Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`).
+Templates come with models of others, and so run in the sandbox of all templates (`jinja_sandbox`), with plain data, and the settings and
+functions that transformers gives them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from datetime import datetime
+from functools import cache, cached_property, lru_cache
 from traceback import walk_tb
-from typing import Any, cast
+from typing import Any
 
-from jinja2 import TemplateError, TemplateSyntaxError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from transformers.utils.chat_template_utils import render_jinja_template
+from jinja2 import TemplateError, TemplateSyntaxError, Undefined, meta
+from jinja2.environment import Template
 
 from outlines_cont.chats.message import Message, checked_message
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.jinja_sandbox import BoundedSandbox, rendered
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
+from outlines_cont.template_budget import TemplateBudget
 from outlines_cont.unknown_option import did_you_mean
 
-# Tags that transformers adds to Jinja; they only mark what a reply is.
-_GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+# Tags that transformers adds to Jinja; they only mark what a reply is, and are read as an `if` that always holds.
+_GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
+# Written after the last message, to find where a reply continues; with a space, which a template may strip.
+_OPEN_END = "\ue0c4END-OF-OPEN-REPLY\ue0c4 "
+# The names of a message's reasoning, the common one first.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+# More than any template of a model needs that reads each message some times.
+_SECONDS, _CHARACTERS_PER_LETTER = 30.0, 100
 # What `Chat` and transformers pass to every template.
 _GIVEN = {"messages", "add_generation_prompt", "continue_final_message", "raise_exception", "strftime_now"}
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython")
@@ -128,13 +138,16 @@ class ChatTemplate:
         return frozenset(token_ids[last : last + 1])
 
     def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
-        given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
-        given |= {"conversations": [messages], "tools": [*tools] or None, "chat_template": self.source}
+        assert self.source is not None
+        is_open, begins_reply = flags["continue_final_message"], flags["add_generation_prompt"]
+        given = {"documents": None, **_named_tokens(self.model), **self.options, "tools": [*tools] or None}
+        given["add_generation_prompt"] = begins_reply
         try:
-            texts = cast(Any, render_jinja_template)(**given)[0]
-        except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
+            text = _rendered(self.source, _open_ended(messages) if is_open else messages, given)
+            if is_open:
+                text = _up_to_open_end(text)
+        except Exception as error:  # a template may raise anything that Python can
             raise failure(error, _shown(messages)) from error
-        text: str = texts[0]
         if not text:
             raise ChatError(
                 f"expected a chat template that writes the messages, got one that writes nothing for {_shown(messages)}. It may read a key "
@@ -183,14 +196,71 @@ def names_read(source: str) -> frozenset[str]:
 
     A template that is not valid Jinja raises `ChatError`.
     """
-    environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
     try:
-        tree = environment.parse(_GENERATION.sub("", source))
+        tree = _sandbox().parse(_as_jinja(source))
     except TemplateSyntaxError as error:
         raise ChatError(
             f"expected a chat template in Jinja, got one that cannot be read: {error.message}, in line {error.lineno}. Correct it."
         ) from error
     return frozenset(meta.find_undeclared_variables(tree) - _GIVEN)
+
+
+@cache
+def _sandbox() -> BoundedSandbox:
+    made = BoundedSandbox(undefined=Undefined, trim_blocks=True, lstrip_blocks=True)
+    made.globals |= {"raise_exception": _raise_exception, "strftime_now": lambda form: datetime.now().strftime(form)}
+    return made
+
+
+def _raise_exception(message: Any) -> None:
+    raise TemplateError(str(message))
+
+
+def _as_jinja(source: str) -> str:
+    return _GENERATION.sub(lambda tag: f"{tag[1]}{'endif' if tag[2] else 'if true'}{tag[3]}", source)
+
+
+@lru_cache(maxsize=64)
+def _compiled(source: str) -> Template:
+    return _sandbox().from_string(_as_jinja(source))
+
+
+def _rendered(source: str, messages: Sequence[Any], given: Mapping[str, Any]) -> str:
+    """Return the text of a conversation; the template gets plain data, since objects have methods that write files."""
+    named = [_with_reasoning(message) for message in messages]
+    data = json.dumps({**given, "messages": named}, default=lambda value: f"<{type(value).__name__}>")
+    budget = TemplateBudget(
+        tokens=None, steps=None, characters=10_000_000 + _CHARACTERS_PER_LETTER * len(data), seconds=_SECONDS
+    )
+    return rendered(_compiled(source), json.loads(data), budget)
+
+
+def _with_reasoning(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message with its reasoning under both names that templates read."""
+    found = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+    return message if found is None else {"thinking": found, **message, "reasoning_content": found}
+
+
+def _open_ended(messages: Sequence[Any]) -> list[Any]:
+    """Return messages with a mark after the text of the last one."""
+    *before, last = messages
+    content = last.get("content")
+    if isinstance(content, list):
+        index = max((i for i, part in enumerate(content) if "text" in part), default=None)
+        if index is not None:
+            part = {**content[index], "text": content[index]["text"] + _OPEN_END}
+            return [*before, {**last, "content": [*content[:index], part, *content[index + 1 :]]}]
+    if not isinstance(content, str):
+        raise ValueError("the last message has no text that could be continued")
+    return [*before, {**last, "content": content + _OPEN_END}]
+
+
+def _up_to_open_end(text: str) -> str:
+    """Return a text up to the mark, without white space before it if the template has stripped that after it."""
+    before, mark, after = text.rpartition(_OPEN_END.strip())
+    if not mark:
+        raise ValueError("the template does not write the text of the last message, which is to be continued")
+    return before if after.startswith(" ") else before.rstrip()
 
 
 def check_option(name: str, source: str) -> None:

@@ -27,7 +27,6 @@ from outlines_cont.cli.options import (
     SchemaOptions,
     TreeOptions,
 )
-from outlines_cont.cli.threads import wait_passively
 from outlines_cont.errors import NoChatTemplate
 from outlines_cont.pipelines.rows.errors import SetupError
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line and exit."""
-    wait_passively()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that the terminal lacks becomes a question mark, not an error.
@@ -146,6 +144,7 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
         model,
         schema,
         template,
+        allow_missing=options.missing,
         text_field=options.text_field,
         max_tokens=options.max_tokens,
         sampler=sampler,

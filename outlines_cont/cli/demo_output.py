@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.tables.output import check_suffix
 
 _FIELDS = {"text", "kind", "record", "due"}
 
@@ -22,6 +23,7 @@ def demo_output(path: Path) -> Iterator[TextIO]:
 
     Before the block `SetupError` is raised if the file cannot be written, or another file would be replaced.
     """
+    check_suffix(path)
     target = path.resolve()
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

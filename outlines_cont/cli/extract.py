@@ -15,11 +15,12 @@ from typing import BinaryIO
 
 import fsm
 from outlines_cont import __version__
+from outlines_cont.cli.command import check_picture
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
-from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report_page import write_reports
@@ -46,7 +47,7 @@ class ExtractCommand:
         parse_sampler(options.sampler)
         lines = LineOptions(
             text_field=options.text_field,
-            needs_text="text" in self.template.names,
+            needed=RowPrompt(self.template, options.text_field, "", options.missing).needed,
             keep_text=options.keep_text,
             details=options.has_details,
             calibration=None if options.calibration is None else Calibration.load(options.calibration),
@@ -119,6 +120,7 @@ def _check_options(options: ExtractOptions) -> None:
         check_destination(options.output, source, resume=options.resume, overwrite=options.overwrite)
     if options.has_workers:
         check_ray()
+    check_picture(options.report, "report", ".html", ".htm")
     for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
         if path is not None and options.output is None:
             raise SetupError(f"expected --output FILE with {name}, got none: both are made of its rows.")
@@ -145,6 +147,7 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         options.text_field,
         options.keep_text,
         *((options.chat, options.system) if options.chat else ()),
+        *([["allow_missing", options.missing]] if options.missing else ()),
     ]
     if options.has_details:
         parts += [

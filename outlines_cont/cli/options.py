@@ -99,6 +99,7 @@ class ExtractOptions:
             FILE.py:Class).
         prompt: A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and {{ schema }}
             (the JSON Schema).
+        allow_missing: A field that may be missing, null or blank in a row, as the template tests it; * for all. May be repeated.
         chat: The prompt is a message of the user, in the chat template of the model; the record is the reply.
         output: Where to write: lines of JSON, or a table, made when all rows are there.
         resume: Continue OUT.jsonl: skip the rows that it has. Starts from the beginning if it does not exist.
@@ -132,6 +133,7 @@ class ExtractOptions:
             show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
         ),
     ] = None
+    allow_missing: Annotated[list[str] | None, Option("--allow-missing", metavar="NAME")] = None
     chat: Annotated[bool, Option("--chat")] = False
     system: System = None
     output: Annotated[
@@ -163,6 +165,12 @@ class ExtractOptions:
     stream: Annotated[bool, Option("--stream")] = False
     verbose: Verbose = False
     given: frozenset[str] = frozenset()
+
+    @property
+    def missing(self) -> list[str] | bool:
+        """The fields that may be missing, as `Extractor` takes them."""
+        names = sorted(self.allow_missing or [])
+        return True if "*" in names else names
 
     @property
     def has_details(self) -> bool:

@@ -21,7 +21,7 @@ from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from outlines_cont.pipelines.rows.row import InputRow, check_fields
 from outlines_cont.pipelines.tables.output import WriteLine, check_output, file_output, json_line, stream_output
-from outlines_cont.templates.budget import TemplateBudget
+from outlines_cont.template_budget import TemplateBudget
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.template import Template
 

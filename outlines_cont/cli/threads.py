@@ -1,6 +1,6 @@
 """`set_threads`: chooses how many threads torch uses: it times short forwards with all cores, then with fewer (powers of two), until the
 larger number saves at least 15 % of the time, or a forward takes more than half a second. With a GPU, or with `OMP_NUM_THREADS` set,
-nothing is timed. `wait_passively` keeps idle OpenMP threads from spinning, which is slow where another process uses a core.
+nothing is timed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,6 @@ _MIN_SAVING = 0.15
 _REPEATS = 3
 # Seconds. A model with a longer forward gets all cores, without further timing.
 _LONG = 0.5
-
-
-def wait_passively() -> None:
-    """Make OpenMP threads wait passively, unless the environment sets a policy. Call it before torch is imported."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @dataclass(frozen=True, slots=True)

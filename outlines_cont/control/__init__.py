@@ -68,3 +68,7 @@ __all__ = [
     "stop",
     "text_since",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -85,7 +85,8 @@ class Content:
         text = given if isinstance(given, str) else given.text
         if text and not token_ids:
             raise EmptyPrompt(f"expected a text that encodes to one token or more, got {text[:40]!r}")
-        row = replace(prompt_row(token_ids, model, self.row.stream, num_start), ends=self.row.ends)
+        row = prompt_row(token_ids, model, self.row.stream, num_start)
+        row = replace(row, counted=self.row.counted.joined(row.counted))
         return self.grown(row, model)
 
     def with_ids(self, prompt: Any, model: LanguageModel) -> Content:
@@ -155,5 +156,4 @@ def _without(row: StateRow, start: int, stop: int) -> StateRow:
         kinds=head.kinds + rest.kinds,
         logprobs=head.logprobs + rest.logprobs,
         sampling_logprobs=head.sampling_logprobs + rest.sampling_logprobs,
-        weight_start=max(min(row.weight_start, start), row.weight_start - (stop - start)),
     )

@@ -1,5 +1,5 @@
 """`BeamJob`: beam search as a job of the engine: at every step the best `beams` hypotheses of a batch entry are kept, among its ended rows
-and the one-token continuations of its running rows, which fork with their KV caches; ranked by `SearchScore`. Ended hypotheses with the
+and the one-token continuations of its running rows, which fork with their KV caches; ranked by `LogprobSum`. Ended hypotheses with the
 same text are merged, running ones kept if a beam remains; cut texts, or ones that do not satisfy the constraint, rank after whole ones,
 failed rows last. No early stopping: an ended hypothesis stays until better ones displace it; the search ends when no row runs.
 

@@ -153,7 +153,11 @@ class Row(FedSequence):
     def _as_given(self) -> StateRow:
         """Return the row as it is, without keys and values if it was written to."""
         is_new = self.token_ids == list(self.source.token_ids)
-        return self.source if is_new else replace(self.tokens.written_to(self.source), kv=None, logits=None)
+        return (
+            self.source
+            if is_new
+            else replace(self.tokens.written_to(self.source, has_failed=False), kv=None, logits=None)
+        )
 
     def _remove(self, healing: Healing) -> list[int]:
         """Remove the tokens that healing respells; they are expected again. Return them."""
@@ -285,11 +289,12 @@ class Row(FedSequence):
         try:
             act()
         except Exception as error:
-            self._refuse(error)
+            self.refuse(error)
         except SystemExit as error:
-            self._refuse(user_code_error(error))
+            self.refuse(user_code_error(error))
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception) -> None:
+        """Tell the program of an error in the piece, or fail with it."""
         if self.program is not None and self.program.takes(self, error):
             self.piece.error = error
             self.end("error")
@@ -358,16 +363,6 @@ class Row(FedSequence):
         self.base_kv = kv
         self.feed.cached += count
         self.counts.reused_tokens += count
-
-    def begin_alone(self) -> bool:
-        """Drop keys and values that were taken from other rows, to feed these tokens again; return whether there were any."""
-        if self.base_kv is self.source.kv:
-            return False
-        self.base_kv = self.source.kv
-        self.counts.reused_tokens -= max(self.cached - self.source_cached, 0)
-        self.feed.cached = min(self.cached, self.source_cached)
-        self.feed.expected = self.feed.expected.unfed()
-        return True
 
     # -- draw ----------------------------------------------------------------------------------------------------------
 
@@ -613,7 +608,7 @@ class Row(FedSequence):
             is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial
             # A copy, to release the logits of the other rows of the step.
             logits = feed.logits.clone() if is_known and feed.logits is not None else None
-            row = self.tokens.written_to(self.source)
+            row = self.tokens.written_to(self.source, has_failed=self.error is not None)
         return replace(
             row,
             kv=kv,

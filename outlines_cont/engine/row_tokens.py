@@ -12,7 +12,7 @@ from typing import Self
 
 from outlines_cont.immutable import shallow_copy
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
+from outlines_cont.state.row import APPENDED, GENERATED, HEALED, WRITTEN, StateRow, counts_of
 
 Top = tuple[tuple[int, float], ...]
 """The most probable tokens at a position, with their log-probabilities."""
@@ -27,7 +27,7 @@ class RowTokens:
         logprobs: by the model; NaN for forced tokens that are not scored yet.
         sampling_logprobs: those of the distribution that was sampled from.
         unscored: the indices of forced tokens that are not scored yet, ascending.
-        ends: (number of tokens before it, log-probability) of ends of text that were drawn.
+        ends, cuts: the ends of text that were drawn, and what was drawn and cut by a stop; see `LogprobSum`.
         first: index of the first token that this run has generated.
         num_common: how many of the first tokens are still those of the source.
         num_top: how many of the most probable tokens are recorded at each draw.
@@ -44,6 +44,7 @@ class RowTokens:
         unscored = source.piece.unscored if source.piece is not None else ()
         self.unscored = [i for i in unscored if source.cached < i < first]
         self.ends: tuple[tuple[int, float], ...] = ()
+        self.cuts: tuple[tuple[int, float, int], ...] = ()
         self.num_top = 0
         self.tops: list[Top] = []
         self.low_water = 0
@@ -87,6 +88,7 @@ class RowTokens:
         self._shorten(length)
         self.num_common = min(self.num_common, length)
         self.ends = tuple(end for end in self.ends if end[0] <= length)
+        self.cuts = tuple(cut for cut in self.cuts if cut[0] < length)  # others are drawn anew
         self.unscored = [index for index in self.unscored if index < length]
 
     def reopen(self, first: int) -> None:
@@ -95,6 +97,7 @@ class RowTokens:
         self._counts = None
         self.first, self.num_common = min(self.first, first), min(self.num_common, first)
         self.ends = tuple((min(position, first), logprob) for position, logprob in self.ends)
+        self.cuts = tuple((min(position, first), logprob, count) for position, logprob, count in self.cuts)
         self.unscored = [index for index in self.unscored if index < first]
         self._search = None if self._search is None else self._search.reopened(first)
 
@@ -104,24 +107,36 @@ class RowTokens:
         self.tops, self.low_water = self.tops[:length], min(self.low_water, length)
         self._mirostat_start = None if self._mirostat_start is None else min(self._mirostat_start, length)
 
+    def drawn_from(self, length: int) -> tuple[tuple[int, float, int], ...]:
+        """Return the tokens after the first `length` that were drawn as a cut, see `LogprobSum`."""
+        drawn = [
+            i for i in range(length, len(self.ids)) if self.kinds[i] in GENERATED + HEALED and i not in self.unscored
+        ]
+        return ((length, sum(self.logprobs[i] for i in drawn), self.kinds.count(GENERATED, length)),)
+
     def note_tops(self, count: int) -> None:
         """Record the `count` most probable tokens at each draw from now on."""
         self.num_top, self.tops = count, [()] * len(self.ids)
 
-    def written_to(self, source: StateRow) -> StateRow:
-        """Return the state row that the run began with, with these tokens and their log-probabilities."""
-        search = self._search
+    def written_to(self, source: StateRow, *, has_failed: bool) -> StateRow:
+        """Return the state row that the run began with, with these tokens and their log-probabilities.
+
+        A row that has failed has none after the last token that was drawn: whether they are known would depend on what was cached.
+        """
+        logprobs, counted, search = self.logprobs, source.counted.reopened(self.first), self._search
+        if has_failed:
+            end = max(self.kinds.rfind(GENERATED) + 1, self.first)
+            logprobs = logprobs[:end] + [0.0] * (len(logprobs) - end)
         return replace(
             source,
             token_ids=tuple(self.ids),
             kinds=bytes(self.kinds),
-            # The tokens of a row that failed before all were fed may have no log-probability.
-            logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self.logprobs),
+            # Forced tokens of a row that is still running may not be scored yet.
+            logprobs=tuple(x if math.isfinite(x) else 0.0 for x in logprobs),
             sampling_logprobs=tuple(self.sampling_logprobs),
-            weight_start=min(source.weight_start, self.first),
             mirostat_start=self._last_mirostat_start,
-            ends=source.ends + sum(logprob for _, logprob in self.ends),
-            search=None if search is None else replace(search, others=(*search.others, *self.ends)),
+            counted=counted.adding(self.ends, self.cuts),
+            search=None if search is None else search.adding(self.ends, self.cuts),
         )
 
     # -- kinds and counts ----------------------------------------------------------------------------------------------
@@ -182,5 +197,5 @@ class RowTokens:
         assert search is not None
         unscored = set(self.unscored)
         known = [0.0 if i in unscored else x for i, x in enumerate(self.logprobs)] if unscored else self.logprobs
-        total = search.total(known) + sum(end for _, end in self.ends) + logprob
-        return search.ranked(total, num_written(self.kinds, search.start) + num_new)
+        search = search.adding(self.ends, self.cuts)
+        return search.ranked(search.total(known) + logprob, search.num_written(self.kinds) + num_new)

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import torch
 
+from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED
 from outlines_cont.engine.drafting.forward_costs import chunk_width
 from outlines_cont.engine.guided.negative import NegativeSequence
 from outlines_cont.engine.piece import RowStatus
@@ -40,6 +41,7 @@ class RunningBatch:
         self.num_fed = 0
         self._model = model
         self._kv: AnyBatch | None = None
+        self._is_anew = False  # whether not everything was fed since `begin_anew`
 
     @property
     def sequences(self) -> list[Row | NegativeSequence]:
@@ -82,6 +84,8 @@ class RunningBatch:
             return None
         if self._kv is None:
             self._kv = open_batch(self._model, [one.base_kv for one in sequences])
+            if self._is_anew and isinstance(self._kv, KVBatch):
+                self._kv.allocate_exactly(max(one.num_pending for one in sequences))
         self._align(sequences, self._kv)
         pending = [one.chunk() for one in sequences]
         width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
@@ -94,6 +98,7 @@ class RunningBatch:
         for i, (one, chunk) in enumerate(zip(sequences, chunks, strict=True)):
             if chunk:
                 one.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.columns[i].items()})
+        self._is_anew = self._is_anew and any(one.num_pending for one in sequences)
         is_plain = fed.logits.shape[1] == 1 and all(map(len, chunks)) and all(row.is_ready for row in self.rows)
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
@@ -140,10 +145,19 @@ class RunningBatch:
         self.rows = [row for row in self.rows if row not in moved.rows]
         return moved
 
-    def begin_alone(self) -> bool:
-        """Drop the keys and values, those taken from other rows included; return whether there were any of these."""
+    def begin_anew(self) -> bool:
+        """Drop all keys and values, also those that the rows began with, to feed all tokens again in as little memory as possible.
+
+        Returns False, and does nothing, where not everything was fed since the last time.
+        """
+        if self._is_anew:
+            return False
+        self._is_anew = True
+        for one in self.sequences:
+            one.base_kv = None
+            one.feed.expected = NOTHING_EXPECTED
         self.forget()
-        return sum(row.begin_alone() for row in self.rows) > 0
+        return True
 
     def forget(self) -> None:
         """Drop the keys and values, after an error; tokens that the sources of rows do not cover are fed again."""
@@ -196,6 +210,7 @@ class RunningBatch:
                 with suppress(KVBudgetError):  # out of the memory of negative sequences, if there is room for it
                     return kv.release_only(range(len(self.rows)))
             return kv.release_all()
+        assert isinstance(self._kv, KVBatch)  # the others run one row
         try:
             return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
         except KVBudgetError:  # no room for a copy

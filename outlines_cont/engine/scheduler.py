@@ -140,16 +140,18 @@ class Scheduler:
     def bisect(self, batch: RunningBatch, error: Exception) -> None:
         """Split a batch whose forward has failed, to try again with fewer rows; a row, or a joint job, that is alone fails.
 
-        If there is no room for keys and values, rows wait instead until others have ended.
+        If there is no room for keys and values, rows wait instead until others have ended; one that is alone is fed again from its first
+        token, with nothing else in memory. So whether a row fails depends on its own tokens and the budget alone.
         """
         clear_frames(error.__traceback__)  # to release their keys and values, as rows keep the error
-        if isinstance(error, KVBudgetError) and batch.begin_alone():
-            return  # shared buffers may be larger than what the rows need of them
         units = list(dict.fromkeys(_unit(row) for row in batch.rows))
         others = [other for other in self.batches if other is not batch and other.rows]
         if isinstance(error, KVBudgetError) and others:
             self._put_back(batch, batch.rows)
         elif len(units) == 1:
+            # Buffers of sources and of other rows may be larger than what the rows need of them, and a copy needs room beside them.
+            if isinstance(error, KVBudgetError) and batch.begin_anew():
+                return
             batch.forget()
             for row in batch.rows:
                 row.fail(error)

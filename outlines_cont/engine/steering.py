@@ -117,8 +117,10 @@ def _next_branches(row: Row) -> list[Branch]:
 
 def _follow(row: Row, branch: Branch) -> bool:
     """Execute a branch; return whether the policies are to be called again."""
+    cuts = _cut_by_stop(row, branch)
     if not row.piece.policies.backtrack(branch, row, row.model.vocab_size):
         return True
+    row.tokens.cuts += cuts
     if branch.sample_mask is not None:
         return _request_sample(row, branch.sample_mask, branch)
     if branch.ff_tokens:
@@ -127,6 +129,14 @@ def _follow(row: Row, branch: Branch) -> bool:
         row.status = RowStatus.WAITING
         return False
     return True
+
+
+def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]:
+    """Return what a branch removes because of a stop text: it was drawn, and counts in the score."""
+    decider = row.piece.policies.decider
+    if not branch.backtrack or decider is None or decider.policy.stop(decider.stack[-1]) is None:
+        return ()
+    return row.tokens.drawn_from(len(row.token_ids) - branch.backtrack)
 
 
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:

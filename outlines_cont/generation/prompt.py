@@ -55,7 +55,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         model: the model that will continue them.
         prompt: a text, `Tokens`, token ids, the messages of a conversation, a state, or a list of them; each of them is one
             batch entry, except for a state.
-        num_samples: S; None for the number of the states, or 1 if there are only texts.
+        num_samples: S, to which a state of one sample is forked; 1 or None for the number of the states, or 1 if there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
         heal: determine the tokens to remove at the end of each row.
 
@@ -67,6 +67,8 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         SampleMismatch, ModelMismatch: a state has another number of samples or another model.
     """
     items = _items(model, prompt)
+    if num_samples is not None and num_samples > 1:
+        items = [_widened(item, num_samples) if isinstance(item, SequenceState) else item for item in items]
     samples = _common_samples(model, items, num_samples)
     entries = [entry for item in items for entry in (item.rows if isinstance(item, SequenceState) else [_Text(item)])]
     drawn, own = open_seeds(rng, len(entries))
@@ -150,7 +152,7 @@ def _without_padding(prompt: Any) -> Any:
 
 
 def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState], num_samples: int | None) -> int:
-    """Return S: `num_samples`, or that of the states; 1 without either. A state without batch entries fits any."""
+    """Return S: `num_samples`, where that is above 1, or that of the states; 1 without either. A state without batch entries fits any."""
     states = [item for item in items if isinstance(item, SequenceState)]
     for state in states:
         if state.model is not model:
@@ -161,16 +163,20 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
     counts = [state.num_samples for state in states if state.batch_size]
     if counts and not any(counts) and len(states) == len(items):
         return 0  # no rows to continue, whatever the sampler
-    samples = num_samples or next(iter(counts), 1) or 1
+    given = num_samples if num_samples is not None and num_samples > 1 else None
+    samples = given or next(iter(counts), 1) or 1
     odd = next((count for count in counts if count != samples), samples)
     if odd != samples:
-        advice = (
-            f"Use a sampler with n={odd}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
-            if odd
-            else "Leave it out: a state without samples cannot be continued."
-        )
-        raise SampleMismatch(f"expected a state with {samples} samples, got one with {odd}. {advice}")
+        expected = f"1 sample, or {samples}," if given else f"{samples} samples, as another of the list has,"
+        advice = "A sampler without `n` draws once per sample of a state; `state.fork(n)` widens a state, `state.best(n)` narrows it."
+        advice = advice if odd else "Leave it out: a state without samples cannot be continued."
+        raise SampleMismatch(f"expected a state with {expected} got one with {odd}. {advice}")
     return samples
+
+
+def _widened(state: SequenceState, num_samples: int) -> SequenceState:
+    """Return a state of one sample with as many forks of it, so that each is drawn with random numbers of its own."""
+    return state.fork(num_samples) if state.batch_size and state.num_samples == 1 else state
 
 
 def _continued_seeds(items: Sequence[Given | SequenceState], drawn: Sequence[int]) -> list[int]:

@@ -107,6 +107,10 @@ class KVBatch:
         at = {column: index for index, column in enumerate(columns)}
         return Fed(logits, [{i: at[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)])
 
+    def allocate_exactly(self, num_columns: int) -> None:
+        """Let the tails, which are empty, have this number of columns and no spare ones, as there is no room for these."""
+        self._tails.buffer.num_exact = num_columns
+
     def rewind(self, row: int, length: int) -> None:
         """Remove the tokens of `row` from index `length` on: mask them, or set the batch up anew where `length` is in the head."""
         tail = length - self._head_lengths[row]

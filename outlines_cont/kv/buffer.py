@@ -41,6 +41,7 @@ class Buffer:
         users: the batches that read it now; while there is one it is not evicted.
         is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
         is_live: whether it was not evicted.
+        num_exact: how many columns to allocate at first, without spare ones then and later; None for spare ones.
     """
 
     def __init__(self, reserve: Callable[[Buffer, int], None], num_rows: int, epoch: int) -> None:
@@ -50,6 +51,7 @@ class Buffer:
         self.is_live = True
         self.used = 0
         self.nbytes = 0
+        self.num_exact: int | None = None
         self.users: WeakSet[object] = WeakSet()
         self._make_room = reserve
         self._layers: list[Layer | None] = []
@@ -128,7 +130,8 @@ class Buffer:
         layer = self._layers[index]
         if layer is not None and layer[0].shape[2] >= stop:
             return layer
-        capacity = stop + max(_SPARE, (stop if layer is not None else 0) // _GROWTH)
+        spare = max(_SPARE, (stop if layer is not None else 0) // _GROWTH)
+        capacity = stop + spare if self.num_exact is None else max(stop, self.num_exact)
         self._make_room(self, self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values)))
         grown = (_grown(keys, self.num_rows, capacity), _grown(values, self.num_rows, capacity))
         if layer is not None:

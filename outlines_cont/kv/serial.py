@@ -94,15 +94,11 @@ class RecurrentBatch:
         self._snapshots = _up_to(self._snapshots, length)
         self._restore()
 
-    def release(self, row: int) -> RowKV | None:
-        """Return the snapshots of the row; the batch cannot be used afterwards."""
+    def release_all(self) -> list[RowKV | None]:
+        """Return the snapshots of the row, in a list; the batch cannot be used afterwards."""
         last = Snapshot(self._cache, self._length)
         before = _up_to(self._snapshots[-1:], self._length - 1)
-        return RecurrentKV((), (*before, last)) if self._length else None
-
-    def release_all(self) -> list[RowKV | None]:
-        """Return the same in a list."""
-        return [self.release(0)]
+        return [RecurrentKV((), (*before, last)) if self._length else None]
 
     def _restore(self) -> None:
         last = self._snapshots[-1] if self._snapshots else None
@@ -135,12 +131,8 @@ class SerialBatch:
         """Remove the tokens of one sequence from index `length` on; see the batches for what must be fed again."""
         self._batches[row].rewind(0, length)
 
-    def release(self, row: int) -> RowKV | None:
-        """Return the keys and values, or snapshots, of one sequence."""
-        return self._batches[row].release(0)
-
     def release_all(self) -> list[RowKV | None]:
-        """Return those of all sequences; the batch cannot be used afterwards."""
+        """Return the keys and values, or snapshots, of all sequences; the batch cannot be used afterwards."""
         return [share for batch in self._batches for share in batch.release_all()]
 
 

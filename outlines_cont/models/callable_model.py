@@ -24,6 +24,7 @@ from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, Finding
+from outlines_cont.models.opening import next_number
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.user_code import place_of, shielded
@@ -85,6 +86,7 @@ class CallableModel(EngineModel):
         self.kv_store = KVStore()
         self.prefix_cache = PrefixCache(self.kv_store, 0)
         self._name = name
+        self._number = next_number()
         facts = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
@@ -143,7 +145,7 @@ class CallableModel(EngineModel):
 
     def __repr__(self) -> str:
         name = self._name or getattr(self._logits, "__qualname__", type(self._logits).__name__)
-        return f"<{type(self).__name__} {name}, {self.vocab_size} tokens, {self.dtype}>"
+        return f"<{type(self).__name__} {name}, {self.vocab_size} tokens, {self.dtype}{self._number}>"
 
 
 def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from outlines_cont.checks import check, is_int
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
@@ -34,9 +34,10 @@ from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
 from outlines_cont.models.loading import load, load_bundled
-from outlines_cont.models.opening import Opening, reopened
+from outlines_cont.models.opening import Opening, next_number, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
+from outlines_cont.waiting import spin_watch
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # How many values of each weight are in the fingerprint of a model.
@@ -80,6 +81,7 @@ class HuggingFaceModel(EngineModel):
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
         self.opening: Opening | None = None
+        self._number = next_number()
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
         self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
@@ -194,7 +196,8 @@ class HuggingFaceModel(EngineModel):
             options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
         shares = isinstance(cache, GrowingCache) and bool(cache.tails.segments)
         attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
-        with torch.inference_mode(), attention:
+        is_watched = spin_watch.is_on and self.device.type == "cpu" and torch.get_num_threads() > 1
+        with torch.inference_mode(), attention, spin_watch.timed() if is_watched else nullcontext():
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
             if "logits_to_keep" not in self._takes:
                 logits = logits[:, list(columns)]
@@ -208,7 +211,9 @@ class HuggingFaceModel(EngineModel):
 
     def __repr__(self) -> str:
         kind = type(self.hugging_face).__name__
-        return f"<{type(self).__name__} {kind}, {self.vocab_size} tokens, {self.dtype}, {self.device}>"
+        source = "" if self.opening is None else self.opening.options.get("id_or_path", "")
+        name = f"{source!r}, {kind}" if source else kind
+        return f"<{type(self).__name__} {name}, {self.vocab_size} tokens, {self.dtype}, {self.device}{self._number}>"
 
 
 def transformers(
@@ -229,19 +234,21 @@ def transformers(
         kv_budget_bytes: see `from_transformers`.
         prefix_cache_bytes: see `from_transformers`.
         **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
-            `local_files_only`, `subfolder` and `trust_remote_code` are given to the tokenizer, too.
+            `local_files_only`, `subfolder` and `trust_remote_code` are given to the tokenizer, too. `trust_remote_code` is False
+            if it is not given: a model that has code of its own is then refused, and nothing is asked.
 
     The model is pickled as these arguments but for `token`: another process opens it again, with its own login.
 
     Raises:
-        OptionError: `id_or_path` is neither an id nor a folder, or the device does not exist.
+        OptionError: `id_or_path` is neither an id nor the folder of a model, the device does not exist, or `dtype` is no float type.
         UnknownOption: an option is unknown; the message suggests the closest known one.
-        ModelNotFound: it is not a folder, and transformers finds no model with that id.
+        ModelNotFound: it is not a folder, and neither the cache nor the hub has a model with that id, or the hub cannot be reached.
         OSError: a folder cannot be read.
+        ValueError: the model has code of its own, and `trust_remote_code=True` is not given.
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
-    model, tokenizer = load(id_or_path, device, "auto" if dtype is None else dtype, kwargs)
+    model, tokenizer = load(id_or_path, device, dtype, kwargs)
     budgets = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes}
     wrapped = from_transformers(model, tokenizer, **budgets)
     # Another process may have another working directory.
@@ -255,7 +262,7 @@ def transformers(
 def tiny(
     *,
     device: str | torch.device | None = None,
-    dtype: torch.dtype = torch.float32,
+    dtype: str | torch.dtype = torch.float32,
     prefix_cache_bytes: int | None = None,
 ) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
@@ -266,7 +273,7 @@ def tiny(
         prefix_cache_bytes: see `models.from_transformers`.
 
     Raises:
-        OptionError: there is no such device, or `prefix_cache_bytes` is not a number of bytes.
+        OptionError: there is no such device, `dtype` is no float type, or `prefix_cache_bytes` is not a number of bytes.
     """
     model, tokenizer = load_bundled(device, dtype)
     wrapped = from_transformers(model, tokenizer, prefix_cache_bytes=prefix_cache_bytes)
@@ -303,7 +310,7 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
-    holds = kv_budget_bytes is None or (not isinstance(kv_budget_bytes, bool) and kv_budget_bytes > 0)
+    holds = kv_budget_bytes is None or (is_number(kv_budget_bytes) and kv_budget_bytes > 0)
     check("kv_budget_bytes", kv_budget_bytes, holds, "a number of bytes")
     if prefix_cache_bytes is not None and not is_int(prefix_cache_bytes, 0):
         raise OptionError(

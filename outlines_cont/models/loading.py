@@ -1,24 +1,26 @@
-"""`load`, `load_bundled`: a network and its tokenizer, loaded by transformers by hub id or path, or from this package. Sources, devices and
-options are checked before: an option that resembles a known one (`difflib`) and is no attribute of the config is an `UnknownOption`. Other
-names are passed on; one that transformers refuses is that error, too.
+"""`load`, `load_bundled`: a network and its tokenizer, loaded by transformers by hub id or path, or from this package. No code of a model
+runs, and nothing is asked, without `trust_remote_code=True`. Sources, devices, types, options are checked before: an option that resembles
+a known one (`difflib`) and is no attribute of the config is an `UnknownOption`. Other names are passed on; one that transformers refuses is
+that error, too.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from difflib import get_close_matches
 from importlib.resources import as_file, files
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from outlines_cont.checks import check
+from outlines_cont.checks import check, checked_bool
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, OptionError, UnknownOption
 from outlines_cont.unknown_option import unknown_option
 
@@ -32,6 +34,7 @@ _KNOWN = (
     *("revision", "state_dict", "subfolder", "token", "tp_plan", "trust_remote_code", "use_safetensors", "variant"),
     "weights_only",
 )
+_FLOAT_TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 _ELSEWHERE = {
     "torch_dtype": "Write `dtype`.",
     "tokenizer": "Load the two yourself, and write `models.from_transformers(model, tokenizer)`.",
@@ -45,14 +48,21 @@ def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapp
 
     Raises what `models.transformers` does for its arguments, and `OSError` where a folder cannot be read.
     """
-    _check_source(id_or_path)
+    # With None transformers asks at the standard input, from which a command may be reading rows.
+    options = {"trust_remote_code": False, **options}
+    checked_bool(options["trust_remote_code"], "trust_remote_code")
+    _check_source(id_or_path, _config_file(options))
     _check_device(device)
+    dtype = "auto" if dtype is None else float_type(dtype)
+    why_cache_alone = None if Path(id_or_path).is_dir() else _why_cache_alone(str(id_or_path), options)
+    if why_cache_alone is not None:
+        options["local_files_only"] = True
     try:
         network = _load_network(id_or_path, dtype, options)
     except OSError as error:
         if Path(id_or_path).is_dir():
             raise
-        raise ModelNotFound(_not_found(str(id_or_path), error), "id_or_path") from error
+        raise ModelNotFound(_not_found(str(id_or_path), why_cache_alone, error), "id_or_path") from error
     if device is not None:
         network = network.to(device)
     try:
@@ -64,16 +74,19 @@ def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapp
         ) from error
 
 
-def load_bundled(device: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+def load_bundled(device: Any, dtype: Any) -> tuple[Any, Any]:
     """Return the bundled network, on the CPU where `device` is None, and its tokenizer; no progress bar is shown."""
     _check_device(device)
+    dtype = float_type(dtype)
     with ExitStack() as stack:
         if logging.is_progress_bar_enabled():
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
             stack.callback(logging.enable_progress_bar)
         folder = stack.enter_context(as_file(files("outlines_cont.models") / "tiny"))
-        network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        network: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return network if device is None else network.to(device), tokenizer
 
 
@@ -103,27 +116,71 @@ def _refused(name: str) -> UnknownOption:
     return unknown_option("`models.transformers`", name, (*_OWN, *_KNOWN), _ELSEWHERE.get(name, ""))
 
 
-def _check_source(id_or_path: Any) -> None:
-    expected = "a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model"
-    check("id_or_path", id_or_path, isinstance(id_or_path, str | PathLike) and bool(str(id_or_path)), expected)
+def float_type(dtype: Any) -> Any:
+    """Return a type of torch, or `"auto"`; raise `OptionError` for one that is no float type, or in which torch cannot multiply."""
+    found = getattr(torch, dtype, dtype) if isinstance(dtype, str) else dtype
+    advice = "Weights of fewer bits are loaded with `quantization_config=...`"
+    holds = found in ("auto", *_FLOAT_TYPES)
+    check("dtype", dtype, holds, "'bfloat16', 'float16', 'float32', 'float64', such a type of torch or 'auto'", advice)
+    return found
+
+
+def _config_file(options: Mapping[str, Any]) -> str:
+    """Return the path, below the folder or repository of a model, of the file by which it is recognised."""
+    return str(PurePosixPath(options.get("subfolder") or "", options.get("gguf_file") or "config.json"))
+
+
+def _check_source(id_or_path: Any, file: str) -> None:
+    """Raise `OptionError` for what cannot be an id or a folder, and for a path that is no folder of a model."""
+    if not isinstance(id_or_path, str | PathLike) or not str(id_or_path):
+        received = repr(id_or_path) if isinstance(id_or_path, str) else type(id_or_path).__name__
+        raise OptionError(
+            f"expected a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model as `id_or_path`, got {received}. A model that is loaded "
+            "already is wrapped with `models.from_transformers(model, tokenizer)`.",
+            "id_or_path",
+        )
     path = Path(id_or_path)
     is_path = isinstance(id_or_path, PathLike) or str(id_or_path).startswith((".", "/", "~")) or path.is_absolute()
-    if is_path and not (path / "config.json").is_file():
-        what = "has no config.json" if path.is_dir() else "does not exist"
+    if (is_path or path.exists()) and not (path / file).is_file():
+        what = f"has no {file}" if path.is_dir() else "is a file" if path.exists() else "does not exist"
         raise OptionError(
-            f"expected the folder of a model as `id_or_path`, but {str(id_or_path)!r} {what}. "
+            f"expected the folder of a model as `id_or_path`, but {str(id_or_path)!r} {what}.{_near_folder(path)} "
             "Give the folder that `save_pretrained` wrote, or a hub id.",
             "id_or_path",
         )
 
 
-def _not_found(name: str, error: OSError) -> str:
+def _near_folder(path: Path) -> str:
+    """Return a question for the folder of a model beside `path` with nearly its name, empty where there is none."""
+    beside = [file.parent.name for file in path.parent.glob("*/config.json")]
+    near = get_close_matches(path.name, [name for name in beside if name != path.name], 1)
+    return f" Did you mean {str(path.with_name(near[0]))!r}?" if near else ""
+
+
+def _why_cache_alone(name: str, options: Mapping[str, Any]) -> str | None:
+    """Return why the hub is not searched for a model, None where it is; it is asked once, as transformers asks for each file six times."""
+    if options.get("local_files_only"):
+        return "`local_files_only` is given"
+    if is_offline_mode():
+        return "offline mode is on"
+    try:
+        get_hf_file_metadata(
+            hf_hub_url(name, _config_file(options), revision=options.get("revision")), options.get("token")
+        )
+    except (HfHubHTTPError, HFValidationError):
+        return None  # transformers explains the answer, and ids that cannot be
+    except Exception as error:  # those of several libraries for connections
+        return f"the hub cannot be reached ({error})"
+    return None
+
+
+def _not_found(name: str, why_cache_alone: str | None, error: OSError) -> str:
     hub = "the hub and its cache were searched"
-    if any(os.environ.get(switch, "") not in ("", "0") for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
-        hub = "offline mode is on, so only the cache of the hub was searched"
+    if why_cache_alone is not None:
+        hub = f"{why_cache_alone}, so only the cache of the hub was searched"
     return (
-        f"expected the folder of a model, or the id of one on the hub, as `id_or_path`, got {name!r}. Tried: the folder "
-        f"{str(Path(name).absolute())!r}, which does not exist; then the id: {hub}. Check the spelling (ids have the form "
+        f"expected the folder of a model, or the id of one on the hub, as `id_or_path`, got {name!r}.{_near_folder(Path(name))} Tried: the "
+        f"folder {str(Path(name).absolute())!r}, which does not exist; then the id: {hub}. Check the spelling (ids have the form "
         f"'owner/name'), or give the folder that `save_pretrained` wrote. transformers says: {str(error).splitlines()[0]}"
     )
 

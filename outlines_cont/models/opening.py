@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,13 @@ from outlines_cont.errors import ModelMismatch
 _LOCK = threading.RLock()
 # The models of this process by their openings.
 _OPEN: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
+_NUMBERS = count(1)
+
+
+def next_number() -> str:
+    """Return what tells the next model of this process from those before it in a text: nothing for the first, then `, #2` and so on."""
+    number = next(_NUMBERS)
+    return f", #{number}" if number > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

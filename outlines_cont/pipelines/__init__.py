@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from outlines_cont.pipelines.reports.calibration import Answer, Calibration
     from outlines_cont.pipelines.reports.report import Report
     from outlines_cont.pipelines.reports.report_page import write_page
-    from outlines_cont.pipelines.rows.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
+    from outlines_cont.pipelines.rows.errors import (
+        InputError,
+        OutputError,
+        RowError,
+        SetupError,
+        TemplateError,
+        WorkersFailed,
+    )
     from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "Calibration",
     "Extractor",
     "Failure",
+    "InputError",
     "Outcome",
     "OutputError",
     "Report",
@@ -39,7 +47,7 @@ _MODULES = {
     "reports.calibration": "Answer Calibration",
     "reports.report": "Report",
     "reports.report_page": "write_page",
-    "rows.errors": "OutputError RowError SetupError TemplateError WorkersFailed",
+    "rows.errors": "InputError OutputError RowError SetupError TemplateError WorkersFailed",
     "rows.outcome": "Failure Outcome Usage",
 }
 
@@ -53,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

@@ -6,7 +6,7 @@ raise `SetupError`. `table_output` makes CSV and Parquet tables of the lines at 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -15,22 +15,26 @@ from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
 from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.rows.errors import SetupError, listed
+from outlines_cont.pipelines.rows.errors import InputError, SetupError
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue
 from outlines_cont.pipelines.rows.reading import RowSource
-from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.row import InputRow, check_columns
 from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.output import (
+    LINES_SUFFIXES,
     WriteLine,
     check_output,
     file_output,
-    json_line,
     match_done,
+    signed_line,
     stream_output,
 )
 from outlines_cont.pipelines.tables.shape import Shape
-from outlines_cont.pipelines.tables.table_output import lines_path, table_output
+from outlines_cont.pipelines.tables.table_output import TABLE_SUFFIXES, lines_path, table_output
 from outlines_cont.progress import Progress
+
+_MESSAGE = " Name the column of the message with --text-field; --allow-missing is for those that the template tests."
+_GOLD = " Name the column of the right records with --gold, or `gold=`."
 
 
 class Outcomes(Protocol):
@@ -84,7 +88,8 @@ class LineOptions:
     """The contents of a line of output.
 
     Attributes:
-        text_field: the field of a row with the message, which the prompt needs (`needs_text`), and which is written, too (`keep_text`).
+        text_field: the field of a row with the message, which is written, too, with `keep_text`.
+        needed: the fields that the prompt needs; a table must have them.
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
         calibration: converts the agreement of samples to a confidence; None for no confidence.
         shape: that of the records, for the types of a table; None infers types from the values.
@@ -93,7 +98,7 @@ class LineOptions:
     """
 
     text_field: str = "text"
-    needs_text: bool = True
+    needed: Collection[str] = ("text",)
     keep_text: bool = False
     details: bool = False
     calibration: Calibration | None = None
@@ -133,20 +138,22 @@ class Extraction:
         self._lines = lines_path(output) if isinstance(output, Path) else None
         self.tally = Tally(source.count())
         columns = source.columns()
-        if options.needs_text:
-            _check_column(columns, options.text_field, "Name the column of the message with --text-field.")
-        if options.gold is not None:
-            _check_column(columns, options.gold, "Name the column of the right records with --gold, or `gold=`.")
+        if columns is not None:
+            check_columns(columns, options.needed, _MESSAGE)
+            check_columns(columns, [options.gold] if options.gold is not None else [], _GOLD)
         self._rows = iter(source)
         self._keep: int | None = None
         if self._lines is not None and self._lines.exists():
             done = match_done(self._lines, self._rows, options.settings) if resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
 
-    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Iterator[Tally]:
+    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Generator[Tally, None, None]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
 
         If it is interrupted, the output has only whole lines. Nothing is loaded if no row is left.
+
+        Raises:
+            InputError: the input cannot be read to its end; the rows before are written.
         """
         first = next(self._rows, None)
         runner: Outcomes | None = None
@@ -170,11 +177,16 @@ class Extraction:
     ) -> Iterator[tuple[InputRow, Outcome]]:
         waiting: deque[InputRow] = deque()  # rows without an outcome
         num_ended = 0
+        broken: InputError | None = None
 
         def fields() -> Iterator[Mapping[str, Any] | Exception]:
-            for row in rows:
-                waiting.append(row)
-                yield row.fields if row.error is None else row.error
+            nonlocal broken
+            try:
+                for row in rows:
+                    waiting.append(row)
+                    yield row.fields if row.error is None else row.error
+            except InputError as error:
+                broken = error  # after the rows that are running
 
         def show_row(number: int, value: Any, is_whole: bool) -> None:
             assert show is not None
@@ -186,6 +198,8 @@ class Extraction:
                     show_row(num_ended, None, True)
                 num_ended += 1
                 yield waiting.popleft(), outcome
+        if broken is not None:
+            raise broken
         assert next(chain(waiting, rows), None) is None, "a row without an outcome"
 
     def _opened(self) -> AbstractContextManager[WriteLine]:
@@ -205,7 +219,7 @@ class Extraction:
             fields["record"] = outcome.record
         else:
             fields["error"] = asdict(outcome.failure)
-        return json_line(fields)
+        return signed_line(fields)
 
 
 def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:
@@ -214,7 +228,7 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
         raise SetupError(
             "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
         )
-    check_output(path, source, resume=resume, overwrite=overwrite)
+    check_output(path, source, resume=resume, overwrite=overwrite, suffixes=(*LINES_SUFFIXES, *TABLE_SUFFIXES))
     lines = lines_path(path)
     if lines == path:
         return
@@ -242,8 +256,3 @@ def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any
         shares = outcome.agreement.items()
         found["confidence"] = {path: round(calibration.confidence(path, share), 3) for path, share in shares}
     return found
-
-
-def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
-    if columns is not None and name not in columns:
-        raise SetupError(f"expected a table with the column {name!r}, got one with {listed(columns)}. {advice}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -58,6 +59,8 @@ class Extractor:
         prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
             of a row to a prompt.
         chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
+        allow_missing: the fields that may be missing, None or blank in a row, as the template tests them (`{% if body %}`); True for all.
+            A row without a value in any other that the template names fails.
         text_field: the field of a row with the message; a row that is a text has only this field.
         max_tokens: the most tokens of a record.
         sampler: the sampling strategy; greedy by default.
@@ -84,6 +87,7 @@ class Extractor:
         prompt: str | PromptTemplate | MakePrompt | None = None,
         *,
         chat: Chat | None = None,
+        allow_missing: Collection[str] | bool = (),
         text_field: str = "text",
         max_tokens: int = DEFAULT_MAX_TOKENS,
         sampler: Sampler | None = None,
@@ -95,6 +99,8 @@ class Extractor:
         **options: Any,
     ) -> None:
         named = {name: value for name, value in locals().items() if name not in ("self", "options")}
+        if not isinstance(allow_missing, bool | str):
+            named["allow_missing"] = sorted(allow_missing)  # a set has no order, and this is part of the digest
         self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
         check_int("samples", samples, 0)
@@ -106,7 +112,7 @@ class Extractor:
         shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
         self.columns = RecordColumns(shape, has_agreement=bool(samples))
         """The columns of the records."""
-        make_prompt, self._source, self.needs_text = self._prompt_of(prompt, chat)
+        make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
@@ -138,9 +144,9 @@ class Extractor:
 
         Raises:
             OptionError: it is not a supported container of rows.
-            SetupError: pyarrow is not installed; lists and dicts do without.
+            SetupError: no row has a field that the template names; or pyarrow is not installed (lists and dicts do without).
         """
-        return extracted(data, self.text_field, self.columns, self.outcomes)
+        return extracted(data, self.text_field, self.needed, self.columns, self.outcomes)
 
     @property
     def digest(self) -> str:
@@ -197,19 +203,24 @@ class Extractor:
         return RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
 
     def _prompt_of(
-        self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None
-    ) -> tuple[MakePrompt, str, bool]:
-        """Return the function that makes prompts, a text that identifies it, and whether it needs a message."""
+        self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None, allow_missing: Collection[str] | bool
+    ) -> tuple[MakePrompt, str, list[str]]:
+        """Return the function that makes prompts, a text that identifies it, and the fields that each row must have."""
         if callable(prompt):
-            return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
+            if allow_missing:
+                raise OptionError(
+                    "expected `allow_missing` with a template, got it with a function, which tests the fields itself",
+                    "allow_missing",
+                )
+            return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", []
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
-        row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
-        needs_text = row_prompt.needs_text
+        row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema, allow_missing)
+        needed = row_prompt.needed
         if chat is None:
-            return lambda fields: self._encoded(row_prompt.text(fields, self._marked)), template.source, needs_text
+            return lambda fields: self._encoded(row_prompt.text(fields, self._marked)), template.source, needed
         # A message has no special tokens, so its values need no marks.
         source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
-        return lambda fields: chat.user(row_prompt.text(fields, dict)).state, source, needs_text
+        return lambda fields: chat.user(row_prompt.text(fields, dict)).state, source, needed
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""
@@ -295,7 +306,7 @@ def run(
     digest = repr([own.digest if own is not None else "", settings, keep_text, has_details])
     lines = LineOptions(
         text_field=own.text_field if own is not None else text_field,
-        needs_text=own is not None and own.needs_text,
+        needed=own.needed if own is not None else (),
         keep_text=keep_text,
         details=has_details,
         calibration=calibration,
@@ -320,9 +331,10 @@ def run(
         )
         make = partial(RayWorkers, make, options)
     started = monotonic()
-    for tally in extraction.run(make):
-        if on_progress is not None:
-            on_progress(tally.progress(monotonic() - started))
+    with closing(extraction.run(make)) as tallies:  # it has the lock of the output
+        for tally in tallies:
+            if on_progress is not None:
+                on_progress(tally.progress(monotonic() - started))
     if on_progress is not None:
         on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
     return extraction.tally

@@ -30,3 +30,7 @@ __all__ = [
     "load_phrases",
     "replace",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from operator import index
 from reprlib import repr as short_repr
 from typing import ClassVar, TypeGuard
 
@@ -280,7 +281,8 @@ class Branch:
             raise ValueError(f"`backtrack` is a number of tokens, 0 or more, got {self.backtrack!r}")
         if self.sample_mask is None and len(self.ff_tokens) > 1:
             raise ValueError(
-                f"without a mask: expected at most one in `ff_tokens`, got {len(self.ff_tokens)} sequences"
+                f"expected at most one sequence in `ff_tokens` without a `sample_mask`, got {len(self.ff_tokens)}. Give the mask of their "
+                "first tokens, so that the one is appended whose first is drawn, or return a `Branch` for each, which forks."
             )
         if not all(self.ff_tokens):
             raise ValueError("a sequence in `ff_tokens` is empty; omit it")
@@ -298,8 +300,10 @@ class Branch:
         return bool(self.backtrack) or self.is_retry
 
     def _check_types(self) -> None:
-        if not hasattr(self.backtrack, "__index__"):
-            raise TypeError(f"expected a number of tokens as `backtrack`, got {self.backtrack!r}")
+        try:
+            index(self.backtrack)
+        except TypeError:
+            raise TypeError(f"expected a number of tokens as `backtrack`, got {self.backtrack!r}") from None
         for name in ("sample_mask", "exclude", "avoid"):
             tokens = getattr(self, name)
             if tokens is not None and not isinstance(tokens, TokenSet):

@@ -9,6 +9,7 @@ token is read twice.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
@@ -159,10 +160,9 @@ class TextScan:
         return known
 
     def _num_joined(self, state: ScanState, data: bytes) -> int:
-        """Return how many symbols the character has whose first bytes are held, if it ends in `data`."""
-        lead = state.held[0]
-        size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-        return len(self.reader.read(data[: size - len(state.held)], _open(state)).symbols)
+        """Return how many symbols the character has whose first bytes are held, U+FFFD if no character begins so; 0 if it goes on."""
+        text, _ = codecs.utf_8_decode(state.held + data[:3], "replace", False)
+        return len(self.reader.read(text[:1].encode(), Symbols(in_word=state.in_word)).symbols)
 
     def _matches(
         self, state: ScanState, phrases: Sequence[tuple[int, int]], found: Sequence[Found]

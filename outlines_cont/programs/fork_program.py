@@ -9,7 +9,7 @@ from outlines_cont.engine.piece import Piece, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.engine.steering import append_all, follow, follow_policies
-from outlines_cont.errors import BudgetError, DeadEnd
+from outlines_cont.errors import BudgetError, DeadEnd, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch
@@ -20,6 +20,11 @@ from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
 # At how many of the last positions a row keeps logits, so that a controller may rewind to these without a forward.
 _LOOK_BACK = 2
+
+_NO_FORK = (
+    "expected policies that return one branch or none in `control.gen`, got several, which fork. Fork the script: `await fork(n)` before "
+    "`gen`, or return several branches from a `Controller`."
+)
 
 
 class ForkProgram(RowProgram):
@@ -73,6 +78,8 @@ class ForkProgram(RowProgram):
         """Plan by the policies of a span; outside of one, have the driver called."""
         if not row.piece.is_last:
             follow_policies(row)
+        if row.status is RowStatus.FORKING and not row.piece.is_last:
+            row.refuse(UnsupportedBranch(_NO_FORK))
         if row.has_ended and not row.piece.is_last:  # the row itself continues
             self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.error)
             row.begin(self._between, start=self.start)

@@ -38,15 +38,15 @@ from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
+from outlines_cont.state.logprob_sum import LogprobSum
 from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Rows, StateRow, WrittenPiece
 from outlines_cont.state.row_bytes import shown_text
-from outlines_cont.state.search_score import SearchScore
 from outlines_cont.state.tokens import num_start_tokens, start_ids
 
 File = str | os.PathLike[str] | IO[bytes]
 Seed = int | tuple[int, ...]
 
-_FORMAT = "outlines-cont state 1"
+_FORMAT = "outlines-cont state 2"
 _METADATA = "outlines_cont"
 # Batch entries without a sample, which take no room in the file.
 _MAX_EMPTY = 2**16
@@ -78,11 +78,12 @@ class _PartRecord(_StrictRecord):
     columns: list[_Column]
 
 
-class _ScoreRecord(_StrictRecord):
-    """A `SearchScore`."""
+class _SumRecord(_StrictRecord):
+    """A `LogprobSum`."""
 
-    start: _Count
-    others: tuple[tuple[_Count, _Finite], ...] = ()
+    skipped: tuple[tuple[_Count, _Count], ...] = ()
+    ends: tuple[tuple[_Count, _Finite], ...] = ()
+    cuts: tuple[tuple[_Count, _Finite, _Count], ...] = ()
     length_penalty: float = Field(default=0.0, ge=-10, le=10)
 
 
@@ -101,13 +102,11 @@ class _ExclusionRecord(_StrictRecord):
 
 
 # Fields that a row and its record have in common.
-_COMMON = ("weight_start", "ends", "finish_reason", "starts_inside", "mirostat_start")
+_COMMON = ("finish_reason", "starts_inside", "mirostat_start")
 
 
 class _RowRecord(_StrictRecord):
     length: _Count
-    weight_start: _Count
-    ends: _Finite
     batch: int = Field(ge=0, lt=2**32)
     sample: int = Field(ge=0, lt=2**32)
     drawn: _Count
@@ -119,7 +118,8 @@ class _RowRecord(_StrictRecord):
     error: str | None
     parts: list[_PartRecord]
     logits: _Count | None
-    search: _ScoreRecord | None = None
+    counted: _SumRecord = _SumRecord()
+    search: _SumRecord | None = None
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
     healed: _Count = 0
@@ -128,6 +128,10 @@ class _RowRecord(_StrictRecord):
     prompt_length: _Count | None = None
     stop: str | int | None = None
     mirostat_start: _Count | None = None
+
+
+class _FormatRecord(BaseModel):
+    format: str
 
 
 class _StateRecord(_StrictRecord):
@@ -201,6 +205,9 @@ def load_chat(path: File, model: LanguageModel) -> tuple[Rows, Seed, str]:
 def _loaded(path: File, model: LanguageModel) -> tuple[Rows, Seed, _StateRecord]:
     tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
+        saved = _FormatRecord.model_validate_json(text).format
+        if saved != _FORMAT:
+            raise _broken(path, f"it has the format {saved!r}, and this version reads {_FORMAT!r}")
         record = _StateRecord.model_validate_json(text)
     except ValidationError as error:
         raise _broken(path, f"its description is not as expected ({error.errors()[0]['loc']})") from error
@@ -245,7 +252,8 @@ class _Writer:
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if kv is not None and kv.parts else None,
-            search=None if row.search is None else _ScoreRecord(**asdict(row.search)),
+            counted=_SumRecord(**asdict(row.counted)),
+            search=None if row.search is None else _SumRecord(**asdict(row.search)),
             piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
             exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
             healed=0 if piece is None else piece.healed,
@@ -379,7 +387,7 @@ class _RowLoader:
         token_ids, kinds, logprobs, sampling_logprobs = columns
         if not self._are_ids(token_ids):
             raise ValueError("a token id is out of range")
-        if not set(kinds) <= set(b"pagfh") or max(row.weight_start, row.mirostat_start or 0) > row.length:
+        if not set(kinds) <= set(b"pagfh") or (row.mirostat_start or 0) > row.length:
             raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
@@ -399,7 +407,8 @@ class _RowLoader:
             piece=self._piece(row),
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
-            search=self._search(row),
+            counted=_sum(row.counted, row.length),
+            search=None if row.search is None else _sum(row.search, row.length),
             num_start_tokens=row.num_start_tokens or 0,
             **{name: getattr(row, name) for name in _COMMON},
         )
@@ -410,14 +419,6 @@ class _RowLoader:
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
-
-    def _search(self, row: _RowRecord) -> SearchScore | None:
-        search = row.search
-        if search is None:
-            return None
-        if max([search.start, *(position for position, _ in search.others)]) > row.length:
-            raise ValueError("a score begins beyond its row")
-        return SearchScore(**dict(search))
 
     def _kv(self, row: _RowRecord, token_ids: Sequence[int]) -> RowKV | None:
         if not row.parts:
@@ -474,6 +475,15 @@ class _RowLoader:
         return logits.to(self._model.device)
 
 
+def _sum(record: _SumRecord, length: int) -> LogprobSum:
+    borders = [position for span in record.skipped for position in span]
+    if max([0, *borders, *(term[0] for term in (*record.ends, *record.cuts))]) > length:
+        raise ValueError("what is counted is beyond its row")
+    if any(a > b for a, b in pairwise(borders)):
+        raise ValueError("the spans that are not counted do not ascend")
+    return LogprobSum(**dict(record))
+
+
 def _implied_start(row: StateRow, start: Sequence[int]) -> int:
     """Return how many tokens at the beginning are not part of the text, by what the tokenizer puts in front of a text."""
     return 0 if row.starts_inside else num_start_tokens(row.token_ids, start)
@@ -486,8 +496,6 @@ def _implied_prompt(row: StateRow, model: LanguageModel) -> int:
 
 
 def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None:
-    if record.format != _FORMAT:
-        raise _broken(path, f"it has the format {record.format!r}, and this version reads {_FORMAT!r}")
     for what, saved, own in (
         ("model", record.model, model.fingerprint),
         ("tokenizer", record.tokenizer, model.tokenizer.fingerprint),
@@ -523,7 +531,13 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
         if target.exists():
             shutil.copymode(target, part)
         mode = stat.S_IMODE(part.stat().st_mode)
-        save_file(tensors, part, metadata)
+        try:
+            save_file(tensors, part, metadata)
+        except SafetensorError as error:  # the library wraps those of the system
+            raise StateFileError(
+                f"expected room for the state in {_shown(path)}, but it cannot be written: {error}. The file that was there is unchanged. "
+                "Free some space, or leave out keys and values: `state.save(path, kv=False)`."
+            ) from error
         part.chmod(mode)  # the library may have changed it
         os.replace(part, target)
     except BaseException:

@@ -5,7 +5,7 @@ so that it can be resumed. Text, weight (sum of log-probabilities since it was r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
+from outlines_cont.state.logprob_sum import NOTHING_SKIPPED, LogprobSum
 from outlines_cont.state.row_bytes import shown_text, written
-from outlines_cont.state.search_score import SearchScore
 
 PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
 # The kinds that generators wrote.
@@ -61,11 +61,9 @@ class StateRow:
             of text that the row had before (token healing).
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
         sampling_logprobs: T, those of the distribution that was sampled from (masked, warped); 0 for forced tokens, too.
-        weight_start: index of the first token that counts in `weight`.
+        counted: what counts in `weight`.
         mirostat_start: index of the first token that counts in the bound of `Mirostat`; None where what was drawn last was not drawn
             with it.
-        ends: the rest of `weight`: log-probabilities of the ends of sequence that were sampled since then, and the weight of a state
-            that this one was added to.
         kv: keys and values of the first tokens; None where none are cached.
         logits: (V,) logits after the last token, where it was fed and they are known.
         stream: the position in the row's random numbers.
@@ -73,7 +71,7 @@ class StateRow:
         finish_reason: why the last generated span ended; empty where there is none.
         value: the result of the last generator, None where the text was cut or failed.
         error: what the last generator failed with on this row.
-        search: what counts in `score`; None where no search has written in the row.
+        search: what counts in `score`, also before a reset; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
             space. It counts where the row is joined to another.
         num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
@@ -85,15 +83,14 @@ class StateRow:
     logprobs: tuple[float, ...]
     sampling_logprobs: tuple[float, ...]
     stream: RandomStream
-    weight_start: int = 0
-    ends: float = 0.0
+    counted: LogprobSum = NOTHING_SKIPPED
     kv: RowKV | None = None
     logits: torch.Tensor | None = None
     piece: WrittenPiece | None = None
     finish_reason: str = ""
     value: Any = None
     error: Exception | None = None
-    search: SearchScore | None = None
+    search: LogprobSum | None = None
     starts_inside: bool = False
     mirostat_start: int | None = None
     num_start_tokens: int = 0
@@ -105,7 +102,7 @@ class StateRow:
         length = len(token_ids)
         zeros = (0.0,) * length
         kinds = PROMPT * length
-        return cls(tuple(token_ids), kinds, zeros, zeros, stream, length, num_start_tokens=num_start_tokens)
+        return cls(tuple(token_ids), kinds, zeros, zeros, stream, _reset(length), num_start_tokens=num_start_tokens)
 
     def written(self, tokenizer: Tokenizer) -> list[bytes]:
         """Return the bytes that each token contributes to the text, as `row_bytes.written` does."""
@@ -131,33 +128,30 @@ class StateRow:
 
     @property
     def weight(self) -> float:
-        """The sum of the log-probabilities since the last reset."""
-        return sum(self.logprobs[self.weight_start :]) + self.ends
+        """The sum of the log-probabilities since the last reset, and of the ends that were drawn."""
+        return self.counted.weight(self.logprobs)
 
     @property
     def score(self) -> float:
-        """The number by which samples are ranked: the `SearchScore` of a row that a beam search wrote, else the weight."""
-        if self.search is None:
-            return self.weight
-        return self.search.ranked(self.search.total(self.logprobs), num_written(self.kinds, self.search.start))
+        """The number by which samples are ranked: what was drawn since a search began, else since the last reset."""
+        drawn = self.drawn
+        return drawn.ranked(drawn.total(self.logprobs), drawn.num_written(self.kinds))
+
+    @property
+    def drawn(self) -> LogprobSum:
+        """What counts in `score`."""
+        return self.counted if self.search is None else self.search
 
     def searched(self, length_penalty: float = 0.0) -> StateRow:
         """Return the row as the start of a beam search; the score of the first search begins with the weight."""
-        begun = self._scored()
-        return replace(self, search=replace(begun, length_penalty=length_penalty))
+        return replace(self, search=replace(self.drawn, length_penalty=length_penalty))
 
-    def joined_score(self, right: StateRow, length: int, skipped: int) -> SearchScore | None:
-        """Return the score of this row and `right` behind it, whose first `skipped` tokens are left out, at index `length`."""
+    def joined_search(self, right: StateRow, moved: Callable[[int], int]) -> LogprobSum | None:
+        """Return the `search` of this row with `right` behind it, whose positions are moved."""
         if self.search is None and right.search is None:
             return None
-        left = self._scored()
-        moved = right._scored().moved(-skipped).moved(length)
-        last = moved if right.search is not None else replace(moved, length_penalty=left.length_penalty)
-        return last.counting(length, left.total(self.logprobs))
-
-    def _scored(self) -> SearchScore:
-        start = SearchScore(self.weight_start).counting(len(self.token_ids), self.ends)
-        return self.search if self.search is not None else start
+        both = self.drawn.joined(right.drawn.mapped(moved))
+        return both if right.search is None else replace(both, length_penalty=right.search.length_penalty)
 
     @property
     def next_mirostat_start(self) -> int:
@@ -172,7 +166,7 @@ class StateRow:
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
         """Return the row with given tokens at its end; `reset` sets the weight to 0."""
         if not token_ids:
-            return replace(self, weight_start=len(self.token_ids), ends=0.0) if reset else self
+            return replace(self, counted=_reset(len(self.token_ids))) if reset else self
         zeros = (0.0,) * len(token_ids)
         longer = self.token_ids + tuple(token_ids)
         return replace(
@@ -181,8 +175,7 @@ class StateRow:
             kinds=self.kinds + APPENDED * len(token_ids),
             logprobs=self.logprobs + zeros,
             sampling_logprobs=self.sampling_logprobs + zeros,
-            weight_start=len(longer) if reset else self.weight_start,
-            ends=0.0 if reset else self.ends,
+            counted=_reset(len(longer)) if reset else self.counted,
             logits=None,
             piece=None,
         )
@@ -200,9 +193,9 @@ def counts_of(
     return TokenCounts(token_ids, [kind in WRITTEN for kind in kinds], drawn, mirostat_start)
 
 
-def num_written(kinds: bytes | bytearray, start: int) -> int:
-    """Return how many tokens from index `start` on were written by generators."""
-    return sum(kinds.count(kind, start) for kind in WRITTEN)
+def _reset(length: int) -> LogprobSum:
+    """Return the sum of a row of which nothing counts yet."""
+    return LogprobSum(((0, length),) if length else ())
 
 
 def is_lacking(row: StateRow) -> bool:

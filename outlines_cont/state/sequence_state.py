@@ -137,7 +137,10 @@ class SequenceState(StateViews):
 
         Raises:
             IndexError: there is no such row, or an index is not a pair of ints.
+            TypeError: `rows` is not a list.
         """
+        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+            raise TypeError(f"expected a list of pairs (batch index, sample index) as `rows`, got {rows!r}")
         indices = [_pair(item) for item in rows]
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
         seeds = self.seeds
@@ -151,7 +154,8 @@ class SequenceState(StateViews):
             OptionError: there is no state in the list, or something else.
             ModelMismatch, SampleMismatch: the states have different models or numbers of samples.
         """
-        if not states or not all(isinstance(state, SequenceState) for state in states):
+        is_list = isinstance(states, Sequence) and len(states) > 0
+        if not is_list or not all(isinstance(state, SequenceState) for state in states):
             raise OptionError(f"expected a list of one or more states, got {states!r}", "states")
         first = next((state for state in states if state.batch_size), states[0])
         for state in states:
@@ -226,8 +230,9 @@ class SequenceState(StateViews):
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
-            StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character.
-            OSError: the file cannot be written.
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character;
+                or there is no room for the file. The old one is unchanged.
+            OSError: the file cannot be made.
         """
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
@@ -256,20 +261,21 @@ class SequenceState(StateViews):
         """
         try:
             target = torch.empty(0, device=device).device
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError) as error:
             raise OptionError(
                 f"expected a device of this machine as `device`, got {device!r}: {error}", "device"
             ) from error
         return self._map(lambda row: _moved(row, self.model, target))
 
-    def append(self, text: Text | Sequence[Text], *, boundary: str = "as_is") -> SequenceState:
+    def append(self, text: Text | Sequence[Text] | SequenceState, *, boundary: str = "as_is") -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
 
         The text is encoded as a continuation of the row. Special tokens that are written in it are ordinary characters, with a warning,
         except in `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
 
         Args:
-            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids counts as one text.
+            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids counts as one text. Or a state,
+                whose rows are appended as by `+`.
             boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
                 one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
 
@@ -278,15 +284,20 @@ class SequenceState(StateViews):
             ContextLengthError: a row would be longer than the context of the model.
             TypeError: something else than text.
             TokenizerError: a text cannot be encoded, or an id is not one of the model.
-            OptionError: another `boundary`.
+            OptionError: another `boundary`, or "heal" with a state.
         """
         check("boundary", boundary, boundary in ("as_is", "heal"), "'as_is' or 'heal'")
+        if isinstance(text, SequenceState):
+            advice = "Append its texts, `list(other)`, to encode them anew."
+            check("boundary", boundary, boundary == "as_is", "'as_is' with a state, whose tokens are kept,", advice)
+            return self._joined(text)
         return self._with_texts(text, healed if boundary == "heal" else extended)
 
     def __add__(self, other: object) -> SequenceState:
         """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
 
-        With text, the weights start again at 0. With a state, row by row, weights are added; it needs the same shape.
+        With text, the weights start again at 0. With a state, row by row, weights are added; it needs the same shape. Its
+        log-probabilities stay those of the context in which it was generated.
 
         Raises:
             BatchMismatch, SampleMismatch, ModelMismatch: the two do not fit.

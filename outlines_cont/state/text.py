@@ -17,8 +17,9 @@ from itertools import accumulate
 from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
+from outlines_cont.state.logprob_sum import NOTHING_SKIPPED, LogprobSum
 from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
-from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, shown_text, written
+from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, written
 from outlines_cont.state.tokens import Given, Tokens
 
 # Generated tokens become appended ones where the tokens before them are removed.
@@ -115,7 +116,7 @@ class RowText:
 
     def _anew(self, data: bytes) -> StateRow:
         token_ids = _spelled(data, (), self._tokenizer)
-        return replace(kept_tokens(self._row, 0), starts_inside=False).append(token_ids, reset=False)
+        return replace(_emptied(self._row), starts_inside=False).append(token_ids, reset=False)
 
     def _tokens_before(self, stop: int) -> int:
         """Return how many tokens spell the first `stop` characters or less, up to a border of characters."""
@@ -149,8 +150,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         kinds=row.kinds[:count],
         logprobs=row.logprobs[:count],
         sampling_logprobs=row.sampling_logprobs[:count],
-        weight_start=min(row.weight_start, count),
-        ends=0.0,
+        counted=row.counted.cut(count),
         kv=row.kv[:count] if row.kv is not None and count else None,
         logits=None,
         piece=None,
@@ -160,6 +160,11 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         mirostat_start=row.mirostat_start if row.mirostat_start is not None and row.mirostat_start < count else None,
         num_start_tokens=min(row.num_start_tokens, count),
     )
+
+
+def _emptied(row: StateRow) -> StateRow:
+    """Return the row without tokens, of which nothing counts."""
+    return replace(kept_tokens(row, 0), counted=NOTHING_SKIPPED, search=None)
 
 
 def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
@@ -172,7 +177,7 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     if part.step == 1:
         tail = replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
         return _with_prompt(tail, row.prompt_length - len(before.text(tokenizer)), tokenizer)
-    picked = kept_tokens(row, 0).append([row.token_ids[i] for i in chosen], reset=False)
+    picked = _emptied(row).append([row.token_ids[i] for i in chosen], reset=False)
     return replace(
         picked, starts_inside=inside, num_start_tokens=_num_below(chosen, row.num_start_tokens), prompt_length=0
     )
@@ -187,13 +192,12 @@ def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
     """Return the row of the tokens from `first` up to `last`, 0 < first, as appended tokens: without keys and log-probabilities."""
     zeros = (0.0,) * (last - first)
     return replace(
-        kept_tokens(row, 0),
+        _emptied(row),
         token_ids=row.token_ids[first:last],
         kinds=row.kinds[first:last].translate(_GIVEN),
         logprobs=zeros,
         sampling_logprobs=zeros,
         starts_inside=False,
-        search=None,
         num_start_tokens=min(max(row.num_start_tokens - first, 0), last - first),
     )
 
@@ -211,11 +215,11 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
         kinds=row.kinds[:first] + APPENDED * len(token_ids) + row.kinds[last:],
         logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
         sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
-        weight_start=moved(row.weight_start),
+        counted=row.counted.mapped(moved),
         mirostat_start=None if row.mirostat_start is None else moved(row.mirostat_start),
         kv=None,
         logits=None,
-        search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
+        search=None if row.search is None else row.search.mapped(moved),
     )
 
 
@@ -267,11 +271,21 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     if token_ids[:1] == list(row.token_ids[-1:]):
         return row.append(token_ids[1:], reset=False)
     anew = kept_tokens(row, len(before)).append(token_ids, reset=False)
-    if row.search is None or anew.search is None:
-        return anew
-    # Hypotheses that end in different tokens are healed differently; their scores stay comparable.
-    lost = row.search.total(row.logprobs) - anew.search.total(anew.logprobs)
-    return replace(anew, search=anew.search.counting(len(before), lost))
+    # Rows that end in different tokens are healed differently; their scores stay comparable.
+    return replace(
+        anew,
+        counted=_with_lost(row.counted, row, anew),
+        search=None if row.search is None else _with_lost(row.search, row, anew),
+    )
+
+
+def _with_lost(counted: LogprobSum, row: StateRow, shorter: StateRow) -> LogprobSum:
+    """Return what counts of a row whose last token is respelled, as cut what that loses."""
+    at = len(row.token_ids) - 1
+    kept = counted.cut(at)
+    lost = counted.total(row.logprobs) - kept.total(shorter.logprobs)
+    count = counted.num_written(row.kinds) - kept.num_written(shorter.kinds)
+    return kept.adding(cuts=((at, lost, count),)) if lost or count else kept
 
 
 def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
@@ -283,25 +297,31 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
     opening = 0 if right.starts_inside else right.num_start_tokens
     is_bare = left.num_start_tokens == len(left.token_ids) and left.token_ids in ((), right.token_ids[:opening])
     if is_bare and not right.starts_inside:
-        whole = replace(right, ends=right.ends + left.weight, stream=left.stream, piece=None)
+        # All positions are those of the right row.
+        first = replace(left, counted=left.counted.reopened(0), search=left.search and left.search.reopened(0))
+        counted, search = first.counted.joined(right.counted), first.joined_search(right, int)
+        whole = replace(right, counted=counted, search=search, stream=left.stream, piece=None)
         return whole if left.error is None else replace(whole, error=left.error, finish_reason="error", value=None)
     is_prompt = left.prompt_length >= len(left.text(tokenizer))
     if is_inside and not right.starts_inside:
         right = _without_prefix_space(right, left.token_ids, tokenizer)
+
+    def moved(position: int) -> int:
+        return max(position - opening, 0) + len(left.token_ids)
+
     return replace(
         left,
         token_ids=left.token_ids + right.token_ids[opening:],
         kinds=left.kinds + right.kinds[opening:],
         logprobs=left.logprobs + right.logprobs[opening:],
         sampling_logprobs=left.sampling_logprobs + right.sampling_logprobs[opening:],
-        weight_start=max(right.weight_start - opening, 0) + len(left.token_ids),
-        ends=left.weight + right.ends,
+        counted=left.counted.joined(right.counted.mapped(moved)),
         logits=left.logits if opening == len(right.token_ids) else None,
         piece=None,
         finish_reason="error" if left.error or right.error else "",
         value=None,
         error=left.error or right.error,
-        search=left.joined_score(right, len(left.token_ids), opening),
+        search=left.joined_search(right, moved),
         starts_inside=left.starts_inside if is_inside else left.starts_inside or right.starts_inside,
         prompt_length=left.prompt_length + (right.prompt_length if is_prompt else 0),
         mirostat_start=_joined_mirostat(left, right, opening),
@@ -318,15 +338,11 @@ def _joined_mirostat(left: StateRow, right: StateRow, opening: int) -> int | Non
 def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     """Return the row with text or ids in front, after the tokenizer's start tokens (BOS); without keys and values."""
     leading = 0 if row.starts_inside else row.num_start_tokens
-    start = kept_tokens(row, 0).append(row.token_ids[:leading], reset=True)
+    start = _emptied(row).append(row.token_ids[:leading], reset=False)
     front = extended(replace(start, num_start_tokens=leading, starts_inside=False), given, tokenizer)
     if len(front.token_ids) == leading:
         return row
-    if not row.starts_inside:
-        row = _without_prefix_space(row, front.token_ids, tokenizer)
-    front_text = shown_text(front.token_ids, tokenizer, front.num_start_tokens)
-    whole = front.append(row.token_ids[leading:], reset=True)
-    return replace(whole, prompt_length=row.prompt_length + len(front_text))
+    return joined(replace(front, prompt_length=len(front.text(tokenizer))), row, tokenizer)
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:

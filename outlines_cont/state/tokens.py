@@ -87,9 +87,7 @@ def as_given(item: object) -> Given | None:
 def checked_given(item: Given, model: LanguageModel) -> Given:
     """Return `item`; warn where it is a `str` in which a special token is written. Raises `TokenizerError` for an id out of range."""
     if isinstance(item, tuple):
-        odd = next((i for i in item if not 0 <= i < model.vocab_size), None)
-        if odd is not None:
-            raise TokenizerError(f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}")
+        _check_ids(item, model)
     name = control_names_of(model.tokenizer).first_in(item) if isinstance(item, str) else None
     if name is not None:
         warnings.warn(
@@ -100,6 +98,14 @@ def checked_given(item: Given, model: LanguageModel) -> Given:
             stacklevel=stacklevel_of_user(),
         )
     return item
+
+
+def _check_ids(token_ids: Sequence[int], model: LanguageModel, advice: str = "") -> None:
+    odd = next((i for i in token_ids if not 0 <= i < model.vocab_size), None)
+    if odd is not None:
+        raise TokenizerError(
+            f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}{advice}"
+        )
 
 
 def start_ids(model: LanguageModel) -> list[int]:
@@ -118,10 +124,15 @@ def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
         return list(item), num_start_tokens(item, start)
     if not isinstance(item, Tokens) or not item.special:
         text = item if isinstance(item, str) else item.text
-        return model.tokenizer.encode(text, add_special_tokens=True), len(start)
-    token_ids = model.tokenizer.encode_special(item.text)
-    is_written = bool(start) and token_ids[: len(start)] == start
-    return (token_ids, 0) if is_written else ([*start, *token_ids], len(start))
+        token_ids, num_start = model.tokenizer.encode(text, add_special_tokens=True), len(start)
+    else:
+        token_ids = model.tokenizer.encode_special(item.text)
+        is_written = bool(start) and token_ids[: len(start)] == start
+        token_ids, num_start = (token_ids, 0) if is_written else ([*start, *token_ids], len(start))
+    _check_ids(
+        token_ids, model, ", of a token that the tokenizer has and the model has not. Resize the embedding of the model"
+    )
+    return token_ids, num_start
 
 
 def num_start_tokens(token_ids: Sequence[int], start: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from outlines_cont.checks import check, check_model
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.buffer import FOREIGN, Buffer
@@ -70,7 +71,11 @@ def checked_mask(
     model: LanguageModel, token_ids: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> NDArray[np.bool_]:
     """Return where (R, T) ids are tokens, not padding; raise where the model has no keys and values, or the shapes do not fit."""
+    check_model(model)
     _check_has_kv(model)
+    for name, given in (("token_ids", token_ids), ("attention_mask", attention_mask)):
+        holds = isinstance(given, torch.Tensor) or (given is None and name == "attention_mask")
+        check(name, given, holds, "a tensor (rows, tokens)", "Write `torch.tensor([[...]])`.")
     mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
     _check_shape(token_ids, mask, model.vocab_size)
     return mask.cpu().numpy().astype(bool)
@@ -80,6 +85,7 @@ def with_cache(
     model: LanguageModel, rows: Sequence[StateRow], cache: DynamicCache, mask: NDArray[np.bool_]
 ) -> list[StateRow]:
     """Return the rows that transformers has fed with copies of their keys and values; see `SequenceState.from_cache`."""
+    check("cache", cache, isinstance(cache, Cache), "a cache of transformers, such as `DynamicCache()`,")
     length = min(cache.get_seq_length(), mask.shape[1])
     shares = from_dynamic_cache(model.kv_store, cache, mask[:, :length])
     found = [replace(row, kv=share) for row, share in zip(rows, shares, strict=True)]

@@ -107,16 +107,16 @@ class StateViews(Immutable):
 
     @property
     def weights(self) -> torch.Tensor:
-        """(B, S) float32: sum of `logprobs` since the last reset, and of the end where one was sampled.
+        """(B, S) float32: sum of the `logprobs` shown since the last reset, and of the sampled ends of text inside of it.
 
-        `+` with text, and a slice that does not begin at the start, are resets.
+        `+` with text, and a slice that does not begin at the start, are resets. What a cut keeps counts as before.
         """
         return self._numbers(lambda row: row.weight, torch.float32)
 
     @property
     def scores(self) -> torch.Tensor:
-        """(B, S) float32: what `best` and `sort` rank by: the weights, but for rows that a search wrote, which text added between
-        pieces does not reset; see `samplers.beam_search`.
+        """(B, S) float32: what `best` and `sort` rank by: the weights, and what was drawn and then cut by a stop text; in rows that a
+        search wrote since the search began, see `samplers.beam_search`.
         """
         return self._numbers(lambda row: row.score, torch.float32)
 

@@ -24,15 +24,25 @@ from outlines_cont.streams.stream_state import StreamState
 
 
 def drawn_token(
-    logits: Any, sampler: Sampler, mask: TokenSet | None, uniform: float | None, counts: TokenCounts | None
+    logits: Any,
+    num_tokens: int,
+    sampler: Sampler,
+    mask: TokenSet | None,
+    uniform: float | None,
+    counts: TokenCounts | None,
 ) -> tuple[int, float]:
     """Return a token id, drawn from (V,) or (1, V) logits under a mask, and the log-probability with which it was drawn.
 
-    `uniform`, in [0, 1), and `counts` are for samplers that need them. Raises `TypeError` or `ValueError` for other logits or another
-    mask, `InvalidLogits` for NaN, plus infinity, or minus infinity throughout, `DeadEnd` if no token of the mask has a probability,
-    `SamplerError` for an invalid draw of a user's sampler.
+    V is `num_tokens` or more, as models may have more logits than their tokenizer has tokens. `uniform`, in [0, 1), and `counts` are for
+    samplers that need them. Raises `TypeError` or `ValueError` for other logits or another mask, `InvalidLogits` for NaN, plus infinity, or
+    minus infinity throughout, `DeadEnd` if no token of the mask has a probability, `SamplerError` for an invalid draw of a user's sampler.
     """
     row = _one_row(logits)
+    if row.shape[-1] < num_tokens:
+        raise ValueError(
+            f"expected `logits` of all {num_tokens} tokens of the tokenizer, got {row.shape[-1]}. Give the tokenizer of the model that "
+            "made the logits."
+        )
     if mask is not None:
         check_mask(mask, row.shape[-1], "mask")
     if not math.isfinite(row.logsumexp(-1).item()):

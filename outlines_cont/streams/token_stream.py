@@ -104,7 +104,7 @@ class TokenStream(Immutable):
         The token is the last of `token_ids`. After the end nothing is drawn.
 
         Args:
-            logits: (V,) or (1, V) floats; not changed.
+            logits: (V,) or (1, V) floats, one for each token of the tokenizer or more, as those of padded models; not changed.
             sampler: How the token is chosen, such as `samplers.multinomial(temperature=0.7)`. Its penalties count the prompt,
                 if that is known, and the tokens of the stream as generated. `Mirostat` counts all tokens of the stream that were drawn.
             mask: The tokens that may be drawn; None for all. It is applied before the sampler.
@@ -131,18 +131,18 @@ class TokenStream(Immutable):
                 "`samplers.multinomial()`.",
                 "sampler",
             )
-        num_drawn = self._state.num_drawn
+        num_drawn, num_tokens = self._state.num_drawn, len(self._options.tokenizer.token_bytes)
         if uniform is not None:
             _check_uniform(uniform, rng)
         elif sampler.needs_random:
             uniform = uniform_of(rng, num_drawn)
             num_drawn += 1
         if not sampler.needs_counts:
-            token_id, logprob = drawn_token(logits, sampler, mask, uniform, None)
+            token_id, logprob = drawn_token(logits, num_tokens, sampler, mask, uniform, None)
             return self._pushed(token_id, logprob, num_drawn)
         tally = self._own_tally()
         counts = tally.take(self._state)
-        token_id, logprob = drawn_token(logits, sampler, mask, uniform, counts)
+        token_id, logprob = drawn_token(logits, num_tokens, sampler, mask, uniform, counts)
         tally.give(self._state, counts)
         return self._pushed(token_id, logprob, num_drawn)
 

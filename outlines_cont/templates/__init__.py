@@ -4,7 +4,7 @@ Templates run in a sandbox, and within a budget. Imports `generate`, `generation
 """
 
 from outlines_cont.errors import TemplateBudgetError, TemplateError
-from outlines_cont.templates.budget import TemplateBudget
+from outlines_cont.template_budget import TemplateBudget
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.stream import TemplateEvent, TemplateStream
 from outlines_cont.templates.template import Template
@@ -18,3 +18,7 @@ __all__ = [
     "TemplateResult",
     "TemplateStream",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

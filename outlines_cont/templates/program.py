@@ -31,7 +31,7 @@ from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_ids
-from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, running_usage
+from outlines_cont.template_budget import TemplateBudget, TemplateUsage, running_usage
 from outlines_cont.templates.marked_text import tokens_of
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
@@ -115,7 +115,10 @@ class TemplateProgram:
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Generate a span; return its value, or an empty text if the template would write the value again."""
         settings, self._at = self._settings, site.place
-        value = await _ask(settings.piece_of(site.kind, args, options, settings.model, settings.sampler))
+        piece = settings.piece_of(site.kind, args, options, settings.model, settings.sampler)
+        sampler = piece.generator.sampler
+        self._usage.forks(sampler.beams if isinstance(sampler, BeamSearch) else sampler.num_samples or 1)
+        value = await _ask(piece)
         self._at = None
         return "" if site.is_written else value
 

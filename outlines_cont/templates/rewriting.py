@@ -1,7 +1,7 @@
 """`rewritten`: transforms the Jinja syntax tree of a template before compilation, and lists the names that it reads and generates. Calls of
-generators become filters with their position, generated names look-ups of the last value; filters charge loops, comparisons and `~` to the
-budget. Refused are `include`, `import`, `extends`, other variables of a generated name, and generators in macros, recursive loops,
-collected blocks (`call`, `filter`, `{% set x %}`), and inside of a larger written expression; `{% set x = gen(...) %}` is allowed.
+generators become filters with their position, generated names look-ups of the last value. Refused are `include`, `import`, `extends`,
+other variables of a generated name, and generators in macros, recursive loops, collected blocks (`call`, `filter`, `{% set x %}`), and
+inside of a larger written expression; `{% set x = gen(...) %}` is allowed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from outlines_cont.templates.failure import where
 from outlines_cont.templates.source_place import SourcePlace
 
 # Names of filters; with the space in front no template can name them.
-GENERATE, CAPTURED, STEP = " generate", " captured", " step"
-SIZED, CONCATENATE, SPECIAL = " sized", " concatenate", " special"
+GENERATE, CAPTURED, SPECIAL = " generate", " captured", " special"
 CAPTURES = "captures"
 GENERATING = frozenset({"gen", "choice", "json", "grammar"})
 """The functions by which a template generates; see `kinds.KINDS`."""
@@ -95,21 +94,12 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
         raise _refused(taken.node, f"expected another name than `{calls[taken]}`, which every template can read")
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
-    names = _undeclared(tree) - GENERATING - given - {CAPTURES} - generated
+    names = frozenset(meta.find_undeclared_variables(tree)) - GENERATING - given - {CAPTURES} - generated
     texts = _texts(tree)
     # A generated name that is `set` is a variable of Jinja; others are look-ups.
     rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
     return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
-
-
-def _undeclared(tree: nodes.Template) -> frozenset[str]:
-    """Return the names that are read and not set; `meta.find_undeclared_variables` would evaluate constant expressions."""
-    assert tree.environment is not None
-    tracker = meta.TrackingCodeGenerator(tree.environment)
-    tracker.optimizer = None
-    tracker.visit(tree)
-    return frozenset(tracker.undeclared_identifiers)
 
 
 def _texts(tree: nodes.Template) -> tuple[str, ...]:
@@ -186,9 +176,7 @@ class _Rewriter(NodeTransformer):
             **dict.fromkeys(_SILENT, self._silent),
             nodes.Call: self._call,
             nodes.Name: self._read,
-            nodes.Compare: self._comparison,
             **({nodes.TemplateData: self._data} if special else {}),
-            nodes.Concat: self._concatenation,
             **dict.fromkeys(_COLLECTED, self._collector),
         }
 
@@ -196,15 +184,14 @@ class _Rewriter(NodeTransformer):
         return self._changes.get(type(node))
 
     def _loop(self, node: nodes.For) -> nodes.Node:
-        """Charge for every iteration of a loop, also those that its condition skips."""
+        """Collect the names that are generated in a loop."""
         self._allow(node.iter)
         node.iter = self.visit(node.iter)
-        place = _place(node)
         with self._inside(["a recursive loop"] if node.recursive else []):
             self._num_loops += 1
             if node.test is not None:
-                node.test = nodes.And(_filter(nodes.Const(True), STEP, place), self.visit(node.test), lineno=place)
-            node.body = [_step(place), *self._all(node.body)]
+                node.test = self.visit(node.test)
+            node.body = self._all(node.body)
             self._num_loops -= 1
             node.else_ = self._all(node.else_)
         return node
@@ -261,18 +248,6 @@ class _Rewriter(NodeTransformer):
     def _data(self, node: nodes.TemplateData) -> nodes.Node:
         return _filter(nodes.Const(node.data), SPECIAL, _place(node))
 
-    def _comparison(self, node: nodes.Compare) -> nodes.Node:
-        self.generic_visit(node)
-        node.expr = _filter(node.expr, SIZED, _place(node))
-        for operand in node.ops:
-            operand.expr = _filter(operand.expr, SIZED, _place(node))
-        return node
-
-    def _concatenation(self, node: nodes.Concat) -> nodes.Node:
-        """Turn `~` into a filter that charges for its result."""
-        self.generic_visit(node)
-        return _filter(nodes.List(node.nodes, lineno=node.lineno), CONCATENATE, _place(node))
-
     def _all(self, parts: list[Any]) -> list[Any]:
         found: list[Any] = []
         for part in parts:
@@ -311,7 +286,3 @@ class _Rewriter(NodeTransformer):
 
 def _filter(node: nodes.Expr, name: str, place: SourcePlace) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=place)
-
-
-def _step(place: SourcePlace) -> nodes.ExprStmt:
-    return nodes.ExprStmt(_filter(nodes.Const(True), STEP, place), lineno=place)

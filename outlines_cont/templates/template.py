@@ -37,13 +37,13 @@ from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, mul
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.templates.budget import TemplateBudget, usage
+from outlines_cont.template_budget import TemplateBudget, usage
 from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.kinds import piece_of
 from outlines_cont.templates.program import Settings, TemplateProgram, running_program
 from outlines_cont.templates.result import TemplateResult
-from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, SPECIAL, STEP, Site, rewritten
-from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
+from outlines_cont.templates.rewriting import CAPTURED, GENERATE, SPECIAL, Site, rewritten
+from outlines_cont.templates.sandbox import TemplateSandbox, special_text
 from outlines_cont.templates.stream import TemplateStream, drive, drive_async
 from outlines_cont.unknown_option import did_you_mean
 
@@ -365,9 +365,6 @@ def _environment() -> TemplateSandbox:
         GENERATE: _generate,
         CAPTURED: _captured,
         SPECIAL: pass_context(lambda _, text: special_text(text)),
-        STEP: pass_context(_step),
-        SIZED: pass_context(_sized),
-        CONCATENATE: pass_context(lambda _, values: concatenated(values)),
     }
     return made
 
@@ -387,13 +384,3 @@ def _captured(context: Context, name: str | None) -> Any:
         return program.captured(name)
     except KeyError:
         return context.environment.undefined(hint=f"{name!r} is not generated yet", name=name)
-
-
-def _step(context: Context, value: Any) -> Any:
-    usage().step()
-    return value
-
-
-def _sized(context: Context, value: Any) -> Any:
-    usage().value(value)
-    return value

@@ -6,6 +6,7 @@ Lookarounds see the text around a match, which is found once nothing that follow
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -137,6 +138,7 @@ class PatternSearch:
         threads: possible beginnings of matches, in their order.
         num_bytes, num_chars: the length of the text so far.
         context: the last characters, as many as some pattern has `behind`.
+        held: the bytes of an unfinished character.
     """
 
     patterns: tuple[SearchPattern, ...]
@@ -144,21 +146,25 @@ class PatternSearch:
     num_bytes: int = 0
     num_chars: int = 0
     context: bytes = b""
+    held: bytes = b""
 
     def push(self, data: bytes) -> tuple[PatternSearch, list[Found]]:
         """Return the search after `data`, and the matches that end in it. Cost: 0.3 us per byte and thread."""
         threads, num_chars, context = self.threads, self.num_chars, self.context
         behind = max((pattern.behind for pattern in self.patterns), default=0)
         found: list[Found] = []
-        for offset, byte in enumerate(data, self.num_bytes):
-            if _begins_character(byte):
-                alive = (t for t in threads if num_chars - t.first < self.patterns[t.pattern].most)
-                threads = (*alive, *self._begun(context, offset, num_chars))
-                num_chars += 1
-            threads = tuple(self._stepped(threads, byte, found))
-            context = _last(context + bytes([byte]), behind)
+        held, offset = self.held + data, self.num_bytes - len(self.held)
         num_bytes = self.num_bytes + len(data)
-        return PatternSearch(self.patterns, threads, num_bytes, num_chars, context), found
+        for character, size in _characters(held):
+            alive = (t for t in threads if num_chars - t.first < self.patterns[t.pattern].most)
+            threads = (*alive, *self._begun(context, offset, num_chars))
+            num_chars += 1
+            for byte in character:
+                threads = tuple(self._stepped(threads, byte, found))
+            context = _last(context + character, behind)
+            offset += size
+        held = held[len(held) - (num_bytes - offset) :]
+        return PatternSearch(self.patterns, threads, num_bytes, num_chars, context, held), found
 
     def at_end(self) -> list[Found]:
         """Return the further matches that there are if the text ends here."""
@@ -171,7 +177,7 @@ class PatternSearch:
     @property
     def open_since(self) -> int:
         """The offset of the first byte with which a match may begin that has not ended."""
-        return min((thread.start for thread in self.threads), default=self.num_bytes)
+        return min((thread.start for thread in self.threads), default=self.num_bytes - len(self.held))
 
     def _begun(self, context: bytes, offset: int, num_chars: int) -> Iterator[Thread]:
         for number, pattern in enumerate(self.patterns):
@@ -199,6 +205,20 @@ _LEADING_FLAGS = re.compile(r"\A(?:\(\?[aiLmsux]+\))+")
 def _texts() -> Node:
     """All texts, as a term."""
     return regex("(?s:.*)").node
+
+
+def _characters(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield the whole characters of some bytes, U+FFFD for what is none, each with the number of its bytes in `data`."""
+    at = 0
+    while text := codecs.utf_8_decode(data[at : at + 4], "replace", False)[0]:
+        character = text[0].encode()
+        size = len(character)
+        try:
+            data[at : at + size].decode()
+        except UnicodeDecodeError as error:
+            size = error.end
+        yield character, size
+        at += size
 
 
 def _begins_character(byte: int) -> bool:

@@ -3,8 +3,13 @@
     python -m tests.fuzz regex --seconds 300 --folder /tmp/fuzz
     python -m tests.fuzz schema --replay /tmp/fuzz/regex/finding-...
 
-Targets are those of `targets.py`. Each different finding is printed once and its input is kept, and the run goes on. An input
-that takes more than a second of processor time is a finding, too.
+and without it, for masks of random languages against the plain loop (`masks.py`),
+
+    python -m tests.fuzz masks --minutes 60
+    python -m tests.fuzz masks --seed 123 --count 1
+
+Targets of the first kind are those of `targets.py`. Each different finding is printed once and its input is kept, and the run goes on.
+An input that takes more than a second of processor time is a finding, too.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from time import process_time
 from types import FrameType
 
@@ -37,7 +42,7 @@ class Recorder:
 
     def __init__(self, target: Callable[[bytes], None], folder: Path) -> None:
         self._target, self._folder = target, folder
-        self._known = set[str]()
+        self._known = set[tuple[str, str]]()
 
     def __call__(self, data: bytes) -> None:
         """Run one input."""
@@ -61,14 +66,45 @@ class Recorder:
     def _keep(self, data: bytes, kind: str, key: str, text: str) -> None:
         if (kind, key) in self._known or len(self._known) > 200:
             return
-        self._known.add((kind, key))  # type: ignore[arg-type]
+        self._known.add((kind, key))
         path = self._folder / f"finding-{kind}-{hashlib.sha256(data).hexdigest()[:10]}"
         path.write_bytes(data)
         print(f"FINDING {kind} {path.name}: {text[:600]}", flush=True)
 
 
+def _masks(arguments: list[str]) -> int:
+    """Compare masks for some minutes; the number of different findings."""
+    from tests.fuzz.masks import Counts, run
+
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz masks", description="Compare masks with the plain loop over all tokens."
+    )
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--count", type=int, help="the most languages")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=SystemRandom().getrandbits(32),
+        help="of the first language",
+    )
+    parser.add_argument(
+        "--tekken", type=float, default=0.05, help="the part of the languages that is for 131,072 tokens"
+    )
+    options = parser.parse_args(arguments)
+    counts, found = Counts(), 0
+    for finding in run(
+        options.seed, 60 * options.minutes, counts, count=options.count, tekken=options.tekken, progress=60
+    ):
+        found += 1
+        print(f"FINDING {finding}", flush=True)
+    print(f"from seed {options.seed}: {found} findings; {counts}")
+    return found
+
+
 def main() -> None:
     """Fuzz one target, or run one input again."""
+    if sys.argv[1:2] == ["masks"]:
+        sys.exit(_masks(sys.argv[2:]))
     import atheris
 
     with atheris.instrument_imports(include=["fsm"]):

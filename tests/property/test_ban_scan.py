@@ -89,6 +89,71 @@ def token_of(text: str, start: int, chunks: list[bytes]) -> int:
     return next(i for i in range(len(chunks)) if len(b"".join(chunks[: i + 1])) > offset)
 
 
+def characters(data: bytes) -> list[tuple[str, int]]:
+    """The whole characters of some bytes, U+FFFD where they are not UTF-8, each with the offset of its first byte."""
+    found, start = [], 0
+    while start < len(data):
+        size = next((n for n in range(1, 5) if is_text(data[start : start + n])), 0)
+        if not size:
+            try:
+                data[start:].decode()
+            except UnicodeDecodeError as error:
+                if error.reason == "unexpected end of data" and not error.start:
+                    return found  # more may follow
+                size = error.end - error.start
+        found.append((data[start : start + size].decode(errors="replace"), start))
+        start += size
+    return found
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        return len(data.decode()) == 1
+    except UnicodeDecodeError:
+        return False
+
+
+def folded(data: bytes) -> tuple[str, list[int]]:
+    """The folded text of some bytes, and for each of its characters the offset of the first byte that it comes from."""
+    symbols = [(symbol, start) for character, start in characters(data) for symbol in character.casefold()]
+    return "".join(symbol for symbol, _ in symbols), [start for _, start in symbols]
+
+
+_BROKEN = [b"\xe2", b"\x82", b"\xe2\x82", b"\xf0\x9f", b"\xc3", b"\x9f", b"\xff", b"a", b"B", b"\xef\xbf\xbd", b" "]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(_BROKEN) | st.sampled_from(LETTERS).map(str.encode), min_size=1, max_size=3).map(
+            b"".join
+        ),
+        max_size=8,
+    ),
+    st.lists(st.text("ab\ufffds ", min_size=1, max_size=3), min_size=1, max_size=3),
+    st.lists(st.integers(0, 40), max_size=8),
+)
+@example([b"\xe2", b"a"], ["a"], [1])
+@example([b"\xe2\x82", b"\xe2\x82", b"\xaca"], ["a", "\ufffd"], [2, 4])
+def test_a_phrase_begins_in_its_token_whatever_bytes_are_around_it(
+    parts: list[bytes], phrases: list[str], places: list[int]
+) -> None:
+    """Tokens that cut characters, or have bytes that are no text, against a plain search in all that was written so far."""
+    chunks = cut(b"".join(parts), places)
+    written = Written(policies.ban(phrases), chunks)
+    before = 0
+    for count in range(1, len(chunks) + 1):
+        text, starts = folded(b"".join(chunks[:count]))
+        wanted = sorted(
+            next(i for i in range(count) if len(b"".join(chunks[: i + 1])) > starts[start])
+            for phrase in {phrase.casefold() for phrase in phrases}
+            for start in range(len(text))
+            if text.startswith(phrase, start) and start + len(phrase) > before
+        )
+        assert wanted == [match.token for match in written.states[count].matches]
+        before = len(text)
+
+
 @given(
     st.text("ab_ -", max_size=10),
     st.lists(st.text("ab_ -", min_size=1, max_size=3), min_size=1, max_size=3),
@@ -133,6 +198,26 @@ def test_a_pattern_is_found_where_re_finds_it(text: str, pattern: str, places: l
 
     found = any(state.matches for state in written.states) or written.at_end() is not None
     assert found == (re.search(pattern, text) is not None)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"\n", "é".encode()]), max_size=6).map(b"".join),
+    st.sampled_from([*PATTERNS, r"a.b", "[^a]b", "\ufffd"]),
+    st.lists(st.integers(0, 16), max_size=6),
+)
+@example(b"\xe2ab", r"\bab\b", [1])
+def test_a_pattern_is_found_behind_bytes_that_are_no_text(data: bytes, pattern: str, places: list[int]) -> None:
+    chunks = cut(data, places)
+    written = Written(policies.ban([re.compile(pattern)]), chunks)
+    text = "".join(character for character, _ in characters(data))
+    first = re.search(pattern, text)
+
+    found = [match for state in written.states for match in state.matches]
+    assert (first is not None) == (bool(found) or written.at_end() is not None)
+    if first is not None and found:
+        start = characters(data)[first.start()][1]
+        assert next(i for i in range(len(chunks)) if len(b"".join(chunks[: i + 1])) > start) in {m.token for m in found}
 
 
 @given(TEXTS, PHRASES, st.lists(st.integers(0, 60), max_size=8), st.text(LETTERS, max_size=6))

@@ -111,12 +111,6 @@ def test_words_accept_their_words_only(texts: list[bytes], other: bytes) -> None
     assert (other in texts) == automaton.accepts(other)
 
 
-@given(st.integers(1, 40), st.integers(0, 5000))
-def test_divisible_is_arithmetic(divisor: int, number: int) -> None:
-    automaton = Automaton(nodes.divisible(divisor))
-    assert (number % divisor == 0) == automaton.accepts(str(number).encode())
-
-
 def test_operators_refuse_recursive_operands() -> None:
     rule = Rule("list")
     rule.define(

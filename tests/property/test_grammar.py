@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from itertools import product
+from random import Random
+from typing import Literal
 
 import pytest
-from hypothesis import assume, event, example, given, settings
+from hypothesis import assume, event, example, given, note, settings
 from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import GrammarError as LarkGrammarError
 from lark.exceptions import LarkError
 
-from fsm import EmptyLanguage, GrammarError, grammar
+from fsm import EmptyLanguage, FSMError, GrammarError, grammar
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.lark.conflict import is_lalr
+from tests import grammars as examples
+from tests.walks import RANDOMS
 
 TEXTS = ["".join(text) for length in range(6) for text in product("ab ", repeat=length)]
 TEXTS += ["".join(text) for length in range(1, 5) for text in product("abA", repeat=length) if "A" in text]
@@ -193,3 +199,53 @@ def test_what_follows_is_found_through_a_chain_of_rules(depth: int, place: str, 
     ]
     assert lalr is not None
     assert [t for t in texts if reads(lalr, t)] == [t for t in texts if automaton.accepts(t.encode())] != []
+
+
+@pytest.mark.parametrize(("pattern", "without"), [("/a*/", "/a+/"), ("/(ab)?/", "/ab/"), ("/b|a{0,2}/", "/b|a{1,2}/")])
+@pytest.mark.parametrize("shape", ['T "b" T', '(T "b")*', "T", 'start T | "b"', 'T U "a"', 'T U? "b"'])
+@pytest.mark.parametrize("lexer", ["contextual", "dynamic"])
+def test_a_terminal_that_matches_the_empty_text_is_an_optional_one(
+    pattern: str, without: str, shape: str, lexer: Literal["contextual", "dynamic"]
+) -> None:
+    """Lark refuses it, and other readers of its language do not."""
+    rest = "\nU: /[b ]+/\nIGNORED: / /\n%ignore IGNORED"
+    plain = grammar(f"start: {shape}\nT: {pattern}{rest}", lexer=lexer)
+    written = grammar(f"start: {shape.replace('T', '[T]')}\nT: {without}{rest}", lexer=lexer)
+    one, other = Automaton(plain.node), Automaton(written.node)
+    if lexer == "dynamic":
+        assert [t for t in TEXTS if one.accepts(t.encode())] == [t for t in TEXTS if other.accepts(t.encode())]
+    else:  # the plain one need not be read by the LALR parser
+        assert all(one.accepts(text.encode()) for text in TEXTS if other.accepts(text.encode()))
+
+
+GOOD = [value for name, value in vars(examples).items() if name.isupper()] + [
+    'start: A B?\nA: /[a-z]+/i\nB: "x".."z" | /\\d{1,3}/\n%ignore /[ \\t]+/\n',
+    'start: sep{x, ","}\nsep{a, b}: a (b a)*\n!x: "a"~2..3 -> y\n | [X]\nX.2: "q"i | /(?!a)[a-c]/\n%import common.INT\n',
+    '?start: e\n_e: "(" start ")"\ne: _e | N+\nN: /\\w+(?!x)/\n%declare Q\n%override N: "1"\n%extend N: "2"\n',
+]
+BITS = [
+    *'()[]{}|*+?/\\".:~!-><,%_^$ \nabAB01\0\ud800é',
+    "->",
+    "..",
+    "~3",
+    "%ignore ",
+    "%import ",
+    "%declare ",
+    '""',
+    "//",
+]
+BITS += ["/*/", "/(/", "/[z-a]/", "\\x", "\\u12", "/a/xx", "start", "%extend ", ".-1", "(?", "(?P<n>", "\\1", "\\p{L}"]
+
+
+@settings(max_examples=60)
+@given(RANDOMS)
+def test_a_grammar_with_mistakes_is_read_or_refused_by_an_error_of_this_package(random: Random) -> None:
+    text = random.choice(GOOD)
+    for _ in range(random.randint(1, 4)):
+        at, other = random.randint(0, len(text)), random.randint(0, len(text))
+        new = random.choice(["", random.choice(BITS), text[other : other + random.randint(1, 12)]])
+        text = text[:at] + new + text[at + random.randint(0, 4) * (not new) :]
+    note(text)
+    with suppress(FSMError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the parser of `re`
+        grammar(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -17,6 +18,8 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
 from fsm.schema import json_schema
 from fsm.schema.scalars.multiple import multiples
+from fsm.schema.scalars.number_range import Bound
+from fsm.terms.node import EMPTY
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 
@@ -236,8 +239,6 @@ def test_every_number_that_is_written_is_valid_as_written_and_as_a_double(
 def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(
     step: str, decimals: int, values: list[Decimal], zeros: int
 ) -> None:
-    from fractions import Fraction
-
     automaton = Automaton(multiples(Fraction(step), decimals, 15))
     for value in values:
         text = spelled(value, zeros)
@@ -247,11 +248,43 @@ def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(
             assert automaton.accepts(text.encode()) == expected
 
 
+@relaxed
+@given(st.integers(0, 2), st.integers(1, 60), st.lists(st.integers(1, 90), max_size=2), RANDOMS)
+def test_states_of_multiples_are_alive_where_a_listed_number_begins_so(
+    decimals: int, step: int, denied: list[int], random: Random
+) -> None:
+    unit, room = 10**decimals, random.randint(1, 3)
+    low, high = sorted(random.randint(-999 * unit, 999 * unit) for _ in range(2))
+    excluded = random.sample(range(-2_000, 2_000), 40)
+
+    def bound(units: int) -> Bound:
+        return Bound(Decimal(units) / unit, random.random() < 0.5)
+
+    ends = bound(low), bound(high)
+    found = set[str]()
+    for units in range(low + (not ends[0].inclusive), high + ends[1].inclusive):
+        if units % step == 0 and all(units % other for other in denied) and units not in excluded:
+            whole, sign = divmod(abs(units), unit), "-" if units < 0 else ""
+            found |= {f"{sign}{whole[0]}"} if not whole[1] else set()
+            digits = f"{whole[1]:0{decimals}}" if decimals else ""
+            if decimals and len(str(whole[0])) <= room:
+                shorter = range(max(len(digits.rstrip("0")), 1), decimals + 1)
+                found |= {f"{sign}{whole[0]}.{digits[:length]}" for length in shorter}
+    sizes = [Fraction(units, unit) for units in (step, *denied, *excluded)]
+    node = multiples(sizes[0], decimals, decimals + room, *ends, sizes[1 : 1 + len(denied)], sizes[1 + len(denied) :])
+    automaton, reached = Automaton(node), set[str]()
+    stack = [("", automaton.initial_state)] if node is not EMPTY else []
+    while stack:
+        text, state = stack.pop()
+        reached.add(text)
+        assert automaton.is_accepting(state) == (text in found), text
+        stack += [(text + chr(byte), target) for byte, target in automaton.moves(state).items()]
+    assert reached == {text[:size] for text in found for size in range(len(text) + 1)}
+
+
 @pytest.mark.parametrize("decimals", [0, 1, 3])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_beginning_of_a_multiple_is_never_a_dead_end(step: str, decimals: int) -> None:
-    from fractions import Fraction
-
     automaton = Automaton(multiples(Fraction(step), decimals, 15))
     texts = {automaton.initial_state: b""}
     stack = [automaton.initial_state]

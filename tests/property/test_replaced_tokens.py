@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.logprob_sum import LogprobSum
 from outlines_cont.state.row import GENERATED, StateRow
 from outlines_cont.state.text import _replaced
 
@@ -25,11 +26,11 @@ def test_what_is_counted_behind_tokens_that_are_replaced_is_what_was(
         kinds=GENERATED * SIZE,
         logprobs=logprobs,
         sampling_logprobs=logprobs,
-        weight_start=begin,
+        counted=LogprobSum(((0, begin),)),
     )
     found = _replaced(row, first, last, range(50, 50 + num_new))
     assert found.token_ids == (*range(first), *range(50, 50 + num_new), *range(last, SIZE))
     counted = [index for index in range(begin, SIZE) if not first <= index < last]
-    assert sum(found.logprobs[found.weight_start :]) == sum(logprobs[index] for index in counted)
+    assert found.weight == sum(logprobs[index] for index in counted)
     assert len(found.kinds) == len(found.logprobs) == len(found.sampling_logprobs) == len(found.token_ids)
     assert found.kinds.count(GENERATED) == SIZE - (last - first)

@@ -16,7 +16,7 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import NoHypothesis, OptionError
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import random_model
-from tests.oracle import next_logits
+from tests.oracle import ends_of, next_logits
 
 # Languages with few token sequences, written with tokens of one to four bytes.
 _PATTERNS = ["(a|b|ab|bc){1,2}", "(red|re|ed|d)e?", "a{0,4}", "(yes|no) ?(the|an)?", "[abc]{2}x"]
@@ -162,7 +162,7 @@ def test_beams_of_forced_text_and_batches_conform_and_are_scored_whole(family: s
             logprobs = next_logits(model, row.token_ids).log_softmax(-1)
             start = row.piece.start if row.piece else 0
             total = sum(float(logprobs[i - 1, row.token_ids[i]]) for i in range(start, len(row.token_ids)))
-            assert row.weight - row.ends == pytest.approx(total, abs=1e-6)
+            assert row.weight - ends_of(row) == pytest.approx(total, abs=1e-6)
     alone = [continuous(write)(prompt) for prompt in prompts]
     found = [[value for value in group if value is not None] for group in state.values]
     assert [one.values[0] for one in alone] == found

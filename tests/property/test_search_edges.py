@@ -22,7 +22,7 @@ from outlines_cont.samplers import BeamSearch
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, scripted_model
-from tests.oracle import next_logits, rescored
+from tests.oracle import ends_of, next_logits, rescored
 from tests.rows import row_of
 
 _PROMPTS = st.text("abn ", min_size=1, max_size=5)
@@ -63,12 +63,12 @@ def test_a_stop_text_that_is_spelled_in_several_ways_makes_one_hypothesis(prompt
     state = continuous(generate.text(model, sampler=samplers.beam_search(6)))(prompt, max_tokens=4, stop_at=stop_at)
     assert all(stop_at not in value for value in state.values[0])
     assert len({row.token_ids for row in state.rows[0]}) == state.num_samples
-    assert state.weights[0].tolist() == sorted(state.weights[0].tolist(), reverse=True)
+    assert state.scores[0].tolist() == sorted(state.scores[0].tolist(), reverse=True)
     for row in state.rows[0]:
         scores = rescored(model, row.token_ids)
-        start = row.weight_start
+        start = max([0, *(stop for _, stop in row.counted.skipped)])
         kept = [score if kind in b"gf" else 0.0 for score, kind in zip(scores, row.kinds, strict=True)][start:]
-        assert sum(kept) == pytest.approx(row.weight - row.ends, abs=1e-9)
+        assert sum(kept) == pytest.approx(row.weight - ends_of(row), abs=1e-9)
 
 
 def test_several_ends_of_text_make_one_hypothesis_with_the_likelier_end() -> None:
@@ -80,7 +80,7 @@ def test_several_ends_of_text_make_one_hypothesis_with_the_likelier_end() -> Non
     assert sorted(state.values[0]) == ["", "a", "aa"]
     for row in state.rows[0]:
         logprobs = next_logits(model, row.token_ids)[-1].log_softmax(-1)
-        assert row.ends in (0.0, pytest.approx(max(float(logprobs[i]) for i in model.eos_token_ids), abs=1e-9))
+        assert ends_of(row) in (0.0, pytest.approx(max(float(logprobs[i]) for i in model.eos_token_ids), abs=1e-9))
 
 
 @settings(max_examples=6)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from itertools import product
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +17,9 @@ import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import WRITTEN
-from tests.fakes import random_model
-from tests.oracle import next_logits, rescored
+from outlines_cont.state.text import kept_tokens
+from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, Script, random_model, scripted_model
+from tests.oracle import ends_of, next_logits, rescored
 
 _FIRST = ["yes", "no", "the", "an"]
 _SECOND = ["red", "re", "d", "green"]
@@ -100,7 +104,7 @@ def test_what_is_done_to_a_state_leaves_its_scores_right(prompt: str, between: s
     for row in after.rows[0]:
         assert row.search is not None
         kept = [p for p, kind in zip(rescored(model, row.token_ids), row.kinds, strict=True) if kind in WRITTEN]
-        total = sum(kept) + sum(logprob for _, logprob in row.search.others)
+        total = sum(kept) + sum(logprob for _, logprob in row.search.ends)
         assert total / len(kept) ** penalty == pytest.approx(row.score, abs=1e-8)
     ranked = after.best(3).scores[0].tolist()
     assert sorted(after.scores[0].tolist(), reverse=True) == ranked
@@ -122,6 +126,10 @@ def test_scores_are_saved_and_joined(tmp_path: Path) -> None:
         assert row.search is not None
         total = left.search.total(left.logprobs) + right.search.total(right.logprobs)
         assert total == pytest.approx(row.search.total(row.logprobs))
+        assert row.search.num_written(row.kinds) == sum(kind in WRITTEN for kind in row.kinds)
+        # A part of the sum has the score of that part.
+        assert left.search.mapped(int) == kept_tokens(row, len(left.token_ids)).search
+        assert kept_tokens(row, len(left.token_ids)).score == pytest.approx(left.score)
 
 
 def test_rows_that_no_search_wrote_are_ranked_by_their_weights() -> None:
@@ -132,3 +140,84 @@ def test_rows_that_no_search_wrote_are_ranked_by_their_weights() -> None:
     assert state.best().weights.item() == state.weights.max().item()
     middle = (continuous(generate.regex(model, "[ab]{4}", sampler=samplers.beam_search(2)))("the") + " of")[..., 2:]
     assert middle.scores.tolist() == middle.weights.tolist()
+
+
+_PARTS = [b"a", b"b", b"ab", b""]
+
+
+def _drawn_to_stop(script: Script, prompt: str, stop_at: str, most: int, penalty: float) -> dict[str, float]:
+    """Every text that is written before a stop text, an end or the limit, with the best score of what is drawn for it."""
+    begun = FakeTokenizer().encode(prompt, add_special_tokens=True)
+    ids = _ids()
+    best: dict[str, float] = {}
+    for parts in product(_PARTS, repeat=most):
+        drawn, score = "", 0.0
+        for count, part in enumerate(parts, 1):
+            logits = torch.zeros(VOCAB_SIZE)
+            for token_id, logit in script([*begun, *(ids[one] for one in parts[: count - 1])]).items():
+                logits[token_id] = logit
+            score += float(logits.log_softmax(-1)[ids[part]])
+            drawn += part.decode()
+            if not part or stop_at in drawn:
+                break
+        num_tokens = count - (not part)
+        best[drawn.split(stop_at)[0]] = max(
+            best.get(drawn.split(stop_at)[0], -math.inf), score / max(num_tokens, 1) ** penalty
+        )
+    return best
+
+
+def _ids() -> dict[bytes, int]:
+    return {data: i for i, data in enumerate(FakeTokenizer().token_bytes) if data} | {b"": EOS}
+
+
+def _random_law(seed: int) -> Script:
+    """What hardly says anything but a few tokens, each with a probability that depends on all before it."""
+    ids = _ids()
+    return lambda before: {ids[part]: 40 + Random(f"{seed}{before}{part!r}").uniform(0, 9) for part in _PARTS}
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(["b", "ab", "ba", "aa"]), st.sampled_from([0.0, 1.0]))
+def test_what_is_drawn_to_reach_a_stop_text_counts_in_a_search(seed: int, stop_at: str, penalty: float) -> None:
+    """As many beams as hypotheses are brute force over all that can be drawn, whatever of it the stop then cuts."""
+    law = _random_law(seed)
+    wanted = _drawn_to_stop(law, "n", stop_at, 3, penalty)
+    search = continuous(generate.text(scripted_model(law), sampler=samplers.beam_search(50, length_penalty=penalty)))
+    found = search("n", max_tokens=3, stop_at=stop_at)
+    assert not any(text.count(stop_at) for text in found.values[0])
+    ranked = sorted(wanted, key=lambda text: -wanted[text])
+    assert ranked == found.values[0][: len(ranked)]
+    assert [wanted[text] for text in ranked] == pytest.approx(found.scores[0].tolist()[: len(ranked)], abs=1e-4)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["b", "ab", "ba", ["bb", "aa"]]),
+    st.booleans(),
+    st.sampled_from([samplers.multinomial, samplers.best_of]),
+)
+def test_samples_are_ranked_by_all_that_was_drawn(
+    seed: int, stop_at: str | list[str], keep: bool, sampler: Any
+) -> None:
+    model = scripted_model(_random_law(seed))
+    options = {"max_tokens": 5, "rng": seed}
+    free = continuous(generate.text(model, sampler=samplers.multinomial(6)))("n", **options)
+    stopped = continuous(generate.text(model, sampler=sampler(6)))("n", stop_at=stop_at, keep_stop=keep, **options)
+    wanted = []
+    for row in free.rows[0]:
+        texts = [model.tokenizer.decode(row.token_ids[2:count]) for count in range(2, len(row.token_ids) + 1)]
+        is_stopped = [
+            any(stop in text for stop in ([stop_at] if isinstance(stop_at, str) else stop_at)) for text in texts
+        ]
+        wanted.append(sum(row.logprobs[: 2 + is_stopped.index(True)]) if True in is_stopped else row.weight)
+    if sampler is samplers.multinomial:
+        assert wanted == pytest.approx(stopped.scores[0].tolist(), abs=1e-4)
+    assert max(wanted) == pytest.approx(stopped.best().scores.item(), abs=1e-4)
+    for row in stopped.rows[0]:
+        assert row.weight == pytest.approx(sum(row.logprobs) + ends_of(row))
+        assert row.score <= row.weight
+    longer = (stopped + " of ") if sampler is samplers.best_of else stopped.append(" of ")
+    assert stopped.scores.tolist() == longer.scores.tolist()
+    assert stopped.scores.tolist() == longer[..., : len(next(iter(stopped)))].scores.tolist() or stopped.num_samples > 1

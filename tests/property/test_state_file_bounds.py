@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import SavedError, StateFileError
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.logprob_sum import LogprobSum
 from outlines_cont.state.row import StateRow, WrittenPiece
-from outlines_cont.state.search_score import SearchScore
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.property.test_state_file_hostile import Content, _read, _write
 
@@ -50,21 +50,23 @@ def _rows(draw: st.DrawFn) -> StateRow:
     pieces = st.builds(
         WrittenPiece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3)
     )
-    others = st.lists(st.tuples(_ends(length), st.sampled_from([-1.5, 0.25])), max_size=2).map(tuple)
-    scores = st.builds(SearchScore, _ends(length), others, st.sampled_from([-10.0, 0.0, 0.5, 10.0]))
+    borders = st.lists(_ends(length), min_size=4, max_size=4).map(sorted)
+    skipped = borders.map(lambda found: tuple(zip(found[::2], found[1::2], strict=True)))
+    ends = st.lists(st.tuples(_ends(length), st.sampled_from([-7.5, 0.25, 1e300])), max_size=2).map(tuple)
+    cuts = st.lists(st.tuples(_ends(length), st.sampled_from([-1.5, 0.25]), _ends(3)), max_size=2).map(tuple)
+    sums = st.builds(LogprobSum, skipped, ends, cuts, st.sampled_from([-10.0, 0.0, 0.5, 10.0]))
     return StateRow(
         tuple(draw(st.lists(_ends(VOCAB_SIZE - 1), min_size=length, max_size=length))),
         kinds,
         tuple(logprobs),
         tuple(sampled),
         stream,
-        weight_start=draw(_ends(length)),
-        ends=draw(st.sampled_from([-7.5, 0.0, 1e300])),
+        counted=draw(sums),
         piece=draw(st.none() | pieces),
         finish_reason=draw(st.sampled_from(["", "stop", "constraint", "length", "error"])),
         value=draw(st.sampled_from([None, "", 0, [1, {"a": None}], 2**70])),
         error=draw(st.none() | st.just(SavedError("ValueError: no"))),
-        search=draw(st.none() | scores),
+        search=draw(st.none() | sums),
         starts_inside=draw(st.booleans()),
     )
 
@@ -107,18 +109,23 @@ _AT_BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("drawn", [0, 2**63 - 1], [-1, 2**63]),
     ("seed", [0, 2**64 - 1], [-1, 2**64]),
     ("path", ["0", "f" * 32], ["", "f" * 33, "F"]),
-    ("weight_start", [0, _LENGTH], [-1, _LENGTH + 1]),
+    ("counted", [{"skipped": [[0, _LENGTH]]}], [{"skipped": [[-1, _LENGTH]]}, {"skipped": [[0, _LENGTH + 1]]}]),
+    ("counted", [{"skipped": [[0, 1], [1, 2]]}], [{"skipped": [[0, 2], [1, 2]]}, {"skipped": [[2, 1]]}]),
+    ("counted", [{"ends": [[_LENGTH, -1.0]]}], [{"ends": [[_LENGTH + 1, -1.0]]}, {"ends": [[-1, -1.0]]}]),
+    (
+        "counted",
+        [{"ends": [[0, 0.0]]}, {"ends": [[0, -1e300]]}],
+        [{"ends": [[0, math.inf]]}, {"ends": [[0, math.nan]]}],
+    ),
+    ("search", [{"cuts": [[_LENGTH, -1.0, 0]]}], [{"cuts": [[_LENGTH + 1, -1.0, 1]]}, {"cuts": [[0, -1.0, -1]]}]),
     ("piece", [None, [_LENGTH, [0, VOCAB_SIZE - 1], "", 0]], [[_LENGTH + 1, [], "", 0], [0, [-1], "", 0]]),
     ("piece", [[0, [], "", 2**63 - 1]], [[0, [VOCAB_SIZE], "", 0], [-1, [], "", 0], [0, [], "", -1]]),
-    ("search", [{"start": 0}, {"start": _LENGTH}], [{"start": -1}, {"start": _LENGTH + 1}]),
-    ("search", [{"start": 0, "others": [[_LENGTH, -1.0]]}], [{"start": 0, "others": [[_LENGTH + 1, -1.0]]}]),
     (
         "search",
-        [{"start": 0, "length_penalty": p} for p in (-10.0, 10.0)],
-        [{"start": 0, "length_penalty": p} for p in (math.nextafter(-10, -11), math.nextafter(10, 11))],
+        [{"length_penalty": p} for p in (-10.0, 10.0)],
+        [{"length_penalty": p} for p in (math.nextafter(-10, -11), math.nextafter(10, 11))],
     ),
     ("length", [_LENGTH], [_LENGTH - 1, _LENGTH + 1, -1]),
-    ("ends", [0.0, -1e300], [math.inf, math.nan]),
 ]
 
 

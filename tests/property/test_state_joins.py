@@ -13,6 +13,7 @@ from outlines_cont import BatchedExecutor, SequenceState, continuous, generate
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row_bytes import written
+from outlines_cont.state.text import encoded_start
 from tests.fakes import FakeTokenizer, random_model
 from tests.tokenizer_kinds import tokenizer_of
 
@@ -133,6 +134,15 @@ def test_a_sum_has_the_bytes_of_both_sides(kind: str, data: st.DataObject) -> No
     text = data.draw(_TEXTS)
     assert str(left) + text == str(left + text)
     assert text + str(shared) == str(text + shared)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@settings(max_examples=30)
+@given(st.text(" \u2581a\n<é日", max_size=6))
+def test_a_text_at_the_beginning_of_a_row_is_spelled_as_it_is(kind: str, text: str) -> None:
+    """Also where the tokenizer reads a mark of SentencePiece as a space, and drops a space in front."""
+    tokenizer = _tokenizer(kind)
+    assert text == tokenizer.decode(encoded_start(text, tokenizer))
 
 
 def test_a_character_that_was_cut_is_completed_by_a_sum() -> None:

@@ -1,6 +1,6 @@
-"""Hundreds of random operations on a few states, against lists of token ids and full recomputation, under a small budget.
+"""Hundreds of random operations on a few states, against plain accounts of their rows and full recomputation, under a small budget.
 
-After every step each state still has its ids, and one of them, taken at random, still has its logits.
+After every step each state still has its ids, log-probabilities and weights, and one of them, taken at random, still has its logits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from outlines_cont import SequenceState, continuous, generate, models
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state.row import StateRow
+from tests.account import Account
 from tests.fakes import FakeTokenizer, random_network
 from tests.oracle import assert_close, greedy_ids, next_logits
 
@@ -23,7 +25,11 @@ _TEXTS = st.sampled_from(["the name", "a", " of ", "日🙂", "red green blue", 
 _SLOTS = st.integers(0, 5)
 # Two layers, keys and values, two heads of size 8 (four in GPT-2), float64.
 _BYTES_PER_TOKEN = 2 * 2 * 2 * 8 * 8
-Ids = list[list[int]]
+Rows = list[Account]
+
+
+def _flat(state: SequenceState) -> list[StateRow]:
+    return [row for group in state.rows for row in group]
 
 
 class States(RuleBasedStateMachine):
@@ -49,24 +55,28 @@ class States(RuleBasedStateMachine):
         self.model.prefix_cache.min_tokens = 2
         self.encode = tokenizer.encode_inside
         self.write = continuous(generate.text(self.model))
-        self.slots: list[tuple[SequenceState, Ids]] = []
+        self.choice = continuous(generate.choice(self.model, ["the", "then", "name"]))
+        self.slots: list[tuple[SequenceState, Rows]] = []
         for slot, text in enumerate(["the name", "a", "of", "yes no", "red", "日本"]):
-            self.slots.append(self._written(text, [tokenizer.encode(text, add_special_tokens=True)], 1 + slot % 2))
+            self.slots.append(
+                self._written(text, [Account().given(tokenizer.encode(text, add_special_tokens=True))], 1 + slot % 2)
+            )
         self.turn = 0
 
-    def _written(self, source: str | SequenceState, rows: Ids, count: int) -> tuple[SequenceState, Ids]:
+    def _written(self, source: str | SequenceState, rows: Rows, count: int) -> tuple[SequenceState, Rows]:
         with self.model.meter() as meter:
             state = self.write(source, max_tokens=count)
-        longer = [[*row, *greedy_ids(self.model, row, count)] for row in rows]
         assert meter.sampled_tokens <= count * len(rows)
-        return state, longer
+        for row, found in zip(rows, _flat(state), strict=True):
+            assert [*row.ids, *greedy_ids(self.model, row.ids, count)] == list(found.token_ids)
+        return state, [row.written(found, self.model) for row, found in zip(rows, _flat(state), strict=True)]
 
     def teardown(self) -> None:
         self.patch.stop()
 
-    def _put(self, slot: int, state: SequenceState, rows: Ids) -> None:
-        if any(len(row) > 60 for row in rows):
-            state, rows = state.tokens[..., :20], [row[:20] for row in rows]
+    def _put(self, slot: int, state: SequenceState, rows: Rows) -> None:
+        if any(len(row.ids) > 60 for row in rows):
+            state, rows = state.tokens[..., :20], [row.kept(20) for row in rows]
         if len(rows) > 4:
             state, rows = state.take([(0, 0)]), rows[:1]
         self.slots[slot] = (state, rows)
@@ -74,25 +84,38 @@ class States(RuleBasedStateMachine):
     @rule(slot=_SLOTS, target_slot=_SLOTS, count=st.integers(1, 3))
     def generate_more(self, slot: int, target_slot: int, count: int) -> None:
         state, rows = self.slots[slot]
-        if all(rows):
+        if all(row.ids for row in rows):
             self._put(target_slot, *self._written(state, rows, count))
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.sampled_from([None, "e", "h"]))
+    def choose(self, slot: int, target_slot: int, stop: str | None) -> None:
+        state, rows = self.slots[slot]
+        if all(row.ids for row in rows):
+            chosen = self.choice(state, stop_at=stop)
+            self._put(
+                target_slot,
+                chosen,
+                [row.written(found, self.model) for row, found in zip(rows, _flat(chosen), strict=True)],
+            )
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, text=_TEXTS)
     def append(self, slot: int, target_slot: int, text: str) -> None:
         state, rows = self.slots[slot]
-        self._put(target_slot, state + text, [[*row, *self.encode(text, row)] for row in rows])
+        longer = [row.given([*row.ids, *self.encode(text, row.ids)]) for row in rows]
+        self._put(target_slot, state + text, [row.reset() for row in longer])
+        self._put(slot, state.append(text), longer)
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.integers(1, 25))
     def cut(self, slot: int, target_slot: int, stop: int) -> None:
         state, rows = self.slots[slot]
-        self._put(target_slot, state.tokens[..., :stop], [row[:stop] for row in rows])
+        self._put(target_slot, state.tokens[..., :stop], [row.kept(stop) for row in rows])
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.integers(1, 25))
     def cut_text(self, slot: int, target_slot: int, stop: int) -> None:
-        state, _ = self.slots[slot]
+        state, rows = self.slots[slot]
         cut = state[..., :stop]
         assert [text[:stop] for text in state] == list(cut)
-        self._put(target_slot, cut, [list(row.token_ids) for group in cut.rows for row in group])
+        self._put(target_slot, cut, [row.given(found.token_ids) for row, found in zip(rows, _flat(cut), strict=True)])
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, count=st.integers(1, 3))
     def fork(self, slot: int, target_slot: int, count: int) -> None:
@@ -109,16 +132,28 @@ class States(RuleBasedStateMachine):
     def add_part(self, slot: int, target_slot: int, stop: int) -> None:
         state, rows = self.slots[slot]
         part = state[..., :stop]
+        cut = [row.given(found.token_ids) for row, found in zip(rows, _flat(part), strict=True)]
+        self._add(slot, target_slot, part, cut)
+
+    @rule(slot=_SLOTS, other=_SLOTS, target_slot=_SLOTS)
+    def add_states(self, slot: int, other: int, target_slot: int) -> None:
+        part, rows = self.slots[other]
+        if part.shape[:2] == self.slots[slot][0].shape[:2]:
+            self._add(slot, target_slot, part, rows)
+
+    def _add(self, slot: int, target_slot: int, part: SequenceState, others: Rows) -> None:
+        state, rows = self.slots[slot]
         both = state + part
         assert [left + right for left, right in zip(state, part, strict=True)] == list(both)
         spell = self.model.tokenizer.text_bytes
-        longer = [list(row.token_ids) for group in both.rows for row in group]
+        longer = [list(row.token_ids) for row in _flat(both)]
         # A part that begins inside a character is spelled anew, so that it completes no character of what is before it.
-        tails = [spell(row.token_ids) for group in part.rows for row in group]
+        tails = [spell(row.token_ids) for row in _flat(part)]
         for row, tail, found in zip(rows, tails, longer, strict=True):
-            assert found[: len(row)] == row
-            assert 0x80 <= (tail or b"a")[0] < 0xC0 or spell(found) == spell(row) + tail
-        self._put(target_slot, both, longer)
+            assert found[: len(row.ids)] == row.ids
+            assert 0x80 <= (tail or b"a")[0] < 0xC0 or spell(found) == spell(row.ids) + tail
+        sums = [row.joined(*more) for row, *more in zip(rows, others, map(len, longer), strict=True)]
+        self._put(target_slot, both, sums)
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, which=st.integers(0, 9))
     def take(self, slot: int, target_slot: int, which: int) -> None:
@@ -143,7 +178,7 @@ class States(RuleBasedStateMachine):
     @rule(slot=_SLOTS)
     def a_step_that_breaks_leaves_everything(self, slot: int) -> None:
         state, rows = self.slots[slot]
-        if not all(rows):
+        if not all(row.ids for row in rows):
             return
         forward, calls = self.model.forward, [0]
 
@@ -171,14 +206,17 @@ class States(RuleBasedStateMachine):
         if not hasattr(self, "slots"):
             return
         for state, rows in self.slots:
-            assert [list(row.token_ids) for group in state.rows for row in group] == rows
-            assert all(cached <= len(row) for cached, row in zip(state.cached.flatten().tolist(), rows, strict=True))
+            for account, found in zip(rows, _flat(state), strict=True):
+                account.check(found)
+            assert all(
+                cached <= len(row.ids) for cached, row in zip(state.cached.flatten().tolist(), rows, strict=True)
+            )
         assert self.model.kv_store.nbytes <= self.budget
         self.turn += 1
         state, rows = self.slots[self.turn % 6]
         for row, logits in zip(rows, state.logits.flatten(0, 1), strict=True):
-            if row:
-                assert_close(next_logits(self.model, row)[-1], logits, 1e-6)
+            if row.ids:
+                assert_close(next_logits(self.model, row.ids)[-1], logits, 1e-6)
 
 
 class First(States):

@@ -57,6 +57,7 @@ PIECES = st.sampled_from(
         b" ",
         b"\xf0\x9f",
         b"\x98\x80",
+        b"\x00",
     ]
 )
 VOCABULARIES = st.lists(st.lists(PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=60).map(

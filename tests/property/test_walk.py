@@ -70,6 +70,14 @@ def test_a_wide_walk_goes_on_where_its_table_is_full(
             assert survivors(expression, texts) == walk_wide(automaton, trie, 1).nonzero()[0].tolist()
 
 
+@given(st.lists(st.binary(max_size=4)), st.sets(st.integers(0, 255)))
+def test_the_nodes_with_some_bytes_are_those_to_which_these_lead(texts: list[bytes], bytes_: set[int]) -> None:
+    prefixes = {text[:end] for text in [*texts, b"\x00a"] for end in range(1, len(text) + 1)}
+    trie = Trie([*texts, b"\x00a"])
+    expected = {trie.follow(Trie.root, prefix)[1] for prefix in prefixes if prefix[-1] in bytes_}
+    assert expected == set(trie.nodes_with(bytes_).tolist())
+
+
 @given(EXPRESSIONS, TEXTS, st.integers(0, 255), st.sampled_from([2048, 1 << 20]))
 @settings(max_examples=50, deadline=None)
 def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(

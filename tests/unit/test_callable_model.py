@@ -129,7 +129,7 @@ def test_there_are_no_keys_and_values_and_that_is_told() -> None:
     )
     assert "no keys and values" in str(found)
     assert not model.prefix_cache.is_on
-    assert repr(model) == f"<CallableModel Bag.logits, {VOCAB_SIZE} tokens, torch.float32>"
+    assert repr(model).startswith(f"<CallableModel Bag.logits, {VOCAB_SIZE} tokens, torch.float32")
 
 
 def test_states_are_saved_for_a_model_of_the_same_name(tmp_path: Path) -> None:

@@ -10,11 +10,15 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
 from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, generate, models, samplers
+from outlines_cont.chats.message import readable
 from outlines_cont.chats.replies.open_calls import OpenCalls
+from outlines_cont.chats.replies.reply_stream import ReplyEvents
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from tests.chat_models import PLAIN, TEMPLATES, chat_model
@@ -430,3 +434,52 @@ def test_calls_are_saved(tmp_path: Path) -> None:
     assert again.tool_calls[0].run() == chat.tool_calls[0].run()
     assert chat.tool("rain") == loaded.tool("rain")
     assert list(chat.tool("rain").state.rows[0][0].token_ids) == list(loaded.tool("rain").state.rows[0][0].token_ids)
+
+
+@given(st.text("ab<{", max_size=12), st.booleans(), st.lists(st.integers(1, 9), min_size=1, max_size=40))
+def test_events_of_a_reply_are_split_at_the_marker(before: str, calls: bool, sizes: list[int]) -> None:
+    """Whatever the sizes of the events, the text before the marker and the calls behind it are told, each once."""
+    before = before.replace("<tool_call>", "")
+    written = HERMES.written([("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Paris"})])
+    whole = before + (written if calls else "")
+    begin = len(before) + len("<tool_call>") if calls else None
+    maker = SimpleNamespace(marker="<tool_call>", marker_id=None, calls_begin=lambda ids, healed: begin)
+    tokenizer = SimpleNamespace(text_bytes=lambda text: text.encode())
+    events = object.__new__(ReplyEvents)
+    events._stream = SimpleNamespace(written=lambda: (whole, b""))  # type: ignore[assignment]
+    events._constraint, events._tokenizer = maker, tokenizer  # type: ignore[assignment]
+    events._calls = OpenCalls(HERMES, [Tool.of(get_weather)], 0, "<tool_call>")
+    events._num_seen, events._begin = 0, None
+    told, found, rest = "", list[OpenCall](), whole
+    for size in [*sizes, len(whole) + 1]:
+        # The marker is not final before it is complete.
+        size = size if begin is None or len(whole) - len(rest) + size < len(before) else len(rest)
+        for event in events.of(StreamEvent(batch=0, sample=0, text=rest[:size])):
+            told += event.text
+            found += [event.call] if event.call is not None else []
+        rest = rest[size:]
+    assert told == before
+    names = [call.arguments for call in found if call.is_whole]
+    assert [one["city"] for one in names] == (["Oslo", "Paris"] if calls else [])
+
+
+def test_a_conversation_is_printed_with_its_calls() -> None:
+    call = {"type": "function", "id": "1", "function": {"name": "weather", "arguments": '{"city": "Évora", "days": 2}'}}
+    chat = (
+        Chat(chat_model("Qwen3"))
+        .user("How is it?")
+        .message({"role": "assistant", "content": "I look.", "tool_calls": [call]})
+        .message({"role": "tool", "name": "weather", "content": "sunny"})
+        .message({"role": "assistant", "content": None, "tool_calls": [call, call]})
+    )
+    assert str(chat).splitlines() == [
+        "user: How is it?",
+        "assistant: I look.",
+        'weather(city="Évora", days=2)',
+        "tool weather: sunny",
+        'assistant: weather(city="Évora", days=2)',
+        'weather(city="Évora", days=2)',
+    ]
+    assert (
+        readable({"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image"}]}) == "user: Hi <image>"
+    )

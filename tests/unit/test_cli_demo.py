@@ -108,14 +108,15 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path, content: str | 
     assert content is None or content == path.read_text()
 
 
-@pytest.mark.parametrize("name", ["no/such/folder.jsonl", "file/records.jsonl"])
+@pytest.mark.parametrize("name", ["no/such/folder.jsonl", "file/records.jsonl", "records.xlsx"])
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
 
     result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / name)])
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: expected an output that can be written")
+    wrong = "whose name ends in '.jsonl', '.ndjson'" if name.endswith("xlsx") else "that can be written"
+    assert result.stderr.startswith(f"Error: expected an output {wrong}")
     assert result.stderr.count("\n") == 1
 
 

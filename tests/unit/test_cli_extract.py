@@ -235,7 +235,7 @@ def test_special_tokens_of_a_template_are_such_and_those_of_a_row_letters(saved_
 
 
 def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
-    (folder / "p.jinja").write_text("{{ id }} {% if id == 3 %}{{ nosuch }}{% endif %}")
+    (folder / "p.jinja").write_text("{{ id }} {% if id == 3 %}{{ id.nosuch }}{% endif %}")
 
     result = run(saved_model, "in.jsonl", "--schema", "schema.json", "--prompt", "p.jinja")
 
@@ -392,7 +392,11 @@ def test_a_longer_input_is_gone_on_with(saved_model: Path, folder: Path, whole: 
         ("", ("--whitespace", "none"), "was made with others"),
         ("", ("--any-order",), "was made with others"),
         ("", ("--seed", "7"), "was made with others"),
+        ("", ("--allow-missing", "*"), "was made with others"),
         ("garbage", (), "line 2 of 'out.jsonl' is not a line of one"),
+        ("record", (), "line 3 of 'out.jsonl' was edited, or is of an earlier version. Restore it"),
+        ("no record", (), "line 3 of 'out.jsonl' was edited"),
+        ("version", (), "line 3 of 'out.jsonl' was edited, or is of an earlier version"),
     ],
 )
 def test_resuming_something_else_is_refused(
@@ -412,6 +416,17 @@ def test_resuming_something_else_is_refused(
         (folder / "schema.json").write_text(json.dumps(SCHEMA | {"title": "other"}))
     elif change == "garbage":
         out = whole.splitlines(keepends=True)[0] + b"{}\n"
+        (folder / "out.jsonl").write_bytes(out)
+    elif change in ("record", "no record", "version"):
+        lines = out.splitlines(keepends=True)
+        fields = json.loads(lines[2])
+        if change == "version":
+            fields["_digest"] = fields["_digest"].rpartition("-")[0]
+        elif change == "record":
+            fields["record"]["kind"] = "edited"
+        else:
+            del fields["record"]
+        out = b"".join([*lines[:2], json.dumps(fields, ensure_ascii=False).encode() + b"\n", *lines[3:]])
         (folder / "out.jsonl").write_bytes(out)
     (folder / "in.jsonl").write_text("".join(rows))
 

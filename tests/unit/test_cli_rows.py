@@ -188,6 +188,8 @@ def test_a_type_is_imported_from_the_current_directory(
         ("broken:A", "ZeroDivisionError"),
         ("leaves:A", "SystemExit"),
         ("missing.py:A", "there is no 'missing.py'"),
+        ("missing.py", "got 'missing.py', and there is no such file"),
+        ("needs.py", "expected `:` and the name of a class after the Python file 'needs.py'"),
         ("broken.py:A", "ZeroDivisionError"),
         ("needs:A", "No module named 'nosuch_other'"),
         (":A", "module:Class"),

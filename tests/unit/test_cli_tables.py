@@ -20,7 +20,7 @@ from outlines_cont.cli.__main__ import _extract_summary
 from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.errors import InputError, SetupError
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from outlines_cont.pipelines.rows.row import InputFormat
 from tests.stand_in import standing_in
@@ -231,6 +231,88 @@ def test_what_is_no_parquet_file_is_refused(folder: Path) -> None:
         extract(input="in.parquet")
     with pytest.raises(SetupError, match="expected a file with --input-format parquet"):
         extract(input=STDIN, input_format=InputFormat.PARQUET)
+
+
+def test_a_corrupt_page_ends_the_run_after_the_rows_before_it(folder: Path) -> None:
+    table = pyarrow.table({"text": [f"message {number}" for number in range(600)]})
+    pyarrow.parquet.write_table(table, "in.parquet", row_group_size=256, use_dictionary=False, write_page_checksum=True)
+    good = (folder / "in.parquet").read_bytes()
+    extract(input="in.parquet", output=Path("whole.jsonl"))
+    at = pyarrow.parquet.ParquetFile("in.parquet").metadata.row_group(1).column(0).data_page_offset + 100
+    (folder / "in.parquet").write_bytes(good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :])
+
+    with pytest.raises(
+        InputError, match=r"the end of 'in\.parquet', but what follows row 256 cannot be read.* --resume"
+    ):
+        extract(input="in.parquet", output=Path("out.jsonl"))
+
+    whole = (folder / "whole.jsonl").read_bytes()
+    assert (folder / "out.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:256])
+    (folder / "in.parquet").write_bytes(good)
+    extract(input="in.parquet", output=Path("out.jsonl"), resume=True)
+    assert (folder / "out.jsonl").read_bytes() == whole
+
+
+def test_a_cell_of_csv_that_never_ends_is_an_error_that_names_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlines_cont.pipelines.rows.table_rows._MAX_CELL", 20)
+    (folder / "in.csv").write_text('text\na\n"' + "b" * 30)
+    with pytest.raises(
+        InputError, match="the end of 'in.csv', but what follows row 1 cannot be read: Error: field larger"
+    ):
+        extract()
+
+
+@pytest.mark.parametrize("name", ["out.xlsx", "out.json", "out", "out.jsonl.gz"])
+def test_an_output_of_another_ending_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(SetupError, match=r"ends in '\.jsonl', '\.ndjson', '\.csv', '\.parquet', got 'out"):
+        extract(output=Path(name))
+    assert not (folder / name).exists()
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+def test_two_runs_do_not_write_one_output(folder: Path, name: str, how: str) -> None:
+    extract(output=Path(f"whole-{name}"))
+    job = ExtractCommand(
+        ExtractOptions(input="in.csv", schema="s.json", output=Path(name)), stdin=io.BytesIO(), stdout=io.BytesIO()
+    )
+    first = job.run(standing_in(records))
+    next(first)
+    lines = next(folder.glob(f"{name}*")).read_bytes()
+
+    with pytest.raises(SetupError, match=f"no other run writes, but one is writing '{name}"):
+        extract(output=Path(name), **{how: True})
+
+    assert next(folder.glob(f"{name}*")).read_bytes() == lines
+    assert len([*first]) == 2
+    assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()
+
+
+def test_fields_that_may_be_missing_are_named_on_the_command_line(folder: Path) -> None:
+    (folder / "p.jinja").write_text("{{ text }}{% if note %} ({{ note }}){% endif %}{% if more %}{{ more }}{% endif %}")
+
+    def errors(*names: str) -> list[str | None]:
+        found = extract(input="in.jsonl", prompt=Path("p.jinja"), allow_missing=[*names]).splitlines()
+        return [json.loads(line).get("error", {}).get("message") for line in found]
+
+    (folder / "in.jsonl").write_text('{"text": "a", "note": null, "more": "x"}\n{"text": "b", "note": "c"}\n')
+    note, more = (
+        "expected a value in the field 'note', got None. Where",
+        "expected a field 'more', got 'text', 'note'. Where",
+    )
+    assert [str(error)[: len(start)] for error, start in zip(errors(), (note, more), strict=True)] == [note, more]
+    assert [error is None for error in errors("note")] == [True, False]
+    assert [error is None for error in errors("note", "more")] == [True, True]
+    assert errors("*") == [None, None]
+    with pytest.raises(
+        SetupError, match=r"the template names \('more', 'note', 'text'\) in .*, got 'notes'. Did you mean 'note'"
+    ):
+        errors("notes")
+    with pytest.raises(SetupError, match="the column 'more', got one with 'id', 'text', 'note'.*--allow-missing"):
+        extract(prompt=Path("p.jinja"))
+    assert extract(prompt=Path("p.jinja"), allow_missing=["more", "note"])
 
 
 def test_parquet_without_pyarrow_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

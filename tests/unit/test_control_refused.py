@@ -11,8 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_cont import Branch, DeadEnd, IncompleteOutput, OptionError, ScriptError, TokenSet, control, samplers
+from outlines_cont import (
+    Branch,
+    DeadEnd,
+    IncompleteOutput,
+    OptionError,
+    ScriptError,
+    TokenSet,
+    UnsupportedBranch,
+    control,
+    samplers,
+)
 from outlines_cont.control import Append, Controller, Finish, Forked, Replay, Retract, fixed, gen, label, text_since
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from tests.fakes import random_model, saying, scripted_model
 
 
@@ -201,3 +213,37 @@ def test_a_replay_of_all_events() -> None:
 def test_a_replay_of_something_else(events: list[Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         Replay.of(events)
+
+
+class _Forks(Policy[int]):
+    def initial(self, row: RowView) -> int:
+        return 0
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        return [Branch(sample_mask=TokenSet.all)] * (2 if state == 2 else 1)
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_a_policy_that_forks_is_an_error_of_gen_which_a_script_may_catch(of_run: bool) -> None:
+    policies = [_Forks()]
+
+    async def script() -> None:
+        try:
+            await gen(max_tokens=5, policies=[] if of_run else policies)
+        except UnsupportedBranch as error:
+            await fixed(str(error)[:33])
+
+    model = random_model()
+    told = control.run(model, script, "the", policies=policies if of_run else []).text
+    assert told.endswith("expected policies that return one")
+
+
+def test_a_policy_that_forks_ends_a_script_that_does_not_catch_it() -> None:
+    async def script() -> None:
+        await gen(max_tokens=5, policies=[_Forks()])
+
+    with pytest.raises(UnsupportedBranch, match=r"Fork the script: `await fork\(n\)` before"):
+        control.run(random_model(), script, "the")

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from outlines_cont import continuous, generate, samplers
+from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.prefill import PrefillRow
@@ -284,6 +286,69 @@ def test_rows_for_which_there_is_no_room_wait_and_one_that_is_too_large_fails_al
     assert isinstance(state.errors[0][0], KVBudgetError)
     assert state.errors[1][0] is None
     assert generator("a", max_tokens=3).errors == [[None]]
+
+
+def test_rows_wait_for_room_only_while_others_run() -> None:
+    model = budgeted(140)
+    engine = Engine(model)
+    jobs = submitted(engine, [job_of(model, "the name of the rose " * 3, max_tokens=4) for _ in range(6)])
+    rooms = []
+    while not all(job.is_over for job in jobs):
+        engine.step()
+        rooms.append(engine._scheduler.room)
+        assert engine.num_running <= (rooms[-1] or 6)
+    assert any(rooms)
+    assert rooms[-1] is None
+    submitted(engine, [job_of(model, "a", max_tokens=4) for _ in range(6)])
+    engine.step()
+    assert engine.num_running == 6
+
+
+_WORDS = st.text("the nameofrs ", min_size=1, max_size=60)
+
+
+@settings(max_examples=8)
+@given(
+    prompts=st.lists(_WORDS, min_size=1, max_size=3),
+    first=st.sampled_from([0, 0, 1, 20]),
+    samples=st.integers(1, 3),
+    cache=st.sampled_from([0, 1 << 20]),
+    tokens=st.lists(st.integers(1, 160), min_size=3, max_size=3).map(sorted),
+)
+def test_a_row_fails_only_if_its_own_tokens_need_more_than_the_budget(
+    prompts: list[str], first: int, samples: int, cache: int, tokens: list[int]
+) -> None:
+    """So a call that fits a budget fits every larger one, with the same texts, whatever states and other rows there are."""
+
+    def run(budget: int | None) -> SequenceState | None:
+        model = from_transformers(random_network("llama"), FakeTokenizer(), prefix_cache_bytes=cache)
+        write = continuous(generate.text(model, sampler=samplers.multinomial(samples)))
+        start = write(prompts, max_tokens=first, rng=1) if first else prompts
+        layout = [layer for layer in model.kv_layout if layer is not None]
+        per_token = sum(tensor.shape[0] * tensor.shape[2] * tensor.itemsize for layer in layout for tensor in layer)
+        model.kv_store.budget_bytes = None if budget is None else budget * per_token
+        try:
+            return write(start, max_tokens=5, rng=2)
+        except KVBudgetError:  # a prompt of several samples, which is fed before them
+            assert samples > 1
+            assert not first
+            return None
+
+    free = run(None)
+    assert free is not None
+    lengths = [len(row.token_ids) for group in free.rows for row in group]
+    has_fitted = [False] * len(lengths)
+    for budget in tokens:
+        state = run(budget)
+        if state is None:
+            assert budget < max(lengths)
+            assert not all(has_fitted)
+            continue
+        for at, row in enumerate(row for group in state.rows for row in group):
+            assert isinstance(row.error, KVBudgetError | None)
+            assert row.error is None or (budget < lengths[at] and not has_fitted[at])
+            has_fitted[at] = row.error is None
+            assert row.error or row.token_ids == free.rows[at // samples][at % samples].token_ids
 
 
 def test_an_error_of_a_row_holds_no_keys_and_values() -> None:

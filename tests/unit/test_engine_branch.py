@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.compose import PolicyState, compose
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 
 _SIZE = 150
 _IDS = st.sets(st.integers(0, _SIZE - 1))
@@ -65,10 +71,46 @@ def test_a_negative_id_is_refused() -> None:
     ("arguments", "message"),
     [
         ({"backtrack": -1}, "`backtrack` is a number of tokens, 0 or more, got -1"),
-        ({"ff_tokens": [[1], [2]]}, "at most one in `ff_tokens`, got 2"),
+        (
+            {"ff_tokens": [[1], [2]]},
+            "at most one sequence in `ff_tokens` without a `sample_mask`, got 2. Give the mask",
+        ),
         ({"sample_mask": TokenSet.all, "ff_tokens": [[]]}, "is empty"),
     ],
 )
 def test_a_branch_that_means_nothing_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Branch(**arguments)  # type: ignore[arg-type]
+
+
+class _Says(Policy[int]):
+    """Returns the same branches at every token."""
+
+    def __init__(self, *branches: Branch) -> None:
+        self._branches = [*branches]
+
+    def initial(self, row: RowView) -> int:
+        return 0
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        return self._branches
+
+
+@given(st.lists(_IDS, min_size=2, max_size=4), st.lists(_IDS, max_size=3), st.integers(0, 3))
+def test_each_branch_of_a_fork_is_drawn_under_the_masks_of_the_others(
+    forks: list[set[int]], masks: list[set[int]], place: int
+) -> None:
+    row: Any = SimpleNamespace(token_ids=[1])
+    forking = _Says(*(Branch(sample_mask=TokenSet.of(ids)) for ids in forks))
+    policies = [_Says(Branch(sample_mask=TokenSet.of(ids))) for ids in masks]
+    policies.insert(place, forking)
+    states = [PolicyState(policy, row) for policy in policies]
+
+    branches, decider = compose(states, row)
+
+    shared = set(range(_SIZE)).intersection(*masks)
+    assert [_listed(branch.sample_mask or TokenSet.none) for branch in branches] == [ids & shared for ids in forks]
+    assert decider.policy is forking

@@ -171,6 +171,9 @@ def test_a_limit_cuts_a_sequence_after_the_other_policies_were_asked(max_tokens:
     (row,) = _write(model, [_ids(">")], [[Planned(spell), Planned(stop)]], max_tokens=max_tokens)
     assert yes[:max_tokens] == list(row.token_ids[2:])
     assert row.finish_reason == "stop"
+    (row,) = _write(model, [_ids(">")], [[Planned(spell)]], max_tokens=max_tokens)
+    assert row.piece is not None
+    assert yes == [*row.token_ids[2:], *row.piece.owed], "resuming continues with the rest"
 
 
 def test_text_without_a_mask_is_appended_in_one_forward_and_scored() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pydantic
 import pytest
+import torch
 
 import fsm
 from outlines_cont import (
@@ -395,16 +396,60 @@ def test_a_vocabulary_that_cannot_spell_the_language_is_refused() -> None:
     assert generate.choice(model, ["pizza", "pie"])("a") == "pie"
 
 
+class OneSample:
+    """A sampler of a user that takes the most probable token."""
+
+    num_samples, needs_random, needs_counts = 1, False, False
+
+    def sample(self, logits: torch.Tensor, uniforms: Any, counts: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        logprobs = logits.log_softmax(-1)
+        return logprobs.argmax(-1), logprobs.amax(-1)
+
+
 def test_samples_and_models_must_fit() -> None:
     model = random_model()
     two = continuous(generate.text(model, sampler=samplers.multinomial(2)))("a", max_tokens=1, rng=1)
-    with pytest.raises(SampleMismatch, match=r"with 3 samples, got one with 2. Use a sampler with n=2"):
+    with pytest.raises(SampleMismatch, match=r"with 1 sample, or 3, got one with 2. A sampler without `n` draws once"):
         continuous(generate.text(model, sampler=samplers.multinomial(3)))(two, max_tokens=1)
     assert continuous(generate.text(model))(two, max_tokens=1).shape[:2] == (1, 2)
-    with pytest.raises(SampleMismatch, match="with 2 samples, got one with 1"):
+    with pytest.raises(SampleMismatch, match="with 2 samples, as another of the list has, got one with 1"):
         continuous(generate.text(model))([two, continuous(generate.text(model))("a", max_tokens=1)], max_tokens=1)
     with pytest.raises(ModelMismatch, match="Pass its text to this model"):
         generate.text(random_model("gpt2"))(two, max_tokens=1)
+
+
+SAMPLERS = {
+    "greedy": (samplers.greedy(), lambda held: held),
+    "multinomial": (samplers.multinomial(), lambda held: held),
+    "multinomial 2": (samplers.multinomial(2), lambda held: 2 if held in (1, 2) else None),
+    "multinomial 3": (samplers.multinomial(3), lambda held: 3 if held in (1, 3) else None),
+    "best_of 2": (samplers.best_of(2), lambda held: held),
+    "beam_search 2": (samplers.beam_search(2), lambda held: 2),
+    "own": (OneSample(), lambda held: held),
+}
+
+
+@pytest.mark.parametrize("held", [1, 2, 3])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_of_n_takes_a_state_of_one_sample_or_of_n_and_other_samplers_keep_the_number(
+    name: str, held: int
+) -> None:
+    sampler, expected = SAMPLERS[name]
+    start = continuous(generate.text(random_model()))("the name", max_tokens=1).fork(held)
+    write = continuous(generate.text(random_model(), sampler=sampler))
+    if expected(held) is None:
+        with pytest.raises(SampleMismatch, match=f"got one with {held}"):
+            write(start, max_tokens=2)
+        return
+    state = write(start, max_tokens=2)
+    assert state.num_samples == expected(held)
+    assert state.errors == [[None] * state.num_samples]
+    assert write([start, "a prompt"], max_tokens=2).shape[:2] == (2, expected(held))
+    if name.startswith("multinomial ") and held == 1:
+        drawn = continuous(generate.text(random_model(), sampler=samplers.multinomial()))
+        assert drawn(start.fork(state.num_samples), max_tokens=2) == state, (
+            "n samples of one are one of each of its forks"
+        )
 
 
 def test_continuous_takes_a_generator() -> None:

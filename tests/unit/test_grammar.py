@@ -162,10 +162,16 @@ def test_where_lalr_has_conflicts_keywords_are_still_no_names() -> None:
         ("start: x", "cannot be read"),
         ("start: (", "cannot be read"),
         ("%import .secrets.KEY\nstart: KEY", "no file is ever read"),
-        ("%import ..lib.x\nstart: x", "no file is ever read"),
+        ("%import ..lib.x\nstart: x", "expects a name"),
+        ("%import common.x.KEY\nstart: KEY", "no file is ever read"),
+        ("%importmine.x\nstart: x", "no file is ever read"),
         ("%import mine.x\nstart: x", "no file is ever read"),
         ("start: /(a)\\1/", "back-reference"),
-        ("start: A\nA: /a*/", "zero-width"),
+        ("start: A\nA: /(?!b)/", "matches the empty text"),
+        ('start: "a" ""', "empty terminals are not allowed.* Leave it out"),
+        ("start: A\nA: /(/", r"regular expression /\(/ at line 2 column 4 is malformed: missing \)"),
+        ("start: /[z-a]/", "at line 1 column 8 is malformed: bad character range z-a"),
+        ("start: /*/i", "at line 1 column 8 is malformed: nothing to repeat"),
         ('start: A "b"\nA: /a(?=b)/', "looks at the text around"),
         ('start: A "b"\nA: /[ab]+(?!b)/', "looks at the text around"),
         ('start: A "b"\nA: /-\\b/', "looks at the text around"),
@@ -265,3 +271,11 @@ def test_of_two_strings_of_one_text_one_is_read_as_lark_reads_it(source: str, te
     automaton = Automaton(grammar(source).node)
     found = ["".join(letters) for size in range(4) for letters in product("xy!?", repeat=size)]
     assert texts == [text for text in found if automaton.accepts(text.encode())]
+
+
+def test_the_caret_of_lark_stays_below_what_it_points_at() -> None:
+    with pytest.raises(GrammarError) as caught:
+        grammar('start: a\na: "x" "y"!\n')
+    problem, line, caret = str(caught.value).splitlines()
+    assert problem == "the grammar cannot be read: unexpected input at line 2 column 11. Correct it at the caret."
+    assert (line, caret) == ('a: "x" "y"!', " " * 10 + "^")

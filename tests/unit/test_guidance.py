@@ -53,7 +53,7 @@ from tests.fakes import (
     recurrent_network,
     scripted_model,
 )
-from tests.oracle import next_logits, rescored
+from tests.oracle import ends_of, next_logits, rescored
 from tests.plain_loop import PlainRow
 
 GREEN = Guidance("red is green", 2.5)
@@ -131,7 +131,7 @@ def test_log_probabilities_are_the_models_and_sampled_ones_those_of_the_guided_l
         assert row.piece is not None
         start, ids = row.piece.start, list(row.token_ids)
         assert rescored(model, ids)[start:] == pytest.approx(row.logprobs[start:], abs=1e-9)
-        assert row.weight == pytest.approx(sum(row.logprobs[start:]) + row.ends)
+        assert row.weight == pytest.approx(sum(row.logprobs[start:]) + ends_of(row))
         for at in range(start, len(ids)):
             law = by_hand(model, ids[:at], [*negative, *ids[start:at]], GREEN.scale)[text].log_softmax(-1)
             assert float(law[text.index(ids[at])]) == pytest.approx(row.sampling_logprobs[at], abs=1e-9)

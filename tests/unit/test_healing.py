@@ -36,6 +36,7 @@ from tests.fakes import (
     scripted_model,
 )
 from tests.healing import Spell, fitting, num_open
+from tests.oracle import ends_of
 from tests.property.test_interrupts import _interrupted_everywhere as interrupted_everywhere
 from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
 
@@ -302,7 +303,7 @@ def test_a_full_search_finds_the_most_probable_healed_text() -> None:
     assert best.value == state.best().value
     # The weight is that of all tokens from the boundary on.
     for row in state.rows[0]:
-        assert pytest.approx(row.weight) == sum(row.logprobs) + row.ends
+        assert pytest.approx(row.weight) == sum(row.logprobs) + ends_of(row)
 
 
 def test_best_of_and_forks() -> None:
@@ -348,9 +349,9 @@ def test_ends_that_were_drawn_before_stay_in_the_weight() -> None:
     state = continuous(generate.text(model))(first, heal=True)
     row = state.rows[0][0]
     assert (str(state), state.value) == ("say t", "")
-    assert first.rows[0][0].ends < 0
-    assert pytest.approx(2 * first.rows[0][0].ends) == row.ends
-    assert pytest.approx(sum(row.logprobs) + row.ends) == row.weight
+    assert ends_of(first.rows[0][0]) < 0
+    assert pytest.approx(2 * ends_of(first.rows[0][0])) == ends_of(row)
+    assert pytest.approx(sum(row.logprobs) + ends_of(row)) == row.weight
 
 
 # -- no forward more ---------------------------------------------------------------------------------------------------

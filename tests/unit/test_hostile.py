@@ -38,7 +38,6 @@ REFUSED: dict[str, tuple[type[FSMError], str]] = {
     "malformed pattern": (SchemaError, "in pattern 'foo**' at position 4"),
     "pattern and far length": (BudgetExceeded, "search for a text of an intersection"),
     "empty enum": (EmptyLanguage, "no JSON value satisfies the schema"),
-    "large divisors": (BudgetExceeded, "compiling the schema takes more than 120,000 steps"),
     "references in a circle": (SchemaError, "'#/$defs/a' refers to itself"),
     "keys with a far look": (BudgetExceeded, "compiling the schema takes more than 30,000 steps"),
     "rule that is itself": (EmptyLanguage, "the rule 'start' never ends"),

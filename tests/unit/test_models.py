@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
 
-from outlines_cont import MissingTokenizer, ModelNotFound, UnsupportedModel, continuous, generate, models, samplers
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont import (
+    MissingTokenizer,
+    ModelMismatch,
+    ModelNotFound,
+    OptionError,
+    UnsupportedModel,
+    continuous,
+    generate,
+    models,
+    samplers,
+)
+from outlines_cont.models import HuggingFaceModel, loading
 from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network
+from tests.saved_model import save_model
 from tests.vocabularies import GPT2_EOS, byte_level_bpe
 
 
@@ -97,13 +115,159 @@ def test_a_name_that_is_neither_folder_nor_id_says_what_was_tried(
     with pytest.raises(ModelNotFound) as caught:
         models.transformers(name, local_files_only=True)
     assert caught.value.option == "id_or_path"
-    for part in (repr(name), repr(str(tmp_path / name)), "cache of the hub", "transformers says: "):
+    for part in (
+        repr(name),
+        repr(str(tmp_path / name)),
+        "only the cache of the hub was searched",
+        "transformers says: ",
+    ):
         assert part in str(caught.value)
     (tmp_path / name).mkdir(parents=True)
     (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(OSError, match="found in directory") as other:  # a folder without weights is another matter
         models.transformers(name)
     assert not isinstance(other.value, ModelNotFound)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dtype": "float8"}, "'float64', such a type of torch or 'auto' as `dtype`, got 'float8'"),
+        ({"dtype": "nn"}, "as `dtype`, got 'nn'"),
+        ({"dtype": "int8"}, "as `dtype`, got 'int8'"),
+        ({"dtype": torch.float8_e4m3fn}, "as `dtype`, got torch.float8_e4m3fn"),
+        ({"dtype": 16}, "as `dtype`, got 16"),
+        ({"id_or_path": "empty"}, "but 'empty' has no config.json"),
+        ({"id_or_path": "file"}, "but 'file' is a file"),
+        ({"id_or_path": "./tinny"}, "but './tinny' does not exist. Did you mean 'tiny'?"),
+        ({"id_or_path": 3}, "got int. "),
+        ({"id_or_path": None}, "got NoneType. "),
+        ({"trust_remote_code": None}, "expected True or False as `trust_remote_code`, got None"),
+        ({"trust_remote_code": "no"}, "expected True or False as `trust_remote_code`, got 'no'"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_at_once(
+    given: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_model(tmp_path / "tiny")
+    Path("empty").mkdir()
+    Path("file").touch()
+    with pytest.raises(OptionError) as caught:
+        models.transformers(**({"id_or_path": "tiny"} | given))
+    assert said in str(caught.value)
+    assert caught.value.option == next(iter(given))
+
+
+def test_a_network_in_place_of_a_name_is_named_by_its_class() -> None:
+    with pytest.raises(OptionError, match=r"got LlamaForCausalLM\. .* `models.from_transformers\(model, tokenizer\)`"):
+        models.transformers(random_network("llama"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float8", torch.int8, None, 3])
+def test_the_bundled_model_has_a_float_type(dtype: Any) -> None:
+    with pytest.raises(OptionError, match="as `dtype`, got "):
+        models.tiny(dtype=dtype)
+    assert models.tiny(dtype="float64").dtype == torch.float64
+
+
+def test_a_wrong_name_is_asked_for_once_and_a_near_folder_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a connection transformers asks for each file six times in 23 seconds, also for those that a cached model lacks."""
+    save_model(tmp_path / "models" / "lamps-small")
+    asked: list[str] = []
+
+    def unreachable(url: str, *_: object) -> None:
+        asked.append(url)
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(loading, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(loading, "get_hf_file_metadata", unreachable)
+    with pytest.raises(ModelNotFound) as caught:
+        models.transformers("models/lamp-small", revision="v1")
+    assert asked == ["https://huggingface.co/models/lamp-small/resolve/v1/config.json"]
+    assert "got 'models/lamp-small'. Did you mean 'models/lamps-small'? Tried: the folder " in str(caught.value)
+    assert "the hub cannot be reached (Name or service not known), so only the cache of the hub was searched" in str(
+        caught.value
+    )
+
+    cached = tmp_path / "cache" / "models--own--lamps"
+    save_model(cached / "snapshots" / "0123")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0123")
+    assert models.transformers("own/lamps", cache_dir=tmp_path / "cache").vocab_size == 300
+    assert len(asked) == 2
+
+
+_EVIL = """
+from pathlib import Path
+Path("ran").touch()
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+class EvilConfig(LlamaConfig): model_type = "evil"
+class EvilModel(LlamaForCausalLM): config_class = EvilConfig
+class EvilTokenizer(PreTrainedTokenizerFast): pass
+"""
+_EVIL_PARTS = {
+    "config": ("config.json", {"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}),
+    "model": ("config.json", {"model_type": "bert-generation", "auto_map": {"AutoModelForCausalLM": "evil.EvilModel"}}),
+    "known": ("config.json", {"auto_map": {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.EvilModel"}}),
+    "tokenizer": (
+        "tokenizer_config.json",
+        {"tokenizer_class": "EvilTokenizer", "auto_map": {"AutoTokenizer": [None, "evil.EvilTokenizer"]}},
+    ),
+}
+
+
+def evil_model(folder: Path, part: str) -> Path:
+    """Write a model of which a part has code of its own, which leaves a file `ran` in the working directory."""
+    save_model(folder)
+    (folder / "evil.py").write_text(_EVIL)
+    name, changes = _EVIL_PARTS[part]
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+@pytest.mark.parametrize("part", _EVIL_PARTS)
+def test_no_code_of_a_model_runs_and_nobody_is_asked(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked at the standard input"))
+    evil_model(tmp_path / "evil", part)
+    for options in ({}, {"attn_implementation": "eager", "vocab_sizes": 3}):  # the second looks at the config first
+        with suppress(ValueError, TypeError):  # what is left may be a model that transformers knows
+            models.transformers("evil", **options)
+    assert not Path("ran").exists()
+
+
+def test_code_of_a_model_runs_where_the_caller_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    evil_model(tmp_path / "evil", "tokenizer")
+    models.transformers("evil", trust_remote_code=True)
+    assert Path("ran").exists()
+
+
+def test_a_command_takes_no_answer_from_its_rows(tmp_path: Path) -> None:
+    evil_model(tmp_path / "evil", "config")
+    (tmp_path / "s.json").write_text('{"type": "boolean"}')
+    command = "import sys; from outlines_cont.cli.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "extract", "-", "--schema", "s.json", "--model", "./evil"],
+        input="y\ny\n",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "`trust_remote_code=True`" in done.stderr
+    assert "[y/N]" not in done.stderr
+    assert not (tmp_path / "ran").exists()
 
 
 def test_logits_are_at_least_float32() -> None:
@@ -159,9 +323,15 @@ def test_the_network_and_the_tokenizer_stay_as_they_are(family: str) -> None:
 
 
 def test_a_repr_says_what_the_model_is() -> None:
-    assert f"<HuggingFaceModel LlamaForCausalLM, {VOCAB_SIZE} tokens, torch.float64, cpu>" == repr(
-        random_model("llama")
-    )
+    network = random_network("llama")
+    first, second = (models.from_transformers(network, FakeTokenizer()) for _ in range(2))
+    shown = rf"<HuggingFaceModel LlamaForCausalLM, {VOCAB_SIZE} tokens, torch.float64, cpu, #\d+>"
+    assert re.fullmatch(shown, repr(second))
+    with pytest.raises(ModelMismatch) as caught:
+        generate.text(second)(continuous(generate.text(first))("the", max_tokens=1))
+    assert repr(first) != repr(second)
+    assert repr(first) in str(caught.value)
+    assert repr(second) in str(caught.value)
     assert random_model("llama").tokenizer.encode("", add_special_tokens=True)[0] == BOS
 
 

@@ -267,6 +267,7 @@ def test_the_command_writes_a_report_and_learns_what_agreement_is_worth(folder: 
     ("options", "message"),
     [
         (["--report", "r.html"], "expected --output FILE with --report"),
+        (["-o", "o.jsonl", "--report", "r.pdf"], "expected a file that ends in .html or .htm as --report, got 'r.pdf'"),
         (["-o", "o.jsonl", "--report", "no/r.html"], "expected a folder that exists for --report"),
         (["-o", "o.jsonl", "--save-calibration", "c.json"], "expected --gold NAME and --samples N"),
         (["-o", "o.jsonl", "--gold", "gold"], "expected --report FILE or --save-calibration FILE with --gold"),

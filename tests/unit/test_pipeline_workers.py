@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,6 +191,18 @@ def test_a_worker_whose_engine_breaks_says_so_to_all_who_wait(monkeypatch: pytes
 
 
 # --- on Ray
+
+
+@pytest.mark.parametrize(("workers", "cores", "cpus"), [(3, 1, 3), (2, 8, 8), (2, 9, 9)])
+def test_ray_has_a_core_for_each_worker_and_never_fewer_than_the_machine(
+    workers: int, cores: int, cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: dict[str, Any] = {}
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **options: begun.update(options))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("outlines_cont.pipelines.ray_workers.num_cores", lambda: cores)
+    assert RayWorkers(make, WorkerOptions(workers=workers))._connect()
+    assert begun["num_cpus"] == cpus
 
 
 def test_workers_without_ray_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

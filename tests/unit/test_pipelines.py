@@ -18,14 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from outlines_cont import OptionError, UnknownOption, engine_of, generate, models, pipelines, samplers
+from outlines_cont import OptionError, UnknownOption, continuous, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.generation.options import Options
 from outlines_cont.pipelines.reports.scores import agreement
+from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.json_paths import byte_ranges, leaves
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.window import Window, WindowEntry
+from outlines_cont.state.row import FORCED
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 
 SCHEMA = {
@@ -289,6 +291,27 @@ def columns_of(schema: Any, **options: Any) -> Any:
     return RecordColumns(shape_of(RecordSchema.of(schema)), **options)
 
 
+class Note(BaseModel):
+    kind: Literal["note"]
+    lines: list[Address | str]
+    one: Address | list[Address]
+    others: dict[str, int]
+
+
+@pytest.mark.parametrize("one", [{"city": "Porto", "zip": None}, [{"city": "Faro", "zip": 1}]])
+def test_rows_of_python_have_unions_as_values_and_tables_have_them_as_json(one: Any) -> None:
+    record = {"kind": "note", "lines": ["a", {"city": "Porto", "zip": 2}], "one": one, "others": {"x": 1}}
+    columns = columns_of(Note)
+    (row,) = columns.rows([Outcome(record)])
+    assert record == {name: row[name] for name in record}
+    (cells,) = columns.table([Outcome(record)]).to_pylist()
+    assert record == {
+        "kind": cells["kind"],
+        "lines": [*map(json.loads, cells["lines"])],
+        **{name: json.loads(cells[name]) for name in ("one", "others")},
+    }
+
+
 def test_columns_have_the_types_of_the_schema() -> None:
     table = columns_of(Order).table([Outcome(ORDER), Outcome(failure=Failure("ValueError", "no")), Outcome(ORDER)])
     types = {field.name: str(field.type) for field in table.schema}
@@ -406,7 +429,7 @@ def test_lists_columns_and_single_rows() -> None:
     made = extractor(4, max_tokens=200)
     assert [row["kind"] is None for row in expected()] == [False, True, False]
     assert [alone(TEXTS[0])["notes"], None, alone(TEXTS[2])["notes"]] == [row["notes"] for row in expected()]
-    assert expected()[1]["error"].startswith("RowError: expected a text in the field 'text', got NoneType")
+    assert expected()[1]["error"].startswith("RowError: expected a text in the field 'text', got None")
     found = made({"id": [1, 2, 3], "text": [row["text"] for row in ROWS]})
     same_rows([dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)])
     same_rows(list(made(iter(ROWS))))
@@ -491,3 +514,87 @@ def test_a_window_whose_prompts_have_ended_is_empty_and_takes_more() -> None:
                 ended += window.step()
             assert {found.key for found in ended} == {(turn, 0), (turn, 1)}
             assert window.num_free == 4
+
+
+# --- fields that a row lacks
+
+
+def test_no_record_is_made_of_a_row_without_what_the_prompt_names() -> None:
+    made = extractor(4, prompt="Message: {{ body }}\nRecord: ", max_tokens=200)
+    found = made([{"body": TEXTS[0]}, {"body": None}, {"body": ""}, {"body": " \n"}, {"id": 3}, {"body": float("nan")}])
+    assert [row["kind"] is None for row in found] == [False, True, True, True, True, True]
+    starts = ["value in the field 'body', got None", "value in the field 'body', got a blank one"]
+    for row, start in zip(
+        found[1:], [starts[0], starts[1], starts[1], "field 'body', got 'id'", starts[0]], strict=True
+    ):
+        assert row["error"].startswith(f"RowError: expected a {start}. Where the template tests it")
+
+
+@pytest.mark.parametrize("allow_missing", [True, ["body"], {"body"}])
+def test_a_template_may_test_what_is_missing(allow_missing: Any) -> None:
+    template = "{% if body %}{{ body }}{% else %}-{% endif %}{{ id }}"
+    made = pipelines.Extractor(random_model("llama"), SCHEMA, template, allow_missing=allow_missing)
+    prompts = [made.prompt({"id": 1, **fields}).text for fields in ({}, {"body": None}, {"body": ""}, {"body": "a"})]
+    assert prompts == ["-1", "-1", "-1", "a1"]
+    assert made.digest != pipelines.Extractor(random_model("llama"), SCHEMA, template).digest
+    untested = pipelines.Extractor(
+        random_model("llama"), SCHEMA, "{{ body }}{{ row.body }}{{ id }}", allow_missing=allow_missing
+    )
+    assert [untested.prompt({"id": 1, **fields}).text for fields in ({}, {"body": None})] == ["1", "1"]
+
+
+def test_wrong_names_of_fields_that_may_be_missing_are_refused() -> None:
+    with pytest.raises(SetupError, match=r"\('text'\) in `allow_missing`, got 'Text'. Did you mean 'text'\?"):
+        pipelines.Extractor(random_model("llama"), SCHEMA, allow_missing=["Text"])
+    with pytest.raises(SetupError, match="True or a list of names, got the text 'text'"):
+        pipelines.Extractor(random_model("llama"), SCHEMA, allow_missing="text")
+    with pytest.raises(OptionError, match="`allow_missing` with a template, got it with a function"):
+        pipelines.Extractor(random_model("llama"), SCHEMA, lambda row: row["a"], allow_missing=True)
+
+
+def test_a_field_of_the_row_is_found_however_the_template_names_it() -> None:
+    def needed(template: str) -> list[str]:
+        return pipelines.Extractor(random_model("llama"), SCHEMA, template, text_field="body").needed
+
+    assert needed("{{ text }}{{ row.due }}{{ row['due date'] }}") == ["body", "due", "due date"]
+    assert needed("{{ text }}{{ row }}{{ row.items() }}{{ schema }}") == ["body"]
+    everything = pipelines.Extractor(random_model("llama"), SCHEMA, "{{ row|length }}{{ row.a }}")
+    assert everything.prompt({"a": 1, "b": None}).text == "21"
+    with pytest.raises(RowError, match="a value that JSON has in the field 'b', got bytes"):
+        everything.prompt({"a": 1, "b": b"x"})
+    assert pipelines.Extractor(random_model("llama"), SCHEMA, "{{ row.a }}").prompt({"a": 1, "b": b"x"}).text == "1"
+
+
+def test_values_of_numpy_and_dates_are_written_as_python_writes_them() -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    made = pipelines.Extractor(random_model("llama"), SCHEMA, "{{ a }}")
+    day = datetime.datetime(2030, 1, 2, 3)
+    for value, text in [
+        (numpy.int64(3), "3"),
+        (numpy.array([1.5, 2.0]), "[1.5, 2.0]"),
+        (numpy.datetime64("2030-01-02T03", "ns"), day.isoformat()),
+        (day, day.isoformat()),
+        (Decimal("1.20"), "1.20"),
+        ({"b": [day.date(), (1, 2)]}, "{'b': ['2030-01-02', [1, 2]]}"),
+    ]:
+        assert made.prompt({"a": value}).text == text
+    with pytest.raises(RowError, match="the field 'a', got None"):
+        made.prompt({"a": numpy.datetime64("NaT")})
+
+
+@pytest.mark.parametrize("schema", [Address(city="a"), Field(default=3), 3, [1, 2], b"{}"])
+def test_an_instance_is_no_schema(schema: Any) -> None:
+    with pytest.raises(SetupError, match="expected a (class|pydantic model)"):
+        pipelines.Extractor(random_model("llama"), schema)
+
+
+def test_the_usage_of_a_row_counts_the_tokens_of_prompt_and_record() -> None:
+    (outcome,) = extractor(4, max_tokens=200).outcomes(TEXTS[:1])
+    prompt = f"Message: {TEXTS[0]}\nRecord: "
+    state = continuous(generate.json(random_model("llama"), SCHEMA))(prompt, max_tokens=200)
+    (row,) = state.rows[0]
+    assert row.piece is not None
+    start = row.piece.start
+    kinds = row.kinds[start:]
+    assert (start, len(row.token_ids) - start) == (outcome.usage.prompt_tokens, outcome.usage.tokens)
+    assert kinds.count(FORCED) == outcome.usage.forced_tokens > 0

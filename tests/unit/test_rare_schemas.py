@@ -92,7 +92,7 @@ def test_a_grammar_means_the_same_however_much_is_known_of_its_parser(
         assert expected is expression.accepts(text), text
 
 
-@pytest.mark.parametrize("terminal", ["/x*/", "/x(?<!x)/", "/(?!)x/"])
+@pytest.mark.parametrize("terminal", ["/x(?<!x)/", "/(?!)x/"])
 def test_a_terminal_reads_something(terminal: str) -> None:
     with pytest.raises(GrammarError):
         fsm.grammar(f'start: "a" T\nT: {terminal}')

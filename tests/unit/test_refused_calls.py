@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from outlines_cont import (
     BatchedExecutor,
@@ -19,7 +21,7 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.errors import ContextLengthError, ResumeError
+from outlines_cont.errors import ContextLengthError, InvalidLogits, ResumeError, TokenizerError
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.constraint import Constraint
@@ -91,3 +93,34 @@ def test_a_replacement_that_knows_no_tokens_says_how_it_learns_them() -> None:
     policy = policies.replace({"a": "b"})
     with pytest.raises(TypeError, match="expected a policy for a model"):
         policy.initial(state.rows[0][0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.best_of(2), samplers.beam_search(2)], ids=str)
+def test_a_model_without_one_finite_logit_says_so_whatever_the_sampler(sampler: Any) -> None:
+    network = random_network("llama")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.fill_(math.nan)
+    model = models.from_transformers(network, FakeTokenizer())
+    with pytest.raises(InvalidLogits, match="check the checkpoint"):
+        generate.text(model, sampler=sampler)("a", max_tokens=2)
+
+
+def test_a_token_of_the_tokenizer_that_the_model_lacks_is_named() -> None:
+    network = random_network("llama")
+    network.resize_token_embeddings(300)
+    write = generate.text(models.from_transformers(network, FakeTokenizer()))
+    assert write("a", max_tokens=1) is not None
+    with pytest.raises(TokenizerError, match="from 0 to 299.*Resize the embedding"):
+        write("the name of", max_tokens=1)
+    with pytest.raises(TokenizerError, match="from 0 to 299, those of the model, got 300"):
+        write([3, 300], max_tokens=1)
+
+
+def test_a_state_is_appended_as_it_is_added() -> None:
+    state = continuous(generate.text(random_model()))("the name", max_tokens=2)
+    both = state.append(state)
+    assert both == state + state
+    assert torch.equal((state + state).weights, both.weights)
+    with pytest.raises(OptionError, match=r"'as_is' with a state.*Append its texts, `list\(other\)`"):
+        state.append(state, boundary="heal")

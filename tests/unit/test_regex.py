@@ -10,7 +10,7 @@ import pytest
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import BudgetExceeded, ExpressionError, FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, regex
+from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, regex, without_last_look
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_spelling, json_text, utf8
 from fsm.terms.derivative import Derivatives
@@ -52,10 +52,10 @@ def test_a_syntax_error_says_where_and_what_to_do(pattern: str, position: int | 
         (r"(a)\1", "back-reference", "list the alternatives"),
         (r"(?P<n>a)(?P=n)", "back-reference", "list the alternatives"),
         (r"(a)?(?(1)b|c)", "conditional group", "alternatives"),
-        (r"(?<=(?=a)b)c", "lookahead inside a lookbehind", "Write it outside"),
+        (r"(?<=(?=a).)c", "lookahead inside a lookbehind", "Write it outside"),
         (r"(?:(?=aa)a)*" * 9, "more than 8 lookarounds", "patterns of their own"),
         (r"(?:(?=a)|b){3,9}", "may be a whole iteration", "Take it out of the repetition"),
-        ("(?:" * 60 + "(?!b)a" + "x?){2}" * 60, "inside more than 50 groups", "Take it out"),
+        ("(?:" * 60 + "(?!b)[ab]" + "x?){2}" * 60, "inside more than 50 groups", "Take it out"),
         (r"(?>a+)b", "atomic group", "(?:...)"),
         (r"a++b", "possessive", "Leave out the last '+'"),
     ],
@@ -329,7 +329,7 @@ def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[
         (r"\p{Script=Greek}", "not supported.*general category"),
         (r"(a)\1", "back-reference.*not supported"),
         (r"(?<n>a)\k<n>", "back-reference.*not supported"),
-        ("(?<=(?=a)b)c", "lookahead inside a lookbehind.*not supported"),
+        ("(?<=(?=a).)c", "lookahead inside a lookbehind.*not supported"),
         ("(?m)a", r"inline flag.*\[aA\]"),
         ("(?P=n)a", "syntax of Python"),
         ("a++", "nothing to repeat"),
@@ -400,3 +400,9 @@ def test_loops_with_lookarounds_at_several_characters_are_refused_beyond_eight(p
     for count in (9, 20, 200):
         with pytest.raises(UnsupportedRegex, match="more than 8 lookarounds"):
             regex(pattern * count)
+
+
+@pytest.mark.parametrize("pattern", ["a", r"\ba\b", "(?<=b)a(?!b)", r"a(?!b\b)", "(?:(?!b)a)", r"-\b"])
+def test_only_a_last_look_at_what_follows_is_divided_from_a_pattern(pattern: str) -> None:
+    assert without_last_look(pattern) is None
+    assert without_last_look("(?:a(?!b))") is not None

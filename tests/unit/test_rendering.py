@@ -74,7 +74,6 @@ def test_a_repr_is_short_and_shows_no_number_of_a_node(expression: Expression) -
 def test_a_recursive_term_and_a_rule_are_shown_by_name() -> None:
     assert repr(types.json_value) == "types.json_value"
     assert render(types.json_value.node) == "<json_value>"
-    assert render(nodes.divisible(7)) == "<digits of a multiple of 7>"
     assert render(nodes.concat(nodes.byte_range(0x80, 0xFF), nodes.literal(b"\xff"))) == r"[\x80-\xff]\xff"
 
 

@@ -6,7 +6,9 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -75,6 +77,28 @@ def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
             assert name in dir(package)
         with pytest.raises(AttributeError):
             package.no_such_name
+
+
+# Functions that other modules of ours call, and no user.
+INTERNAL = {
+    "outlines_cont.errors": {"located", "located_at", "shortened", "with_result"},
+    "outlines_cont.generate": {"made_once", "maker_of"},
+    "outlines_cont.samplers": {"at_temperature", "params_of"},
+}
+PUBLIC = ("adapters", "control", "errors", "generate", "models", "pipelines", "policies", "samplers", "templates")
+
+
+@pytest.mark.parametrize("name", ["fsm", "fsm.types", "outlines_cont", *(f"outlines_cont.{name}" for name in PUBLIC)])
+def test_completion_shows_the_public_names_of_a_module_and_no_others(name: str) -> None:
+    module = import_module(name)
+    assert dir(module) == sorted(module.__all__)
+    assert len(module.__all__) == len(set(module.__all__))
+    named = {public: getattr(module, public) for public in module.__all__}
+    assert None not in named.values()
+    own = {public for public, value in vars(module).items() if isinstance(value, type | FunctionType)}
+    own = {public for public in own if vars(module)[public].__module__ == name and not public.startswith("_")}
+    assert own - INTERNAL.get(name, set()) == own & {*module.__all__}
+    assert INTERNAL.get(name, set()) <= own
 
 
 @cache

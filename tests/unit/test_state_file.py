@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +113,43 @@ def test_a_truncated_altered_or_foreign_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "renamed", "change"),
+    [
+        ("kinds", "kindt", lambda tensor: tensor),
+        ("kinds", "kinds", lambda tensor: tensor.view(torch.int8)),
+        ("kv.0.0.keys", "kv.0.0.keys", lambda tensor: tensor.reshape(tensor.shape[::-1])),
+    ],
+)
+def test_names_types_and_shapes_are_in_the_digest(
+    tmp_path: Path, name: str, renamed: str, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """The bytes and their order stay the same."""
+    path = tmp_path / "s"
+    _state().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    order = sorted(tensors)
+    tensors[renamed] = change(tensors.pop(name))
+    assert [renamed if one == name else one for one in order] == sorted(tensors)
+    save_file(tensors, path, metadata)
+    with pytest.raises(StateFileError, match="its digest is wrong"):
+        SequenceState.load(path, random_model())
+
+
+def test_a_file_of_the_layout_before_is_refused_by_its_format(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        record = json.loads(file.metadata()["outlines_cont"])
+    record["rows"][0] |= {"weight_start": 3, "ends": 0.0}
+    text = json.dumps(record | {"format": "outlines-cont state 1"})
+    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    with pytest.raises(StateFileError, match="it has the format 'outlines-cont state 1', and this version reads"):
+        SequenceState.load(path, random_model())
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"format": "outlines-cont state 9"}, "format"),
@@ -140,7 +179,7 @@ def test_a_hostile_description_with_a_right_digest_is_refused(
     ("field", "value"),
     [
         ("length", 1),
-        ("weight_start", 10**6),
+        ("counted", {"ends": [[10**6, -1.0]]}),
         ("piece", [99, [], ""]),
         ("parts", [{"store": 0, "columns": [5, 4]}]),
         ("parts", [{"store": 77, "columns": [0]}]),
@@ -173,6 +212,20 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     monkeypatch.setattr("outlines_cont.state.file.save_file", fails)
     with pytest.raises(OSError, match="no space"):
         _state().save(path)
+    assert path.read_bytes() == data
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_disk_without_room_leaves_the_old_file_and_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    data, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(data) // 2, limits[1]))
+    try:
+        with pytest.raises(StateFileError, match=r"file that was there is unchanged.*save\(path, kv=False\)"):
+            _state().save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == data
     assert [file.name for file in tmp_path.iterdir()] == ["s"]
 

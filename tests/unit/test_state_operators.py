@@ -131,8 +131,10 @@ def test_errors_of_mixed_prompts() -> None:
     state = write("the name", max_tokens=2)
     long = write([state, "x" * 300], max_tokens=1)
     assert [type(error) for (error,) in long.errors] == [type(None), ContextLengthError]
-    with pytest.raises(SampleMismatch, match="got one with 1"):
-        continuous(generate.text(model, sampler=samplers.multinomial(2)))(["a", state], max_tokens=1)
+    two = continuous(generate.text(model, sampler=samplers.multinomial(2)))
+    assert two(["a", state], max_tokens=1).shape[:2] == (2, 2)
+    with pytest.raises(SampleMismatch, match="got one with 3"):
+        two(["a", state.fork(3)], max_tokens=1)
     with pytest.raises(ModelMismatch):
         continuous(generate.text(random_model("gpt2")))(["a", state], max_tokens=1)
     wrong: Any = ["a", state, 3]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,32 @@ import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel
+from transformers import DynamicCache
 
 import fsm
-from outlines_cont import OptionError, control, generate, models, policies, samplers
-from outlines_cont.errors import UnknownOption
+import outlines_cont
+from outlines_cont import (
+    BatchedExecutor,
+    Branch,
+    Engine,
+    Guidance,
+    OptionError,
+    SequenceState,
+    Template,
+    Tokens,
+    TokenSet,
+    TokenStream,
+    continuous,
+    control,
+    engine_of,
+    generate,
+    models,
+    policies,
+    samplers,
+)
+from outlines_cont.errors import OutlinesContError, UnknownOption
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import random_model
+from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model
 from tests.saved_model import save_model
 
 
@@ -25,10 +48,68 @@ def model() -> HuggingFaceModel:
     return models.tiny()
 
 
-@pytest.mark.parametrize("sampler", ["greedy", samplers.greedy, 3])
-def test_what_is_no_sampler_is_refused_when_the_generator_is_made(model: HuggingFaceModel, sampler: object) -> None:
-    with pytest.raises(OptionError, match=r"samplers\.greedy\(\)"):
+@pytest.mark.parametrize(
+    ("sampler", "advice"),
+    [
+        ("greedy", "Write `samplers.greedy()`."),
+        (samplers.greedy, "Write `samplers.greedy()`."),
+        (samplers.multinomial, "Write `samplers.multinomial()`."),
+        (samplers.Multinomial, "Write `samplers.multinomial()`."),
+        (samplers.best_of, "Write `samplers.best_of(n)`."),
+        ("beam_search", "Write `samplers.beam_search(n)`."),
+        ("hot", "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."),
+        (3, "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."),
+    ],
+)
+def test_what_is_no_sampler_is_refused_with_what_was_meant(
+    model: HuggingFaceModel, sampler: object, advice: str
+) -> None:
+    with pytest.raises(OptionError) as refused:
         generate.text(model, sampler=sampler)  # type: ignore[arg-type]
+    assert str(refused.value).endswith(advice)
+
+
+@pytest.mark.parametrize("name", ["cfg", "choice", "format", "fsm", "json", "regex"])
+def test_a_model_that_is_not_the_first_argument_is_refused_with_the_order(model: HuggingFaceModel, name: str) -> None:
+    with pytest.raises(OptionError, match=rf"Write `generate\.{name}\(model, \.\.\.\)`"):
+        getattr(generate, name)(Order, model)
+
+
+def test_what_is_no_tensor_and_no_cache_is_refused_where_a_cache_is_taken(model: HuggingFaceModel) -> None:
+    ids, cache = torch.tensor([[1, 2, 3]]), DynamicCache()
+    wrong: Any
+    for wrong, option in (
+        ({"token_ids": [1, 2, 3], "cache": cache}, "token_ids"),
+        ({"token_ids": ids, "cache": None}, "cache"),
+        ({"token_ids": ids, "cache": cache, "attention_mask": [1]}, "attention_mask"),
+    ):
+        with pytest.raises(OptionError, match=f"as `{option}`, got") as refused:
+            SequenceState.from_cache(model, **wrong)
+        assert option == refused.value.option
+
+
+def test_logits_for_fewer_tokens_than_the_tokenizer_has_are_refused(model: HuggingFaceModel) -> None:
+    stream = TokenStream(model.tokenizer)
+    with pytest.raises(ValueError, match="expected `logits` of all 1283 tokens of the tokenizer, got 5"):
+        stream.push_logits(torch.zeros(5), samplers.greedy())
+    padded = torch.nn.functional.one_hot(torch.tensor(70), 2000).float()
+    assert stream.push_logits(padded, samplers.greedy()).token_ids == (70,)
+
+
+def test_a_generator_shows_how_it_was_made(model: HuggingFaceModel) -> None:
+    hot = samplers.multinomial(2, top_k=3)
+    for generator, shown in (
+        (generate.text(model), ", sampler=greedy())"),
+        (generate.regex(model, "[a-z]+", sampler=hot), ", '[a-z]+', sampler=multinomial(2, top_k=3))"),
+        (generate.choice(model, ["a", "b"]), ", ['a', 'b'], sampler=greedy())"),
+        (generate.json(model, Order), f", {__name__}.Order, sampler=greedy())"),
+        (generate.json(model, {"type": "integer"}), ", {'type': 'integer'}, sampler=greedy())"),
+        (generate.format(model, int), ", builtins.int, sampler=greedy())"),
+        (generate.cfg(model, 'start: "a"+'), """, 'start: "a"+', sampler=greedy())"""),
+        (generate.fsm(model, fsm.regex("a")), ", regex('a'), sampler=greedy())"),
+    ):
+        kind = next(iter(json.loads(generator.source)))
+        assert f"generate.{kind}({model!r}{shown}" == str(generator) == repr(generator)
 
 
 @pytest.mark.parametrize("wrong", ["gpt2", ["a"], None])
@@ -238,3 +319,108 @@ def test_guidance_shows_what_it_was_given(model: HuggingFaceModel) -> None:
 def test_a_lookbehind_at_the_beginning_is_explained(model: HuggingFaceModel) -> None:
     with pytest.raises(fsm.EmptyLanguage, match="a lookbehind at the beginning: `regex` matches the whole text"):
         generate.regex(model, "(?<=a)b")
+
+
+WRONG = [object(), 1.5, -1, "zz\0", None, [], [None], b"x", {"a": 1}, torch.zeros(2), math.nan, int, samplers.greedy]
+
+
+def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+    """Return a correct call of each public function, as function, positions and options."""
+    model, stream = random_model(), TokenStream(FakeTokenizer())
+    text = generate.text(model)
+    state = continuous(text)("the name", max_tokens=2)
+    logits = torch.zeros(VOCAB_SIZE)
+    numbers = {"temperature": 1.0, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "typical_p": 0.5, "top_a": 0.1}
+    penalties = {"logit_bias": {1: 1.0}, "repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+    objects = {"dry": None, "mirostat": None, "xtc": None, "warpers": None}
+    options = {"max_tokens": 1, "min_tokens": 0, "stop_at": "x", "stop_token_ids": (), "policies": (), "draft": None}
+    flags = {"rng": 1, "heal": False, "keep_stop": False, "guidance": None}
+    return {
+        "generate.text": (generate.text, (model,), {"sampler": samplers.greedy(), "policies": (), "draft": None}),
+        "generate.regex": (generate.regex, (model, "a"), {"force": True}),
+        "generate.choice": (generate.choice, (model, ["a"]), {}),
+        "generate.json": (generate.json, (model, {"type": "integer"}), {"max_retries": 2}),
+        "generate.format": (generate.format, (model, int), {}),
+        "generate.cfg": (generate.cfg, (model, 'start: "a"'), {"start": "start"}),
+        "generate.fsm": (generate.fsm, (model, fsm.regex("a")), {"max_retries": 1}),
+        "generator": (text, ("a",), {**options, **flags}),
+        "stream": (
+            lambda *a, **o: [*text.stream(*a, max_tokens=1, **o)],
+            ("a",),
+            {"events": True, "top": 0, "retract": False},
+        ),
+        "continuous": (continuous, (text,), {}),
+        "resume": (continuous(text).resume, (state,), {"max_tokens": 1}),
+        "greedy": (samplers.greedy, (), penalties),
+        "multinomial": (samplers.multinomial, (1,), numbers | objects),
+        "best_of": (samplers.best_of, (2,), {"top_k": 3}),
+        "beam_search": (samplers.beam_search, (2,), {"length_penalty": 0.0}),
+        "DRY": (samplers.DRY, (), {"multiplier": 0.8, "base": 1.75, "allowed_length": 2, "breakers": ()}),
+        "XTC": (samplers.XTC, (), {"threshold": 0.1, "probability": 0.5}),
+        "Mirostat": (samplers.Mirostat, (), {"tau": 5.0, "eta": 0.1}),
+        "ban": (policies.ban, (["x"],), {"ignore_case": False}),
+        "replace": (policies.replace, ({"a": "b"},), {"at_most": 1}),
+        "budgets": (models.from_transformers, (model.hugging_face, model.tokenizer), {"kv_budget_bytes": -1}),
+        "stack": (SequenceState.stack, ([state],), {}),
+        "from_cache": (SequenceState.from_cache, (model, torch.tensor([[1, 2]]), DynamicCache()), {"rng": 1}),
+        "load": (SequenceState.load, ("/nonexistent/x", model), {}),
+        "save": (state.save, ("/nonexistent/x",), {"kv": True}),
+        "fork": (state.fork, (2,), {"same": False}),
+        "take": (state.take, ([],), {}),
+        "best": (state.best, (1,), {}),
+        "append": (state.append, ("x",), {"boundary": "as_is"}),
+        "to": (state.to, ("cpu",), {}),
+        "TokenStream": (TokenStream, (model.tokenizer,), {"stop_at": "x", "stop_token_ids": (), "prompt": "a"}),
+        "push": (stream.push, (70,), {}),
+        "push_logits": (stream.push_logits, (logits, samplers.multinomial()), {"mask": None, "rng": 1}),
+        "uniform": (stream.push_logits, (logits, samplers.multinomial()), {"uniform": 0.5}),
+        "flush": (stream.flush, ("length",), {}),
+        "rewind": (stream.push(70).rewind, (1,), {}),
+        "TokenSet.of": (TokenSet.of, ([1],), {}),
+        "Branch": (Branch, (), {"backtrack": 0, "ff_tokens": [[1]], "sample_mask": None, "temperature": None}),
+        "engine_of": (engine_of, (model,), {}),
+        "Engine": (Engine, (model,), {"max_rows": 1, "max_batch_tokens": 5}),
+        "Guidance": (Guidance, ("no", 2.0), {}),
+        "Tokens.of": (Tokens.of, ("x",), {"special": False}),
+        "Budget": (control.Budget, (), {"tokens": 3, "forks": 2, "seconds": 1.0}),
+        "Template": (Template, ("a",), {}),
+        "BatchedExecutor": (BatchedExecutor, (model,), {}),
+        "fsm.regex": (fsm.regex, ("a",), {}),
+        "fsm.choice": (fsm.choice, (["a"],), {}),
+        "fsm.json_schema": (fsm.json_schema, ({"type": "integer"},), {}),
+        "fsm.grammar": (fsm.grammar, ('start: "a"', "start"), {}),
+        "fsm.substring": (fsm.substring, ("abc",), {}),
+        "fsm.until": (fsm.until, ("x",), {}),
+        "fsm.TokenFSM": (fsm.TokenFSM, (fsm.regex("a"), TOKEN_FSM.vocabulary), {}),
+        "fsm.Vocabulary": (fsm.Vocabulary, ([None, b"a"], [0]), {}),
+        "fsm.repeat": (fsm.regex("a").repeat, (1, 2), {}),
+        "fsm.accepts": (fsm.regex("a").accepts, ("a",), {}),
+    }
+
+
+CALLS = _calls()
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether an error is one of ours, or a built-in one that a line of ours raises with a sentence."""
+    if isinstance(error, OutlinesContError | fsm.FSMError):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_ours = any(Path(package.__file__).parent in Path(last.filename).parents for package in (fsm, outlines_cont))
+    return isinstance(error, TypeError | ValueError | IndexError) and is_ours and (last.line or "").startswith("raise")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_value_of_any_other_type_is_taken_or_refused_with_a_sentence_wherever_it_stands(name: str) -> None:
+    call, positions, options = CALLS[name]
+    raw = []
+    for place in (*range(len(positions)), *options):
+        for wrong in WRONG:
+            args, named = [*positions], dict(options)
+            (args if isinstance(place, int) else named)[place] = wrong  # type: ignore[call-overload]
+            try:
+                call(*args, **named)
+            except Exception as error:
+                raw += [] if _is_explained(error) else [(place, wrong, error)]
+    assert not raw

@@ -33,7 +33,7 @@ class Translation:
         self._before, self._references = root, list[dict[str, Any]]()
         self.root: Schema = self._translated(root)
         for schema in self._references:
-            schema["$ref"] = self._moved(schema["$ref"])
+            schema["$ref"] = self.moved(schema["$ref"])
 
     def pointer_to(self, schema: Schema) -> str | None:
         """The pointer in the copy to a schema (an object, by identity) of the document."""
@@ -73,7 +73,7 @@ class Translation:
             self._references.append(new)
         return new
 
-    def _moved(self, reference: str) -> str:
+    def moved(self, reference: str) -> str:
         """A local reference as one to the same schema in the copy."""
         node: Any = self._before
         if not reference.startswith("#/"):

@@ -22,7 +22,7 @@ from fsm.schema.places.dialect import dialect_named, dialect_of, metaschema_of
 from fsm.schema.places.place import Dialect, Scope
 from fsm.schema.places.shape import Schema, part_at
 
-ROOT_URI = "urn:schema:root"  # of a root that has no URI
+ROOT_URI = "json-schema:///root"  # of a root that has no URI; the validator joins relative references to it
 
 
 class Resources:
@@ -95,7 +95,7 @@ class Resources:
         base, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
         try:
-            uri = urljoin(scope.uri, base) if base else scope.uri  # the library joins nothing to a URN
+            uri = self.absolute(base, scope)
         except ValueError as error:
             raise SchemaError(f"reference {shorten(reference)} is not a URI: {error}. Correct it", pointer) from None
         try:
@@ -113,6 +113,11 @@ class Resources:
                 "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
                 pointer,
             ) from None
+
+    def absolute(self, reference: str, scope: Scope) -> str:
+        """The URI that a reference in a scope names."""
+        base, mark, fragment = reference.partition("#")
+        return (urljoin(scope.uri, base) if base else scope.uri) + mark + fragment  # the library joins nothing to a URN
 
     def find_recursive(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
         """The same as `find` for a `$recursiveRef` (draft 2019-09), whose value is always `#`."""

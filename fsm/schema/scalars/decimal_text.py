@@ -43,9 +43,11 @@ def decimal_text(
     if whole < MAX_DIGITS:
         most = ranges.scaled(10 ** (whole + decimals) - 1, decimals)
         low, high = ranges.higher(low, Bound(most.copy_negate(), True)), ranges.lower(high, Bound(most, True))
-    parts = [ranges.between(low, high, decimals)]
-    if step is not None:
-        parts.append(multiples(Fraction(step), decimals, whole + decimals))
+    parts = [
+        ranges.between(low, high, decimals)
+        if step is None
+        else multiples(Fraction(step), decimals, whole + decimals, low, high)
+    ]
     if max_digits is not None and whole + decimals > max_digits:
         parts.append(_of_digits(max_digits, decimals))
     if max_digits is not None and not whole:  # pydantic counts a zero that is the only digit before the point

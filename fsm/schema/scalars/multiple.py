@@ -1,141 +1,190 @@
-"""`multiples`: the multiples of a decimal step as JSON text (`9.9`, `9.90` and `10` for 0.05), by the DFA of divisibility, made lazily. A
-state is the remainder of the digits so far, their number, and whether all are zeros. The divisor grows with the decimals read: it is the
-step in units of its last decimal, over its gcd with the power of ten still to come (0.25: 1, 5, then 25). Dead states are left out by
-arithmetic; the number of digits is bounded.
+"""`multiples`: the numbers in a range that are multiples of a decimal step (`9.9`, `9.90` and `10` for 0.05), of no denied step, and not
+excluded, as JSON text. All numbers are counted in units of the last decimal. A state is what was read: the number of digits before the
+point, that of decimals, and the number itself, or the least one that continues in the same way. Whether some text completes it is counted,
+as numbers in ranges, and never searched; so the size of a step does not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from math import gcd, lcm
+from itertools import combinations
+from math import ceil, floor, gcd, lcm
 
-from fsm.schema.scalars.number_range import MAX_DIGITS, fraction
+from fsm.schema.scalars.number_range import MAX_DIGITS, MAX_DOUBLE_DIGITS, Bound, in_units
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 
-State = tuple[int, int, int, bool]
-"""The number of digits before the point; that of decimals (-1: before the point); the remainder; whether all digits are zeros."""
+State = tuple[int, int, int]
+"""The number of digits before the point (0: none yet, or the point was read), that of decimals (-1: before the point), and the number."""
 
+_START: State = (0, -1, 0)
 _POINT = 1 << ord(".")
 
 
-def common_multiple(steps: list[Fraction]) -> Fraction:
+def common_multiple(steps: Iterable[Fraction]) -> Fraction:
     """The least common multiple of numbers."""
+    steps = list(steps)
     scale = lcm(*(step.denominator for step in steps))
     return Fraction(lcm(*(int(step * scale) for step in steps)), scale)
 
 
-def multiples(step: Fraction, decimals: int, digits: int) -> Node:
-    """Zero and the multiples of a step, of either sign, with at most `decimals` decimals.
+def multiples(
+    step: Fraction,
+    decimals: int,
+    digits: int,
+    low: Bound | None = None,
+    high: Bound | None = None,
+    denied: Iterable[Fraction] = (),
+    excluded: Iterable[Fraction] = (),
+) -> Node:
+    """The multiples of a step in a range, of either sign, with at most `decimals` decimals.
 
     Args:
         step: any number above zero.
         decimals: the most decimals of a multiple, with trailing zeros; at most `digits`.
-        digits: a multiple with a point has at most `digits - decimals` digits before it.
+        digits: a multiple with a point has at most `digits - decimals` (one or more) digits before it.
+        low, high: bounds.
+        denied: the numbers of which it must not be a multiple, few.
+        excluded: the numbers that it must not be.
 
-    Cost: 10 arcs per state, made when reached; for each number of digits as many states as there are remainders.
+    Cost: 10 arcs per state, made when reached, 5 to 50 us each.
     """
-    step = common_multiple([step, Fraction(1, 10**decimals)])
-    above_zero = _above_zero(step, decimals, digits) if decimals else _whole(step.numerator)
-    zero = nodes.concat(nodes.literal(b"0"), fraction(decimals, digits=nodes.literal(b"0")))
-    return nodes.alternation((zero, above_zero, nodes.concat(nodes.literal(b"-"), above_zero)))
+    unit = Fraction(1, 10**decimals)
+    steps = [int(common_multiple([one, unit]) / unit) for one in (step, *denied)]
+    least = None if low is None else in_units(low, decimals, ceil)
+    most = None if high is None else in_units(high, decimals, floor)
+    without = [int(value / unit) for value in excluded if (value / unit).denominator == 1]
+    parts = []
+    for sign, start, end in (
+        (1, least, most),
+        (-1, None if most is None else -most, None if least is None else -least),
+    ):
+        start = max(start or 0, int(sign < 0))
+        if end is None or start <= end:
+            machine = Multiples(start, end, steps, [sign * value for value in without], decimals, digits - decimals)
+            if machine.leads_on(_START):
+                node = nodes.machine(machine, _START, is_plain=True)
+                parts.append(node if sign > 0 else nodes.concat(nodes.literal(b"-"), node))
+    return nodes.alternation(parts) if parts else EMPTY
 
 
-def _whole(divisor: int) -> Node:
-    firsts: dict[int, int] = {}
-    for digit in range(1, 10):
-        firsts[digit % divisor] = firsts.get(digit % divisor, 0) | _digit(digit)
-    return nodes.alternation(
-        nodes.concat(nodes.byte_set(mask), nodes.divisible(divisor, remainder, MAX_DIGITS - 1))
-        for remainder, mask in firsts.items()
-    )
+class Multiples(nodes.Content, nodes.Machine):
+    """The machine of unsigned multiples; each state that an arc leads to can be completed.
 
-
-def _above_zero(step: Fraction, decimals: int, digits: int) -> Node:
-    exact = 0
-    while 10**exact % step.denominator:
-        exact += 1
-    units = int(step * 10**exact)
-    divisors = tuple(units // gcd(units, 10 ** (exact - read)) for read in range(exact + 1))
-    machine, start = _Multiple(divisors, decimals, digits - decimals), (0, -1, 0, True)
-    return nodes.machine(machine, start, is_plain=True) if machine.leads_on(start) else EMPTY
-
-
-def _digit(value: int) -> int:
-    return 1 << (ord("0") + value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Multiple:
-    """The machine for multiples above zero; each of its states leads to acceptance.
-
-    Attributes:
-        divisors: by the number of decimals read, the divisor of the digits so far if only zeros follow.
+    Args:
+        low, high: the least and the greatest number (None: as many digits as a number may have), in units as all others.
+        steps: the step, then those that are denied.
+        excluded: numbers that are not accepted.
         decimals: the most decimals.
         room: the most digits before a point.
     """
 
-    divisors: tuple[int, ...]
-    decimals: int
-    room: int
+    def __init__(
+        self, low: int, high: int | None, steps: list[int], excluded: Iterable[int], decimals: int, room: int
+    ) -> None:
+        step, *denied = steps
+        self.decimals, self.room, self.unit = decimals, max(room, 1), 10**decimals
+        longest = max(MAX_DIGITS, _length(low // self.unit)) if high is None else _length(high // self.unit)
+        self.longest = min(longest, MAX_DOUBLE_DIGITS) if decimals else longest
+        self.low, self.high = low, 10**self.longest * self.unit - 1 if high is None else high
+        self.period = lcm(*steps)
+        allowed = sorted(n for n in set(excluded) if n % step == 0 and all(n % other for other in denied))
+        super().__init__(self.low, self.high, *steps, decimals, room, tuple(allowed))
+        self._marks = (self.low, self.high, *allowed)
+        self._known_marks: dict[tuple[int, int], list[int]] = {}
+        # By whether it is whole: signed steps, the sum of whose multiples counts a number once (inclusion and exclusion).
+        self._signed = {
+            is_whole: (
+                [
+                    (lcm(step, unit, *some), (-1) ** count)
+                    for count in range(len(denied) + 1)
+                    for some in combinations(denied, count)
+                ],
+                [n for n in allowed if n % unit == 0],
+            )
+            for is_whole, unit in ((False, 1), (True, self.unit))
+        }
 
     def is_accepting(self, state: State) -> bool:
-        """True when the digits so far are a multiple above zero."""
-        _, read, remainder, is_zero = state
-        return remainder == 0 and not is_zero and read != 0
+        """True when the number read so far is one of them."""
+        _, read, number = state
+        number *= 10 ** (self.decimals - max(read, 0))
+        return state != _START and read != 0 and self._has_any(number, number, is_whole=False)
 
-    def parts(self, state: State) -> tuple[Node, ...]:
-        """No terms: the steps are arithmetic."""
-        return ()
+    def distance(self, state: State) -> int:
+        """About how many bytes complete a number: those of the shortest one without a point, or else of any one."""
+        return 0 if self.is_accepting(state) else min(self._whole_lengths(state), default=self.decimals + 1)
 
     def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
         """One arc per digit, and one for the point."""
         for mask, target in self._steps(state):
             if self.leads_on(target):
-                yield mask, nodes.machine(self, target, is_plain=True)
+                yield mask, nodes.machine(self, self._least(target), is_plain=True)
 
     def _steps(self, state: State) -> Iterator[tuple[int, State]]:
-        count, read, remainder, is_zero = state
-        if read < 0:
-            if count and self.decimals and (is_zero or count <= self.room):
-                yield _POINT, (0, 0, remainder, is_zero)
-            if count < MAX_DIGITS and not (count and is_zero):
-                for digit in range(10):
-                    after = (10 * remainder + digit) % self.divisors[0]
-                    yield _digit(digit), (count + 1, -1, after, digit == count == 0)
-        elif read < self.decimals:
-            exact = len(self.divisors) - 1
-            for digit in range(10 if read < exact else 1):
-                divisor = self.divisors[min(read + 1, exact)]
-                number = 10 * remainder + digit if read < exact else remainder
-                yield _digit(digit), (0, read + 1, number % divisor, is_zero and digit == 0)
+        count, read, number = state
+        if read < 0 and count and self.decimals and count <= self.room:
+            yield _POINT, (0, 0, number)
+        is_open = count < self.longest and (number > 0 or not count) if read < 0 else read < self.decimals
+        for digit in range(10 if is_open else 0):
+            after = 10 * number + digit
+            yield 1 << (ord("0") + digit), (count + 1, -1, after) if read < 0 else (0, read + 1, after)
 
     def leads_on(self, state: State) -> bool:
         """True when some text from this state on is accepted."""
-        count, read, remainder, is_zero = state
+        count, read, number = state
+        if state == _START:
+            return any(self.leads_on(target) for _, target in self._steps(state))
         if read >= 0:
-            return self._ends_in_fraction(read, remainder, is_zero, 0)
-        more = 0 if count and is_zero else MAX_DIGITS - count
-        if any(self._reaches(0, remainder, is_zero, n) for n in range(more + 1)):
+            width = 10 ** (self.decimals - read)
+            return self._has_any(number * width, (number + 1) * width - 1, is_whole=False)
+        if any(self._whole_lengths(state)) or self._has_any(number * self.unit, number * self.unit, is_whole=True):
             return True
-        if not self.decimals:
-            return False
-        least = 0 if count else 1
-        most = max(0 if is_zero and count else self.room - count, least)
-        return any(self._ends_in_fraction(0, remainder, is_zero, n) for n in range(least, most + 1))
+        most = self.room - count if number else 0
+        widths = (self.unit * 10**more for more in range(most + 1) if self.decimals)
+        return any(self._has_any(number * width, (number + 1) * width - 1, is_whole=False) for width in widths)
 
-    def _ends_in_fraction(self, read: int, remainder: int, is_zero: bool, whole: int) -> bool:
-        """True when `whole` digits before the point, and then some after it, make a multiple."""
-        exact = len(self.divisors) - 1
-        if read >= exact:
-            return remainder == 0 and not is_zero and (read > 0 or self.decimals > 0)
-        return any(self._reaches(n, remainder, is_zero, whole + n - read) for n in range(max(read, 1), exact + 1))
+    def _whole_lengths(self, state: State) -> Iterator[int]:
+        """The numbers of digits, one or more, that complete a whole number; those likely to do so first."""
+        count, read, number = state
+        for more in range(self.longest - count if number and read < 0 else 0, 0, -1):
+            width = self.unit * 10**more
+            if self._has_any(number * width, (number + 1) * width - 1, is_whole=True):
+                yield more
 
-    def _reaches(self, read: int, remainder: int, is_zero: bool, more: int) -> bool:
-        """True when `more` digits, of which the last is decimal number `read`, make a multiple above zero."""
-        divisor = self.divisors[read]
-        power: int = 10**more
-        missing = -remainder * power % divisor
-        return (missing or (divisor if is_zero else 0)) < power
+    def _has_any(self, least: int, most: int, *, is_whole: bool) -> bool:
+        """True when some number of a range is accepted."""
+        least, most = max(least, self.low), min(most, self.high)
+        signed, excluded = self._signed[is_whole]
+        found = sum(sign * (most // step - (least - 1) // step) for step, sign in signed) if least <= most else 0
+        return found > bisect_right(excluded, most) - bisect_left(excluded, least) if found else False
+
+    def _least(self, state: State) -> State:
+        """The state with the least number that continues in the same way: the same remainder, and between the same marks."""
+        count, read, number = state
+        marks = self._marks_at(count, read)
+        place = bisect_right(marks, number)
+        if not number or (place and marks[place - 1] == number):
+            return state
+        first = marks[place - 1] + 1 if place else 0
+        period = self.period // gcd(self.period, 10 ** (self.decimals - max(read, 0)))
+        return count, read, first + (number - first) % period
+
+    def _marks_at(self, count: int, read: int) -> list[int]:
+        """The beginnings of the bounds and excluded numbers, ascending, with as many digits as a state has read."""
+        known = self._known_marks.get((count, read))
+        if known is None:
+            if read >= 0:
+                found = {mark // 10 ** (self.decimals - read) for mark in self._marks} | {0}
+            else:
+                whole = [mark // self.unit for mark in self._marks]
+                found = {mark // 10 ** (_length(mark) - count) for mark in whole if _length(mark) >= count}
+                found.add(10 ** (count - 1) - 1)
+            known = self._known_marks[count, read] = sorted(found)
+        return known
+
+
+def _length(number: int) -> int:
+    return len(str(number))

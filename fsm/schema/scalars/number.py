@@ -1,5 +1,5 @@
-"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as an intersection of digit automata (range,
-multiples) and complements. `json.loads` reads every text of the language, and none with a point or an exponent overflows a double; with a
+"""`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as a range of digits, or
+multiples in a range. `json.loads` reads every text of the language, and none with a point or an exponent overflows a double; with a
 bound or a divisor a number has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few
 multiples, and more than three negated divisors.
 
@@ -39,7 +39,7 @@ from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, MINUS, NONZERO, P
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
-MAX_NOT_DIVISORS = 3  # negated divisors: their remainders multiply
+MAX_NOT_DIVISORS = 3  # negated divisors: their combinations multiply
 MAX_LISTED = 1_000  # multiples in a range that are listed as words
 MAX_EXACT_DIGITS = 15  # any number with so many significant digits survives the conversion to a double and back
 _SOME_DECIMALS = 6  # of the remainder of a negation
@@ -227,11 +227,7 @@ def number_node(places: Conjunction, types: frozenset[str], *, limits: Limits, l
         if listed is None:
             raise _refusal(places)
         return listed
-    node = _positive(demand, decimals)
-    denied = [multiples(d, decimals or 0, MAX_EXACT_DIGITS) for d in demand.not_divisors]
-    if demand.excluded:
-        denied.append(nodes.words(t for value in demand.excluded for t in spellings(value, decimals or 0)))
-    return nodes.intersection((node, *map(nodes.complement, denied))) if denied else node
+    return _in_decimals(demand, decimals)
 
 
 def decimals_in(places: Conjunction, types: frozenset[str], limits: Limits) -> tuple[int | None, bool]:
@@ -255,18 +251,21 @@ def _decimals(demand: Demand) -> int | None:
     return min(max(_SOME_DECIMALS, *written), MAX_EXACT_DIGITS - 1)
 
 
-def _positive(demand: Demand, decimals: int | None) -> Node:
-    """The numbers that satisfy bounds and divisors, without exclusions and negated divisors."""
+def _in_decimals(demand: Demand, decimals: int | None) -> Node:
+    """The numbers that satisfy a demand, with at most so many decimals; None: of bounds only."""
     if decimals is None:
         return ranges.between(demand.low, demand.high)
-    inside = ranges.between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
-    if demand.divisor is None or (Fraction(1, 10**decimals) / demand.divisor).denominator == 1:
-        return inside
-    listed = _listed(replace(demand, not_divisors=(), excluded=frozenset()), decimals)
+    unit = Fraction(1, 10**decimals)
+    step = unit if demand.divisor is None else demand.divisor
+    if (unit / step).denominator == 1 and not demand.not_divisors:
+        inside = ranges.between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
+        without = nodes.words(t for value in demand.excluded for t in spellings(value, decimals))
+        return nodes.intersection((inside, nodes.complement(without)))
+    listed = _listed(demand, decimals)
     if listed is not None:
         return listed
-    node = multiples(demand.divisor, decimals, MAX_EXACT_DIGITS)
-    return node if demand.low is demand.high is None else nodes.intersection((node, inside))
+    excluded = map(Fraction, demand.excluded)
+    return multiples(step, decimals, MAX_EXACT_DIGITS, demand.low, demand.high, demand.not_divisors, excluded)
 
 
 def _refusal(places: Conjunction) -> NotRegular:

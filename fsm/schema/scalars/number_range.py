@@ -80,11 +80,16 @@ def _to_decimals(bound: Bound | None, decimals: int, to_whole: Callable[[Fractio
     """The extreme number with at most `decimals` decimals that a bound allows, as an inclusive bound."""
     if bound is None:
         return None
+    return Bound(scaled(in_units(bound, decimals, to_whole), decimals), True)
+
+
+def in_units(bound: Bound, decimals: int, to_whole: Callable[[Fraction], int]) -> int:
+    """The extreme number that a bound allows (`ceil`: the lowest, `floor`: the highest), in units of its last decimal."""
     exact = Fraction(bound.value) * 10**decimals
     units = to_whole(exact)
     if units == exact and not bound.inclusive:
         units += 1 if to_whole is ceil else -1
-    return Bound(scaled(units, decimals), True)
+    return units
 
 
 @lru_cache(maxsize=1_000)

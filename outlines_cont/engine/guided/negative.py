@@ -73,8 +73,8 @@ class NegativeSequence(FedSequence):
 
     @property
     def source_cached(self) -> int:
-        """How many tokens are in the KV cache of the source."""
-        return self.source.cached
+        """How many tokens are in the KV cache that it began with."""
+        return len(self.base_kv) if self.base_kv is not None else 0
 
     def chunk(self) -> list[int]:
         """Return the pending ids, then the expected ones."""

@@ -1,4 +1,4 @@
-"""Prompts of rows: a Jinja template, rendered in a process of its own with limits on time, memory and length.
+"""Prompts of rows: a Jinja template, rendered in a sandbox with limits on time and length.
 
 Imports `pipelines.rows`.
 """

@@ -1,5 +1,5 @@
-"""Errors of pipelines: `SetupError`: an option, file, schema or model cannot be used; `OutputError` and `WorkersFailed` end a run,
-`RowError` and `TemplateError` fail a single row. `listed` formats names for messages.
+"""Errors of pipelines: `SetupError`: an option, file, schema or model cannot be used; `InputError`, `OutputError` and `WorkersFailed` end
+a run, `RowError` and `TemplateError` fail a single row. `listed` formats names for messages.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from outlines_cont.errors import OutlinesContError
 
 class SetupError(OutlinesContError, ValueError):
     """An option, file or schema cannot be used. Nothing ran, and no output was touched."""
+
+
+class InputError(OutlinesContError, OSError):
+    """The input cannot be read to its end, for example because a page of a Parquet file is corrupt. The rows before are written."""
 
 
 class OutputError(OutlinesContError, OSError):

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outlines_cont.pipelines.rows.errors import RowError, SetupError
+from outlines_cont.errors import OutlinesContError
+from outlines_cont.pipelines.rows.errors import InputError, RowError, SetupError
 from outlines_cont.pipelines.rows.row import InputFormat, InputRow, check_fields, digest_of
 from outlines_cont.pipelines.rows.table_rows import csv_reader, csv_rows, parquet_file, parquet_rows
 
@@ -73,9 +74,9 @@ class RowSource:
             return None
         if self._format is InputFormat.PARQUET:
             return int(parquet_file(self._path).metadata.num_rows)
+        if self._format is InputFormat.CSV:
+            return sum(1 for _ in self)
         with self._path.open("rb") as file:
-            if self._format is InputFormat.CSV:
-                return sum(1 for _ in csv_rows(file))
             return sum(1 for line in file if line.strip())
 
     def columns(self) -> list[str] | None:
@@ -90,6 +91,22 @@ class RowSource:
             return next(reader, [])
 
     def __iter__(self) -> Iterator[InputRow]:
+        """Yield the rows; `InputError` where the file is corrupt, after the rows before."""
+        num_rows = 0
+        try:
+            for row in self._all():
+                num_rows += 1
+                yield row
+        except OutlinesContError:
+            raise
+        except Exception as error:  # of a disk, of `csv`, or of pyarrow, whose decoders raise many kinds
+            name = "the standard input" if self._path is None else repr(str(self._path))
+            raise InputError(
+                f"expected rows to the end of {name}, but what follows row {num_rows} cannot be read: {type(error).__name__}: {error}. "
+                "Repair the file or make it anew, then run the same command with --resume: rows that are written are kept."
+            ) from error
+
+    def _all(self) -> Iterator[InputRow]:
         if self._path is None:
             assert self._stdin is not None
             yield from self._rows(self._stdin)

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial, reduce
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -17,7 +17,7 @@ from inspect import isroutine
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from outlines_cont.pipelines.rows.errors import SetupError
@@ -53,10 +53,15 @@ class RecordSchema:
         shown = repr(schema if source is None else source)
         if isroutine(schema):  # pydantic would describe the arguments of a function, and call it
             raise SetupError(f"expected a pydantic model or another type as {shown}, got the function {schema!r}")
+        if not isinstance(schema, type) and (isinstance(schema, BaseModel) or is_dataclass(schema)):
+            name = type(schema).__name__
+            raise SetupError(
+                f"expected a class as the schema of records, got the instance {shown}. Pass the class, {name}."
+            )
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(schema)
             text = _compact(adapter.json_schema())
-        except (PydanticUserError, TypeError) as error:
+        except (PydanticUserError, TypeError, AttributeError) as error:
             first = str(error).strip().splitlines()[0]
             raise SetupError(
                 f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {shown}, got {schema!r}: {first}"

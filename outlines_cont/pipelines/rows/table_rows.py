@@ -10,13 +10,11 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, time
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow, digest_of
+from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow, digest_of, plain
 
 _MAX_CELL = 1 << 26
 _BATCH = 256
@@ -69,9 +67,11 @@ def parquet_rows(path: Path) -> Iterator[InputRow]:
     rows = (fields for batch in file.iter_batches(batch_size=_BATCH) for fields in batch.to_pylist())
     for line, fields in enumerate(rows, start=1):
         try:
-            fields = {name: _plain(value) for name, value in fields.items()}
+            fields = {name: plain(value, name) for name, value in fields.items()}
             json.dumps(fields, allow_nan=False)
-        except (RowError, ValueError) as error:
+        except RowError as error:
+            yield InputRow(line, _digest(repr(fields)), error=error)
+        except ValueError as error:
             yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
         else:
             yield InputRow(line, _digest(fields), fields)
@@ -103,23 +103,9 @@ def parquet_file(path: Path) -> Any:
     """Return a `pyarrow.parquet.ParquetFile`, or raise `SetupError` if it cannot be read."""
     arrow = pyarrow()
     try:
-        return arrow.parquet.ParquetFile(path)
+        return arrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (OSError, arrow.ArrowException) as error:
         raise SetupError(f"expected a Parquet file, but {str(path)!r} cannot be read as one: {error}") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise RowError(f"a field holds {type(value).__name__}")
 
 
 def _digest(value: Any) -> str:

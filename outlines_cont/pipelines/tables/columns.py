@@ -13,7 +13,7 @@ from typing import Any
 
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
 from outlines_cont.pipelines.rows.table_rows import pyarrow
-from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
+from outlines_cont.pipelines.tables.shape import ObjectShape, Shape, with_values
 
 _OTHERS = "additional"
 
@@ -67,7 +67,10 @@ class RecordColumns:
         return arrow.schema([*zip(self.names, types, strict=True)])
 
     def rows(self, outcomes: Iterable[Outcome]) -> Iterator[dict[str, Any]]:
-        """Yield the values of the columns for each outcome; a value that its column type cannot represent is the error of the row."""
+        """Yield the columns' values for each outcome, those of unions as they are; one that its type cannot represent is an error."""
+        return replace(self, shape=with_values(self.shape))._typed_rows(outcomes)
+
+    def _typed_rows(self, outcomes: Iterable[Outcome]) -> Iterator[dict[str, Any]]:
         for outcome in outcomes:
             try:
                 yield self._row(outcome)
@@ -76,7 +79,7 @@ class RecordColumns:
 
     def columns(self, outcomes: Iterable[Outcome]) -> dict[str, list[Any]]:
         """Return the values of each column."""
-        rows = [*self.rows(outcomes)]
+        rows = [*self._typed_rows(outcomes)]
         return {name: [row[name] for row in rows] for name in self.names}
 
     def table(self, outcomes: Iterable[Outcome]) -> Any:

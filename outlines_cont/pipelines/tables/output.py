@@ -1,6 +1,6 @@
-"""`file_output`: JSON lines written to a file without buffering; after an exception an incomplete line is truncated. `check_output` refuses
-a path in advance; to resume, `match_done` compares an earlier output with the input and settings, by digests, and counts the bytes of its
-whole lines. `stream_output` writes to a stream.
+"""`file_output`: JSON lines written to a file without buffering, which is locked; after an exception an incomplete line is truncated.
+`check_output` refuses a path in advance; to resume, `match_done` compares an earlier output with the input and settings, and each line with
+the digest of itself that `signed_line` gave it, and counts the bytes of its whole lines. `stream_output` writes to a stream.
 """
 
 from __future__ import annotations
@@ -8,14 +8,21 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import FileIO
+from io import FileIO, IOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outlines_cont.pipelines.rows.errors import OutputError, SetupError
-from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.errors import OutputError, SetupError, listed
+from outlines_cont.pipelines.rows.row import InputRow, digest_of
+
+try:
+    import fcntl
+except ImportError:  # on Windows; two runs that write one file are not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 WriteLine = Callable[[bytes], None]
 """Writes one line, its line end included."""
@@ -24,6 +31,25 @@ WriteLine = Callable[[bytes], None]
 def json_line(fields: Mapping[str, Any]) -> bytes:
     """Return a line of JSON in UTF-8; lone surrogates are replaced by `?`."""
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+def signed_line(fields: Mapping[str, Any]) -> bytes:
+    """Return a line whose `_digest` ends in a digest of the line without it, so that an edited line is noticed."""
+    return json_line({**fields, "_digest": f"{fields['_digest']}-{digest_of(json_line(fields))}"})
+
+
+def _lock(file: IOBase | BinaryIO, path: Path) -> None:
+    """Lock an open file until it is closed, or the process ends; `SetupError` where another run has locked it."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SetupError(
+            f"expected an output that no other run writes, but one is writing {str(path)!r}. Wait for it, or name another file."
+        ) from error
+    except OSError:  # a file system without locks
+        return
 
 
 @contextmanager
@@ -39,19 +65,17 @@ def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
 
 @contextmanager
 def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
-    """Yield a function that writes lines to a file, unbuffered. However the block ends, the file has only whole lines.
+    """Yield a function that writes lines to a file, unbuffered, and locked. However the block ends, the file has only whole lines.
 
     `keep` is how many of its first bytes stay, whole lines; None for a file that must not exist yet.
 
     Raises:
-        SetupError: the file cannot be opened; before the block begins.
+        SetupError: the file cannot be opened, or another run is writing it; before the block begins.
         OutputError: the system refuses a line, for example because the disk is full.
     """
     end = keep or 0
     try:
         file = FileIO(path, "xb" if keep is None else "r+b")
-        file.truncate(end)
-        file.seek(end)
     except OSError as error:
         raise SetupError(f"expected an output that can be written, but {str(path)!r}: {error.strerror}") from error
 
@@ -66,6 +90,9 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
         end += len(line)
 
     with file:
+        _lock(file, path)
+        file.truncate(end)
+        file.seek(end)
         try:
             yield write
         finally:
@@ -74,8 +101,11 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
                 file.truncate(end)
 
 
-def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite: bool) -> None:
-    """Raise `SetupError` if `path` cannot be the output, before anything runs."""
+def check_output(
+    path: Path, input_path: Path | None, *, resume: bool, overwrite: bool, suffixes: Sequence[str] = LINES_SUFFIXES
+) -> None:
+    """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`."""
+    check_suffix(path, suffixes)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -105,6 +135,12 @@ def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite
         raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
 
 
+def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
+    """Raise `SetupError` for a file whose name ends in none of `suffixes`: its content would not be what the name says."""
+    if path.suffix.lower() not in suffixes and not path.is_dir():
+        raise SetupError(f"expected an output whose name ends in {listed(suffixes)}, got {str(path)!r}")
+
+
 def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
     """Take the rows of the input that the output `path` of an earlier run has, and count them.
 
@@ -112,10 +148,12 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
         The number of rows, the number of those with an error, and the bytes of their lines; any bytes after these are an unfinished line.
 
     Raises:
-        SetupError: the file is not such an output, or its input or the settings have changed since.
+        SetupError: the file is not such an output, one of its lines was edited, its input or the settings have changed since, or another
+            run is writing it.
     """
     done, failed, size = 0, 0, 0
-    with path.open("rb") as file:
+    with path.open("r+b") as file:
+        _lock(file, path)
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 break
@@ -127,7 +165,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
                     f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond "
                     "its end. Give the same input as before, or start again with --overwrite."
                 )
-            digest, _, old_settings = fields["_digest"].partition("-")
+            digest, old_settings, _ = f"{fields['_digest']}--".split("-", 2)
             if digest != row.digest or fields.get("_line") != row.line:
                 raise SetupError(
                     f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
@@ -137,6 +175,11 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
                 raise SetupError(
                     f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
                     "Give the same ones, name another file, or start again with --overwrite."
+                )
+            if line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
+                raise SetupError(
+                    f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it, or start "
+                    "again with --overwrite."
                 )
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
     return done, failed, size

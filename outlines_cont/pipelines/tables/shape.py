@@ -122,6 +122,15 @@ class ObjectShape:
         }
 
 
+def with_values(shape: Shape) -> Shape:
+    """Return a shape that leaves a value as it is where another one makes JSON text of it: for rows of Python, which need no one type."""
+    if isinstance(shape, ListShape):
+        return ListShape(with_values(shape.item))
+    if isinstance(shape, ObjectShape):
+        return ObjectShape(tuple((name, with_values(member)) for name, member in shape.members), shape.is_open)
+    return TEXT if shape == JSON_TEXT else shape
+
+
 _SCALARS: dict[Any, Shape] = {"integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NULL}
 _FORMATS: dict[Any, Shape] = {"date": DAY, "date-time": MOMENT, "x-local-date-time": LOCAL_TIME}
 _PYTHON_TYPES: dict[type, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, float: NUMBER}

@@ -35,19 +35,20 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
     `keep` and the errors are those of `file_output`. Without a shape of the records the types of Parquet are inferred from the values.
     """
     lines, new = lines_path(path), path.with_name(f"{path.name}.new")
-    with file_output(lines, keep) as write:
+    with file_output(lines, keep) as write:  # it stays locked until the table is there
         yield write
-    try:
-        if path.suffix.lower() == ".csv":
-            _write_csv(lines, new)
-        else:
-            _write_parquet(lines, new, shape)
-        os.replace(new, path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise OutputError(
-            f"writing to {str(path)!r} failed: {error.strerror}. {str(lines)!r} holds all rows; the same command with --resume tries again."
-        ) from error
+        try:
+            if path.suffix.lower() == ".csv":
+                _write_csv(lines, new)
+            else:
+                _write_parquet(lines, new, shape)
+            os.replace(new, path)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise OutputError(
+                f"writing to {str(path)!r} failed: {error.strerror}. {str(lines)!r} holds all rows; the same command with "
+                "--resume tries again."
+            ) from error
     lines.unlink()
 
 

@@ -1,0 +1,86 @@
+"""Masks of languages drawn anew in every run, against the plain loop over all tokens; `python -m tests.fuzz masks` goes on for longer."""
+
+from __future__ import annotations
+
+from random import Random, SystemRandom
+
+import numpy as np
+import pytest
+
+from fsm import Expression, TokenFSM, grammar, json_schema, regex
+from fsm.terms.node import Node
+from fsm.tokens import mask_strategies
+from fsm.tokens.mask_strategies import MaskMaker, Words
+from tests.fuzz.languages import draw, smaller
+from tests.fuzz.masks import Counts, Example, check, failure, plain, run, shrunk, vocabulary
+
+
+@pytest.mark.parametrize(("tekken", "seconds"), [(0, 9), (1, 4)])
+def test_masks_of_random_languages_are_those_of_the_plain_loop(tekken: float, seconds: float) -> None:
+    counts, seed = Counts(), SystemRandom().getrandbits(32)
+    for name in ["tekken"] if tekken else ["bytes", "mixed"]:
+        vocabulary(name)
+    findings = list(run(seed, seconds, counts, tekken=tekken))
+    assert not findings, f"repeat with `python -m tests.fuzz masks --seed {seed} --tekken {tekken}`\n" + "\n".join(
+        findings
+    )
+    assert counts.of
+
+
+ONE_KEY = {"type": "object", "not": {"propertyNames": {"not": {"enum": ["1"]}}}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (json_schema(ONE_KEY), b'{"'),
+        (json_schema({"pattern": r"\bz"}), b""),
+        (regex(r".*\bz.*"), b""),
+        (regex(r".*\b(?:yes|no)"), b""),
+        (regex(r"[a-z ]{0,20}\bend"), b"a "),
+        (regex(r"[\s\S]*?\bANSWER: \d+"), b"- "),
+        (regex(r"a[a-z]*?\b[^b]\d"), b"a"),
+        (regex(r"[^q]*\x00\d|[^q]{2,4}"), b"aa"),
+        (regex(r"[^ ]{0,9}") & ~regex("a.*"), b""),
+        (((regex(".{2,9}") & ~regex("ab+")) + (regex("a*") & regex("b*"))), b"c"),
+        (grammar('start: stmt+\nstmt: "if" N | N\nN: /[a-z]+/'), b""),
+    ],
+)
+@pytest.mark.parametrize("name", ["bytes", "mixed"])
+def test_a_mask_is_that_of_the_plain_loop(expression: Expression, text: bytes, name: str) -> None:
+    tokens, tree = vocabulary(name)
+    token_fsm = TokenFSM(expression, tokens)
+    state = token_fsm.automaton.next_state(token_fsm.initial_state, text)
+    found = [token_id for token_id in token_fsm.allowed_token_ids(state).tolist() if tokens.tokens[token_id]]
+    assert plain(token_fsm.automaton, state, tree) == found
+
+
+def test_a_seed_draws_the_same_language_again() -> None:
+    assert [draw(Random(seed)) for seed in range(30)] == [draw(Random(seed)) for seed in range(30)]
+
+
+def test_a_wrong_mask_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_word(maker: MaskMaker, term: Node, node: int) -> Words:
+        words = mask_strategies.breadth_first(maker, term, node)
+        assert words is not None
+        return words & np.int32(~(1 << ord("\n")))
+
+    monkeypatch.setattr(mask_strategies, "STRATEGIES", (without_word,))
+    vocabulary("bytes")[0].clear_cache()
+    kind, message, _ = failure(Example("regex", "ab|[^a]+", "bytes", 0), Counts())
+    small, _ = shrunk(Example("regex", "ab|[^a]+", "bytes", 0), kind)
+    vocabulary("bytes")[0].clear_cache()
+    assert (kind, small.source) == ("wrong", "[^a]")
+    assert r"lacks [b'\n', b'*'" in message
+
+
+def test_smaller_sources_lack_a_part() -> None:
+    assert "ab" in list(smaller("abc"))
+    assert {"not": {}} in list(smaller({"type": "object", "not": {}}))
+    assert ["a"] in list(smaller(["a", "b"]))
+
+
+def test_a_refused_language_is_counted() -> None:
+    counts = Counts()
+    assert check(Example("regex", "(", "bytes", 0), counts) is None
+    assert counts.of == {"refused": 1}
