@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
-from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, generate, models, samplers
+from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
+from outlines_cont.chat import _reply_maker
 from outlines_cont.chats.message import readable
 from outlines_cont.chats.replies.open_calls import OpenCalls
 from outlines_cont.chats.replies.reply_stream import ReplyEvents
@@ -141,8 +142,10 @@ def test_a_reply_that_is_cut_keeps_its_whole_calls() -> None:
     model = chat_model("Qwen3")
     twice = Chat(model).user("Rain?")
     written = HERMES.written(calls[:1] * 2)
-    num_tokens = len(model.tokenizer.encode_inside(written))
-    cut = twice.assistant(generate.fsm(model, written), tools=[get_weather], max_tokens=num_tokens * 3 // 4)
+    token_ids = model.tokenizer.encode_inside(written)
+    chat = twice._copy_with(format=twice._format.with_tools([get_weather]))
+    state = continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4)
+    cut = chat._replied(_reply_maker(chat, generate.text(model)), state)
     assert (cut.finish_reason, [call.name for call in cut.tool_calls]) == ("length", ["get_weather"])
     assert cut.tool(cut.tool_calls[0].run()).tool_calls == ()
 

@@ -51,7 +51,7 @@ class _Stops(Controller):
         ({"budget": 5}, r"expected a `Budget` or None as `budget`, got 5\. Write `Budget\("),
         ({"budget": {"tokens": 5}}, "expected a `Budget`"),
         ({"sampler": "greedy"}, "expected a sampler as `sampler`.*got 'greedy'"),
-        ({"sampler": samplers.greedy}, "Call the function"),
+        ({"sampler": samplers.greedy}, r"Write `samplers.greedy\(\)`"),
         ({"shared": {"a": 1}}, r"expected a `Shared` or None as `shared`, got \{'a': 1\}\. Make one with `Shared\(\)`"),
     ],
 )
