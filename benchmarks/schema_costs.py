@@ -27,7 +27,7 @@ from benchmarks.real_schemas import cases, reached, registry_of
 from benchmarks.rounds import Message, Send, in_process
 from benchmarks.tekken import tekken
 from fsm.automaton.lazy_dfa import shortest_text
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from tests.walks import random_text
 
 STEPS = (20, 60, 150, 300)

@@ -30,9 +30,8 @@ from fsm.lark.grammar import grammar
 from fsm.limits import Limits
 from fsm.pattern.python_pattern import regex
 from fsm.schema import json_schema, tool_schema
-from fsm.tokens.draw import draw
 from fsm.tokens.explanation import Explanation
-from fsm.tokens.token_fsm import TokenFSM
+from fsm.tokens.token_fsm import TokenFSM, draw
 from fsm.tokens.token_tables import TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 

@@ -2,12 +2,16 @@
 message states what was expected, what was received, and how to correct it. Each subclass also derives from the built-in exception that it
 resembles (mostly `ValueError`), some have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning
 and not an `FSMError`.
+
+`stacklevel_of_user`: the `stacklevel` with which a warning points at the line of the user: at the first stack frame that is neither of
+these packages nor of torch or of a few modules of the standard library, such as `contextlib` and `asyncio`.
 """
 
 from __future__ import annotations
 
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from reprlib import Repr
+from sys import _getframe
 
 _SHORT = Repr()
 _SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 2, 3, 4
@@ -127,3 +131,17 @@ class TokenNotAllowed(FSMError, ValueError):
 
 class UnknownState(FSMError, ValueError):
     """An integer is not a state of this token FSM."""
+
+
+# Ours, and those with frames between ours: decorators of torch, context managers, threads.
+_PACKAGES = frozenset(
+    {"fsm", "outlines_cont", "torch", "functools", "contextlib", "threading", "concurrent", "asyncio"}
+)
+
+
+def stacklevel_of_user() -> int:
+    """Return the `stacklevel` with which the calling function is to warn, so that the warning points at the line of the user."""
+    level, frame = 1, _getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        level, frame = level + 1, frame.f_back
+    return level

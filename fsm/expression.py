@@ -24,7 +24,7 @@ from fsm.drawing.state_graph import expression_graph
 from fsm.errors import BudgetExceeded, clip
 from fsm.recipe import Call, follow, recipe, remembered
 from fsm.terms import node as nodes
-from fsm.terms import texts
+from fsm.terms import rule as texts
 from fsm.terms.node import Node
 from fsm.terms.rendering import render
 

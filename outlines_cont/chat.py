@@ -19,33 +19,28 @@ from pydantic import ValidationError
 
 from fsm import FSMError
 from outlines_cont import generate
-from outlines_cont.chats.alignment import aligned
-from outlines_cont.chats.chat_format import ChatFormat
+from outlines_cont.chats.chat_format import ChatFormat, aligned
 from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json
-from outlines_cont.chats.replies.open_calls import OpenCalls
-from outlines_cont.chats.replies.reply_stream import ChatStream, ReplyEvents
-from outlines_cont.chats.replies.tool_reply import ReplyConstraint, ReplyMaker, reply_maker
 from outlines_cont.chats.template import check_role
-from outlines_cont.chats.tool import ToolCall
-from outlines_cont.chats.tool_form import ToolForm
+from outlines_cont.chats.tool import ToolCall, ToolForm
 from outlines_cont.checks import check, check_model, checked_bool, is_int
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
-from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.generation.stream import StateStream
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyEvents, ReplyMaker, reply_maker
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_chat, plain, save_state
-from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.tokens import Tokens
+from outlines_cont.state.tokens import Tokens, prompt_row
 
 ChatT = TypeVar("ChatT", bound="Chat")
 

@@ -1,19 +1,79 @@
-"""Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
+"""`knows_its_options`: a decorator that raises `UnknownOption` (`unknown_option`) for unknown keyword arguments, with advice for the names
+of other functions, else with the closest known name (`did_you_mean`, by `difflib`). `names_of`: the arguments that a function takes by
+name.
+
+Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
 `check_int`, `check_limits` and so on; `checked_bool` returns the value), and `file_text`, which reads a file in UTF-8 or raises a given
 error.
+
+Defaults that the command line and Python share: `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this process may use.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
-from outlines_cont.errors import OptionError, shortened
+from outlines_cont.errors import OptionError, UnknownOption, shortened
 from outlines_cont.interfaces import LanguageModel
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return ' Did you mean ...?' for a name that is close to a known one, in capitals or not, else an empty text."""
+    known = {one.lower(): one for one in names}
+    found = get_close_matches(name.lower(), known, 1)
+    return f" Did you mean {known[found[0]]!r}?" if found else ""
+
+
+def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:
+    """Return the error for an unknown option of `owner`, a function or a call, such as "`multinomial`".
+
+    `known` are the valid options, of which the closest is suggested if `advice` is empty.
+    """
+    known = list(known)
+    options = ", ".join(f"`{option}`" for option in known)
+    advice = f" {advice}" if advice else did_you_mean(name, known)
+    return UnknownOption(f"expected options of {owner} ({options}), got `{name}`.{advice}", name)
+
+
+def knows_its_options(
+    *, also_of: Callable[..., Any] | None = None, elsewhere: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that raises `UnknownOption` for unknown keyword arguments; it keeps signature and types.
+
+    `also_of` is the function that receives `**options`; `elsewhere` is advice for options of other functions.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        known = list(dict.fromkeys(name for one in (function, also_of) if one is not None for name in names_of(one)))
+        name_of_function = f"`{function.__name__}`"
+
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            unknown = next((name for name in options if name not in known), None)
+            if unknown is not None:
+                raise unknown_option(name_of_function, unknown, known, (elsewhere or {}).get(unknown, ""))
+            return function(*args, **options)
+
+        return call
+
+    return decorate
+
+
+def names_of(function: Callable[..., Any]) -> list[str]:
+    """Return the arguments that a function takes by name."""
+    kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [name for name, parameter in signature(function).parameters.items() if parameter.kind in kinds]
 
 
 def check(option: str, value: object, holds: bool, expected: str, advice: str = "") -> None:
@@ -93,3 +153,12 @@ def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Ex
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as reason:
         raise error(f"expected a UTF-8 text file {what}, but {str(path)!r} cannot be read: {reason}") from reason
+
+
+DEFAULT_MAX_TOKENS = 1024
+"""The most tokens of a generated span if `max_tokens` is not given, so that no text fills a context of 40,000 tokens unnoticed."""
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.generation.stream import StateStream
 from outlines_cont.immutable import Immutable
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState

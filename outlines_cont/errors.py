@@ -255,10 +255,6 @@ class ReplayError(ScriptError):
     """A script that was replayed for a fork made other calls than before, so the fork cannot continue."""
 
 
-class EngineInterrupted(OutlinesContError, RuntimeError):
-    """Deprecated: never raised, since an interrupted step is rolled back as a whole."""
-
-
 class UserCodeError(OutlinesContError, RuntimeError):
     """Code of the user raised something that is not an `Exception`, such as `SystemExit`; or `logits` of a callable model failed.
 

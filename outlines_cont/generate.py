@@ -27,26 +27,24 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
-from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model
+from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model, knows_its_options
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened
+from outlines_cont.events.event import StreamOptions, check_streamed
 from outlines_cont.events.partial_type import PartialType
-from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.generation.run_events import RunEvents
+from outlines_cont.generation.stream import RunEvents
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.checked import MAX_RETRIES, CheckedConstraint
-from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.unknown_option import knows_its_options
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
 

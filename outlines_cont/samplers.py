@@ -1,4 +1,7 @@
-"""Samplers as frozen values, and functions that make them from checked options: greedy (penalties, argmax) and multinomial (penalties,
+"""The options of samplers that become warpers (`top_k=`, `dry=`, ...): `warpers_of` makes the warpers, in the order of `STEPS`, and
+`options_of` is the inverse, penalties included: the options that a sampler was made with, for its `repr`.
+
+Samplers as frozen values, and functions that make them from checked options: greedy (penalties, argmax) and multinomial (penalties,
 logits warpers, inverse transform sampling) choose token by token, by `SamplerBatch`; of the n texts of best of n `generation.run` keeps the
 best; beams are ranked by `engine.beam`. They have no state: `sample` is given random numbers and token counts.
 
@@ -10,27 +13,64 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from inspect import Parameter
 from typing import Any, ClassVar, ParamSpec, cast
 
 import torch
 
-from outlines_cont.checks import check, check_int, is_number
+from outlines_cont.checks import check, check_int, is_number, knows_its_options
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling.batch import SamplerBatch, chain_of
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.params import NO_PENALTIES, Penalties, SamplingParams
-from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.sampling.warper_options import options_of, warpers_of
-from outlines_cont.sampling.warpers.dry import DRY
-from outlines_cont.sampling.warpers.mirostat import Mirostat
-from outlines_cont.sampling.warpers.number_warpers import MinP, Temperature, TopA, TopK, TopP
-from outlines_cont.sampling.warpers.typical_p import TypicalP
-from outlines_cont.sampling.warpers.warper import Warper
-from outlines_cont.sampling.warpers.xtc import XTC
-from outlines_cont.unknown_option import knows_its_options
+from outlines_cont.sampling.kernels import TokenCounts
+from outlines_cont.sampling.params import NO_PENALTIES, Penalties, Sampler, SamplingParams
+from outlines_cont.sampling.stateful import DRY, XTC, Mirostat
+from outlines_cont.sampling.truncation import MinP, Temperature, TopA, TopK, TopP, TypicalP
+from outlines_cont.sampling.warper import Warper
+
+# In the order of `STEPS`.
+_STANDARD: dict[str, type[Warper]] = {
+    "dry": DRY,
+    "temperature": Temperature,
+    "top_k": TopK,
+    "top_p": TopP,
+    "min_p": MinP,
+    "typical_p": TypicalP,
+    "top_a": TopA,
+    "mirostat": Mirostat,
+    "xtc": XTC,
+}
+# These are given by their number, the others as warpers.
+_NUMBERED = (Temperature, TopK, TopP, MinP, TypicalP, TopA)
+_NO_TEMPERATURE = Temperature(1)
+
+
+def warpers_of(options: Mapping[str, Any]) -> tuple[Warper, ...]:
+    """Return the warpers for options by name, in the order of `STEPS`; None adds none, a number out of its range raises `OptionError`."""
+    made: list[Warper] = []
+    for option, kind in _STANDARD.items():
+        value = options.get(option)
+        if value is not None:
+            warper = kind(value) if kind in _NUMBERED else value
+            check(option, value, type(warper) is kind, f"`samplers.{kind.__name__}(...)` or None")
+            made.append(warper)
+    return tuple(warper for warper in made if warper != _NO_TEMPERATURE)
+
+
+def options_of(params: SamplingParams) -> Iterator[tuple[str, object]]:
+    """Yield the name and the value of each option that changes something, in the order of the steps."""
+    yield from params.penalty_options()
+    values: dict[str, Any] = {
+        warper.name: getattr(warper, fields(warper)[0].name) if type(warper) in _NUMBERED else warper  # type: ignore[arg-type]
+        for warper in params.warpers
+        if warper.is_standard
+    }
+    if warpers_of(values) == params.warpers:
+        yield from values.items()
+    else:
+        yield "warpers", params.warpers
+
 
 __all__ = [
     "DRY",

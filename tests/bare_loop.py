@@ -19,8 +19,7 @@ from outlines_cont.engine.row import Row
 from outlines_cont.engine.steering import plan, take
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 
 TokenBytes = Sequence[bytes | None]
 

@@ -16,8 +16,8 @@ from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState, compose
 from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.sampling.sampler import Sampler
 from tests.healing import num_open
 from tests.oracle import next_logits
 

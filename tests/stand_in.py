@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.prompts.template import PromptTemplate, RowPrompt
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome
-from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines.prompt_template import PromptTemplate, RowPrompt
+from outlines_cont.pipelines.record_schema import RecordSchema
 
 Answer = Callable[[str], Any]
 

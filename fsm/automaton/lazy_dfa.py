@@ -22,8 +22,8 @@ from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import UnknownState, exceeded
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
+from fsm.terms.members import field_range
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
-from fsm.terms.optional_fields import field_range
 
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""

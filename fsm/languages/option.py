@@ -11,7 +11,7 @@ from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
-from fsm.terms import texts
+from fsm.terms import rule as texts
 
 _OF_ENUM = "For the values of an Enum write `generate.format(model, TheEnum)`, or list their texts."
 

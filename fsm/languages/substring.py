@@ -15,7 +15,7 @@ from fsm.languages.until import until
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
-from fsm.terms.texts import encode
+from fsm.terms.rule import encode
 
 State = tuple[int, bytes]
 """A state of the suffix automaton, and the first bytes of the next character."""

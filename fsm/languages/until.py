@@ -9,7 +9,7 @@ from fsm.errors import ExpressionError, clip, shorten
 from fsm.expression import Expression
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
-from fsm.terms import texts
+from fsm.terms import rule as texts
 from fsm.terms.characters import ALL_CHARACTERS, utf8
 
 

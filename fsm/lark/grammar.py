@@ -33,8 +33,7 @@ from lark.load_grammar import load_grammar, stdlib_loader
 
 from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip
 from fsm.expression import Expression
-from fsm.lark.conflict import accepted_terminals, is_lalr
-from fsm.lark.rule_template import check_templates
+from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
 from fsm.lark.terminal import Context, Ignored, Lexing, Terminals, perhaps
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.pattern.python_pattern import widths

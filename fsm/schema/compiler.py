@@ -18,7 +18,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, get_args
 
-from fsm.caller import stacklevel_of_user
 from fsm.errors import (
     BudgetExceeded,
     EmptyLanguage,
@@ -28,33 +27,43 @@ from fsm.errors import (
     SchemaWarning,
     reference,
     shorten,
+    stacklevel_of_user,
 )
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.recipe import remembered
 from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
-from fsm.schema.blame import Build, SchemaOrigin
+from fsm.schema.blame import Build, SchemaOrigin, empty_place, is_empty
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
-from fsm.schema.empty_place import empty_place, is_empty
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import VALIDATOR, types_at
 from fsm.schema.object import object_node
-from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, negated_values_of, values_of
-from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, expected
+from fsm.schema.places.place import (
+    JSON_TYPES,
+    Builder,
+    Conjunction,
+    NegatedKeyword,
+    Place,
+    Schema,
+    check_schema,
+    expected,
+    negated_values_of,
+    values_of,
+)
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.schema.term_table import Dependence, Frame, Key, TermTable
 from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from fsm.terms.node import EMPTY, Check, Node
-from fsm.terms.work_bound import work_bound
+from fsm.terms.work import work_bound
 
 _MAX_WARNED = 8
 _BLAME_WORK = 20_000

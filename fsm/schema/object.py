@@ -19,17 +19,15 @@ from fsm.errors import NotRegular
 from fsm.schema.context import Context
 from fsm.schema.key_minterms import KeyMinterms, few_texts
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, SomeMember, values_of
-from fsm.schema.places.shape import Schema
+from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, Schema, SomeMember, values_of
 from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from fsm.terms.derivative import Derivatives
+from fsm.terms.members import FieldList, MemberEntry, MemberTable, fields
 from fsm.terms.node import EMPTY, Node
-from fsm.terms.object_members import MemberEntry, MemberTable
-from fsm.terms.optional_fields import FieldList, fields
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.value import values_at
-from fsm.schema.places.place import Conjunction, values_of
-from fsm.schema.places.shape import is_number
+from fsm.schema.places.place import Conjunction, is_number, values_of
 from fsm.schema.scalars.number import MAX_EXACT_DIGITS
 from fsm.schema.scalars.number_range import MAX_DIGITS
 

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from fsm.errors import ExpressionError, exceeded
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from fsm.terms.byte_classes import completed, disjoint, product
 from fsm.terms.distance import Distances
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node

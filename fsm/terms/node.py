@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
 
 from fsm.errors import ExpressionError
-from fsm.terms import byte_classes
-from fsm.terms import work_budget as work
+from fsm.terms import byte_classes, work
 
 Value = TypeVar("Value")
 Vertex = TypeVar("Vertex", bound=Hashable)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from fsm.automaton.byte_dfa import FEW_BYTES, ByteDFA
 from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from fsm.terms.node import PREFIX_KINDS, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie

@@ -19,7 +19,7 @@ from fsm.automaton.lazy_dfa import Automaton, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow

@@ -16,12 +16,10 @@ import fsm
 from fsm import Expression, TokenFSM, Vocabulary
 from fsm.automaton.checker import checks_of
 from fsm.schema.value_check import DISTINCT_KEYS
-from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor
-from outlines_cont.adapters.row_masks import RowMasks
-from outlines_cont.checks import is_int
+from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor, RowMasks
+from outlines_cont.checks import is_int, knows_its_options
 from outlines_cont.errors import MissingEOS, OptionError, shortened
 from outlines_cont.models.tokenizer.tokenizer import open_backend
-from outlines_cont.unknown_option import knows_its_options
 
 EOSTokenIds = int | Sequence[int] | None
 Compile = Callable[[Expression], RowMasks]

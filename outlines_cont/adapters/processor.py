@@ -1,4 +1,12 @@
-"""`ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens
+"""`RowMasks`: the tokens that a token FSM allows after the ids of a row. The FSM is simulated from a known prefix of the ids on, with a
+cache (16 MiB) from ids to states, so that a step usually costs a few look-ups and one transition. Prefixes shorter by 0, 1, 2, 4, 8 ...
+tokens are looked up, then the text is read from its start. After an end or a disallowed id only an end may follow (`OVER`).
+
+`DeviceTables`: masks and next states of a small token FSM by lookups in tables on a device, for compiled loops and CUDA graphs. They are
+the arrays of `TokenFSM.to_tensors`, read without host synchronisation: a state and the class of a token index a dense transition table, and
+each state has an index into the distinct bit masks. Checks beyond the automaton are not included. The engine does not use it.
+
+`ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens
 to minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. Where the prompts end is given by
 `of(inputs)`, or inferred from successive steps; the mask depends on the ids after that alone, and after an end or a disallowed id only an
 end may follow. No forced text in chunks, no token healing, no rewinding.
@@ -12,13 +20,149 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import LogitsProcessor
 
+from fsm import TokenFSM, TokenNotAllowed
+from fsm.tokens.cache import ByteCache
+from fsm.tokens.token_tables import TokenTables
 from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, SeenBeams, SeenPrompts
-from outlines_cont.adapters.row_masks import OVER, RowMasks
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, NotPicklable, VocabularyMismatch
 from outlines_cont.policies.branch import TokenSet
+
+OVER = -1
+"""The state of a text that has ended, or that is not in the language: only an end of text may follow."""
+
+_MAX_BYTES = 16 << 20
+_ENTRY_BYTES = 150
+
+
+class RowMasks:
+    """The states and masks of rows under one constraint; they depend on the ids of a row alone. Several threads may use one object.
+
+    Args:
+        token_fsm: the constraint.
+        num_needed: the least width of logits with a column for each token.
+        max_bytes: most memory for the states after known ids.
+    """
+
+    def __init__(self, token_fsm: TokenFSM, num_needed: int, max_bytes: int = _MAX_BYTES) -> None:
+        self.token_fsm = token_fsm
+        self.num_needed = num_needed
+        self.eos_token_ids = token_fsm.vocabulary.eos_token_ids
+        self._ends = TokenSet.of(self.eos_token_ids)
+        self._known: ByteCache[bytes, int] = ByteCache(max_bytes)
+
+    def __repr__(self) -> str:
+        return f"{self.token_fsm.expression!r} over {len(self.token_fsm.vocabulary):,} tokens"
+
+    def state_after(self, token_ids: NDArray[np.int64]) -> int:
+        """Return the state after (T,) int64 ids, the first of which begins the text; `OVER` after an end, or a token that is not allowed.
+
+        Cost: a look-up and a step where the text without its last token is known, else a step for each token after the longest known
+        prefix that was looked up: all but 0, 1, 2, 4, 8 ... tokens.
+        """
+        token_ids = np.ascontiguousarray(token_ids, np.int64)
+        data = token_ids.tobytes()
+        start, state = self._longest_known(data)
+        for token_id in token_ids[start:].tolist():
+            state = self._step(state, token_id)
+        if data not in self._known:
+            self._known.put(data, state, len(data) + _ENTRY_BYTES)
+        return state
+
+    def allowed(self, state: int) -> TokenSet:
+        """Return the tokens that may follow a text in a state; a text that has ended ends again."""
+        return self._ends if state == OVER else TokenSet.of_bitmask(self.token_fsm.bitmask(state))
+
+    def is_refused(self, token_ids: NDArray[np.int64]) -> bool:
+        """Return whether the last token of a text is refused: it neither continues the text nor ends it."""
+        return self.state_after(token_ids) == OVER and int(token_ids[-1]) not in self.eos_token_ids
+
+    def _longest_known(self, data: bytes) -> tuple[int, int]:
+        """Return how many tokens of a text are known, and the state after them."""
+        num_tokens, num_left_out = len(data) // 8, 0
+        while num_tokens > num_left_out:
+            state = self._known.get(data[: (num_tokens - num_left_out) * 8])
+            if state is not None:
+                return num_tokens - num_left_out, state
+            num_left_out = 2 * num_left_out or 1
+        return 0, self.token_fsm.initial_state
+
+    def _step(self, state: int, token_id: int) -> int:
+        if state == OVER or token_id in self.eos_token_ids:
+            return OVER
+        try:
+            return self.token_fsm.next_state(state, token_id)
+        except TokenNotAllowed:
+            return OVER
+
+
+_WORD_BITS = 32
+
+
+class DeviceTables:
+    """A small token FSM as tensors on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
+
+    The engine of this package does not use it: its policies read every token on the host anyway.
+
+    Args:
+        tables: what `fsm.TokenFSM.to_tensors` has returned.
+        vocab_size: V, the width of the logits; ids beyond the vocabulary of the tables are never allowed.
+        device: where logits are.
+
+    Cost: 4 bytes for every state and class of tokens, and a bit for every distinct mask and token, on the device.
+    """
+
+    def __init__(self, tables: TokenTables, vocab_size: int, device: str | torch.device = "cpu") -> None:
+        known = len(tables.token_class)
+        if vocab_size < known:
+            raise ValueError(f"expected logits of at least {known:,} tokens, those of the tables, got {vocab_size:,}")
+        words = np.zeros((len(tables.masks), -(-vocab_size // _WORD_BITS)), np.int32)
+        words[:, : tables.masks.shape[1]] = tables.masks
+        # Ids beyond the tables may have any class, as no mask allows them.
+        token_class = np.zeros(vocab_size, np.int64)
+        token_class[:known] = tables.token_class
+        self.vocab_size = vocab_size
+        self._start = tables.initial_state
+        self._words = torch.from_numpy(words).to(device)
+        self._mask_index = torch.from_numpy(tables.mask_index.astype(np.int64)).to(device)
+        self._token_class = torch.from_numpy(token_class).to(device)
+        self._transitions = torch.from_numpy(tables.transitions.copy()).to(device)
+        self._is_accepting = torch.from_numpy(tables.is_accepting.copy()).to(device)
+        self._bits = torch.arange(_WORD_BITS, dtype=torch.int32, device=device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        tensors = self._words, self._mask_index, self._token_class, self._transitions, self._is_accepting, self._bits
+        return sum(tensor.nbytes for tensor in tensors)
+
+    def initial(self, num_rows: int) -> torch.Tensor:
+        """Return (R,) int64, the state before any token, for each row."""
+        return torch.full((num_rows,), self._start, dtype=torch.int64, device=self._words.device)
+
+    def allowed(self, states: torch.Tensor) -> torch.Tensor:
+        """Return (R, V) bool: the tokens that each state allows, those that end the text where it accepts; none in state 0."""
+        words = self._words[self._mask_index[states]]
+        return (words[:, :, None] >> self._bits & 1).bool().flatten(1)[:, : self.vocab_size]
+
+    def masked(self, logits: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Return (R, V) logits with minus infinity for the tokens that the state of a row does not allow."""
+        return logits.masked_fill(~self.allowed(states), -torch.inf)
+
+    def advance(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """Return (R,) int64, the states after one token each; 0 after the end of a text, and after what was not allowed."""
+        return self._transitions[states, self._token_class[token_ids]].long()
+
+    def is_accepting(self, states: torch.Tensor) -> torch.Tensor:
+        """Return (R,) bool: whether the text so far belongs to the language, by the automaton alone."""
+        return self._is_accepting[states]
+
+    def __repr__(self) -> str:
+        states, classes = self._transitions.shape
+        return f"<DeviceTables of {states:,} states, {classes:,} classes of tokens, {self.nbytes:,} bytes on {self._words.device}>"
 
 
 class ConstraintAdapter:

@@ -28,12 +28,12 @@ from outlines_cont.cli.options import (
     TreeOptions,
 )
 from outlines_cont.errors import NoChatTemplate
-from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.outcome import SetupError
 
 if TYPE_CHECKING:
     from outlines_cont.pipelines.extraction import Outcomes, Tally
-    from outlines_cont.pipelines.prompts.template import PromptTemplate
-    from outlines_cont.pipelines.rows.schema import RecordSchema
+    from outlines_cont.pipelines.prompt_template import PromptTemplate
+    from outlines_cont.pipelines.record_schema import RecordSchema
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def extract(options: ExtractOptions) -> None:
 
     from outlines_cont.cli.extract import ExtractCommand
     from outlines_cont.cli.growing import GrowingRecords, progress_bar
-    from outlines_cont.generation.lengths import named_lengths
+    from outlines_cont.generation.options import named_lengths
 
     if options.stream and options.progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
@@ -126,7 +126,7 @@ def extract(options: ExtractOptions) -> None:
 
 def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> Outcomes:
     from outlines_cont.cli.chat import begun_chat
-    from outlines_cont.cli.model import load_model
+    from outlines_cont.cli.options import load_model
     from outlines_cont.cli.sampler import make_sampler
     from outlines_cont.pipelines.extractor import Extractor
 
@@ -172,7 +172,7 @@ def _extract_summary(tally: Tally, output: Path | None, seconds: float, *, has_w
 
 
 def _extract_interrupted(output: Path | None) -> str:
-    from outlines_cont.pipelines.tables.table_output import lines_path
+    from outlines_cont.pipelines.output import lines_path
 
     if output is None:
         return "Interrupted."
@@ -197,7 +197,7 @@ def run(options: ProgramOptions) -> None:
     Exit status: 0 every run is complete, 1 some run failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
     from outlines_cont.cli.growing import progress_bar
-    from outlines_cont.cli.model import load_model
+    from outlines_cont.cli.options import load_model
     from outlines_cont.cli.program import ProgramRun, json_fields
     from outlines_cont.cli.sampler import parse_sampler
 
@@ -238,7 +238,7 @@ def schema(options: SchemaOptions) -> None:
 
     Exit status: 0, or 2 for a schema that is refused.
     """
-    from outlines_cont.cli.schema import describe
+    from outlines_cont.cli.options import describe
 
     describe(options)
 
@@ -256,7 +256,7 @@ def tree(options: TreeOptions) -> None:
 
     Exit status: 0, 2 for a wrong option, a model that cannot be loaded or a file that cannot be written, 130 interrupted.
     """
-    from outlines_cont.cli.tree import grow
+    from outlines_cont.cli.program import grow
 
     grow(options)
 
@@ -271,7 +271,7 @@ def chat(options: ChatOptions) -> None:
     Exit status: 0, or 2 for a wrong option, a model that cannot be loaded or has no chat template.
     """
     from outlines_cont.cli.chat import ChatSession, begun_chat, terminal_lines
-    from outlines_cont.cli.model import load_model
+    from outlines_cont.cli.options import load_model
     from outlines_cont.cli.sampler import make_sampler
 
     sampler = make_sampler(options.sampler)

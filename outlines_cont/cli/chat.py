@@ -19,8 +19,8 @@ from outlines_cont.conversation.tree import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models.hugging_face import HuggingFaceModel
-from outlines_cont.pipelines.rows.errors import OutputError, SetupError
-from outlines_cont.pipelines.rows.schema import load_schema
+from outlines_cont.pipelines.outcome import OutputError, SetupError
+from outlines_cont.pipelines.record_schema import load_schema
 
 HELP = """\
 /schema FILE   replies are JSON of this schema (FILE.json or module:Class); without FILE they are text again

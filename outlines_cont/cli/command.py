@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 import typer
 
 from outlines_cont.errors import OutlinesContError, shortened
-from outlines_cont.pipelines.rows.errors import OutputError, SetupError
+from outlines_cont.pipelines.outcome import OutputError, SetupError
 
 FAILED_ROWS, UNUSABLE, INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600

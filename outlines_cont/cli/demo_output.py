@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from outlines_cont.pipelines.rows.errors import SetupError
-from outlines_cont.pipelines.tables.output import check_suffix
+from outlines_cont.pipelines.outcome import SetupError
+from outlines_cont.pipelines.output import check_suffix
 
 _FIELDS = {"text", "kind", "record", "due"}
 

@@ -18,8 +18,7 @@ from rich.text import Text
 
 from outlines_cont.cli.demo import VOTES, Demo, DemoRow, DemoStep, read_messages
 from outlines_cont.cli.growing import GrowingRecords
-from outlines_cont.cli.model import load_model
-from outlines_cont.cli.options import DemoOptions
+from outlines_cont.cli.options import DemoOptions, load_model
 
 _NARROWEST, _WIDEST = 72, 110
 _INTRODUCTION = """\

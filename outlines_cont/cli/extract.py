@@ -19,16 +19,15 @@ from outlines_cont.cli.command import check_picture
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
+from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
-from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate, RowPrompt
+from outlines_cont.pipelines.outcome import SetupError, digest_of
+from outlines_cont.pipelines.prompt_template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
-from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.reports.report_page import write_reports
-from outlines_cont.pipelines.rows.errors import SetupError
-from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import digest_of
-from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
-from outlines_cont.pipelines.tables.shape import shape_of
+from outlines_cont.pipelines.reading import STDIN, RowSource
+from outlines_cont.pipelines.record_schema import RecordSchema, load_schema
+from outlines_cont.pipelines.report import write_reports
+from outlines_cont.pipelines.shape import shape_of
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
 """Loads the model, and makes an object that turns rows into outcomes."""

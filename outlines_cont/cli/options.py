@@ -1,18 +1,37 @@
 """The options of each command as a frozen dataclass: every field but `given` is an option or argument (typer), with its name, default and
 help: its description under `Attributes`, or part of a type that several commands share.
+
+`load_model`: the model of a command, by hub id or path, or the bundled one, with its number of threads; failures are `SetupError`s.
+
+`describe`: prints how each keyword of a schema is enforced, a shortest example (breadth-first search in the automaton, at most 50,000
+states), and how much of the lazy DFA is built to read it (states, transitions). `--draw`: a picture of its first states.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from transformers.utils.logging import disable_progress_bar
 from typer import Argument, Option
 
-from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.pipelines.rows.row import InputFormat
+import fsm
+from fsm.automaton.lazy_dfa import Automaton, shortest_text
+from outlines_cont.checks import DEFAULT_MAX_TOKENS
+from outlines_cont.cli.command import check_picture, write_picture
+from outlines_cont.cli.threads import set_threads
+from outlines_cont.errors import ModelNotFound
+from outlines_cont.generation.options import named_lengths
+from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transformers
+from outlines_cont.pipelines.outcome import InputFormat, SetupError
+from outlines_cont.pipelines.record_schema import load_schema
 
 
 class DType(StrEnum):
@@ -286,3 +305,72 @@ class ChatOptions:
     seed: Seed = 0
     device: Device = None
     dtype: WeightType = None
+
+
+def load_model(
+    name: str | None, device: str | None, dtype: DType | None, *, num_rows: int = 1, verbose: bool = False
+) -> HuggingFaceModel:
+    """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
+
+    Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed.
+    """
+    model = _loaded(name, device, dtype)
+    choice = set_threads(model, num_rows)
+    if verbose:
+        typer.echo(str(choice), err=True)
+    return model
+
+
+def _loaded(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
+    # Its bar for the files of a model would interfere with ours; downloads keep theirs.
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        if name is None:
+            return tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))
+        return transformers(name, device=device, dtype=None if dtype is None else dtype.value)
+    except ModelNotFound as error:  # its message has what was tried, and what to do
+        raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # hub, files, weights and devices have errors of many classes
+        which = "the bundled model" if name is None else f"the model {name!r}"
+        raise SetupError(
+            f"{which} cannot be loaded: {type(error).__name__}: {error} -- "
+            "Give a hub id, or a folder with config, weights and tokenizer, and a --device and --dtype that this machine has."
+        ) from error
+
+
+def describe(options: SchemaOptions) -> None:
+    """Print the description of a schema, and write a picture of its automaton if there is a file for it."""
+    check_picture(options.draw, "draw", ".svg")
+    schema = load_schema(options.source).schema
+    with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):  # the report has the same notes
+        expression = fsm.json_schema(schema, strict=options.strict, key_order="any" if options.any_order else "schema")
+    text = shortest_text(expression.node)
+    size = _size(expression, text or b"")
+    console, table = Console(highlight=False, markup=False), Table("keyword", "where", "enforced", box=None)
+    for keyword in expression.report:
+        table.add_row(keyword.keyword, keyword.pointer, keyword.level)
+    console.print(table)
+    for keyword in expression.report:
+        if keyword.note and keyword.level != "checked":
+            console.print(f"{keyword.level}: {keyword.pointer}: {keyword.note}")
+    for check in expression.checks:
+        console.print(f"checked: {check}")
+    if expression.report.unbounded:
+        console.print(f"any length: {named_lengths(expression.report.unbounded)}", soft_wrap=True)
+    console.print(size)
+    if text is None:
+        console.print("no short example was found")
+    else:
+        console.print(f"example: {text.decode()}{'' if expression.accepts(text) else '  (fails a check)'}")
+    if options.draw is not None:
+        write_picture(fsm.draw(expression), options.draw)
+
+
+def _size(expression: fsm.Expression, example: bytes) -> str:
+    automaton = Automaton(expression.node)
+    state = automaton.initial_state
+    num_transitions = len(automaton.moves(state))
+    for byte in example:
+        state = automaton.next_state(state, bytes((byte,)))
+        num_transitions += len(automaton.moves(state))
+    return f"size: {len(automaton) - 1} states, {num_transitions} transitions along the example"

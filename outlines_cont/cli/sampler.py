@@ -8,10 +8,10 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from outlines_cont.checks import is_number
-from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.outcome import SetupError
 
 if TYPE_CHECKING:
-    from outlines_cont.sampling.sampler import Sampler
+    from outlines_cont.sampling.params import Sampler
 
 _FORMS = "greedy, multinomial, or multinomial with options such as multinomial(temperature=0.7, top_p=0.9)"
 

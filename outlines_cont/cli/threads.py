@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.defaults import num_cores
+from outlines_cont.checks import num_cores
 
 _VARIABLE = "OMP_NUM_THREADS"
 # More threads must save at least this share of a forward's time.

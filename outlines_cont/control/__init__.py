@@ -6,8 +6,8 @@ A program is a job of the engine, as the calls of generators are. Imports `gener
 
 from outlines_cont.control.controller import Controller
 from outlines_cont.control.program import Program, arun, run, start
-from outlines_cont.control.request import Label
 from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
+from outlines_cont.control.script_driver import Label
 from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,
@@ -23,8 +23,8 @@ from outlines_cont.errors import (
 )
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.programs.budget import Budget
-from outlines_cont.programs.event import Append, Capture, Event, Finish, Forked, Replay, Retract
-from outlines_cont.programs.result import Fork, Result
+from outlines_cont.programs.fork_program import Append, Capture, Event, Finish, Forked, Replay, Retract
+from outlines_cont.programs.job import Fork, Result
 from outlines_cont.programs.variables import Shared, Written
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Self
 
 from outlines_cont.errors import ScriptError, shortened
 from outlines_cont.policies.branch import Branch, check_mask
-from outlines_cont.programs.driver import ForkDriver, ForkPlan, ForkView
+from outlines_cont.programs.fork_program import ForkDriver, ForkPlan, ForkView
 
 MidProcess = Callable[[int, int, list[int]], list[Branch]]
 

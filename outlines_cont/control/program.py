@@ -12,7 +12,7 @@ from contextlib import aclosing, closing
 from typing import Any
 
 from outlines_cont import checks, generate
-from outlines_cont.checks import checked_bool
+from outlines_cont.checks import checked_bool, knows_its_options
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
 from outlines_cont.control.script_driver import Script, ScriptDriver
 from outlines_cont.engine.engine import Engine, engine_of
@@ -23,17 +23,13 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
 from outlines_cont.programs.budget import Budget
-from outlines_cont.programs.driver import ForkDriver
-from outlines_cont.programs.event import Event
-from outlines_cont.programs.fork_program import forked_row
-from outlines_cont.programs.job import ProgramJob
-from outlines_cont.programs.result import Result
+from outlines_cont.programs.fork_program import Event, ForkDriver, forked_row
+from outlines_cont.programs.job import ProgramJob, Result
 from outlines_cont.programs.variables import Shared
 from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.unknown_option import knows_its_options
 
 
 class Program:

@@ -10,15 +10,22 @@ from functools import partial
 from types import coroutine
 from typing import Any, NoReturn, TypeVar
 
-from outlines_cont.checks import check, check_int
-from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request
-from outlines_cont.control.script_driver import ScriptDriver, ScriptStopped, running_driver
+from outlines_cont.checks import check, check_int, knows_its_options
+from outlines_cont.control.script_driver import (
+    Fixed,
+    ForkInto,
+    Gen,
+    Label,
+    Request,
+    ScriptDriver,
+    ScriptStopped,
+    running_driver,
+)
 from outlines_cont.errors import ScriptError
 from outlines_cont.generation.options import checked_policies, texts_of
 from outlines_cont.policies.policy import Policy
-from outlines_cont.programs.driver import Wait
+from outlines_cont.programs.fork_program import Wait
 from outlines_cont.programs.variables import Shared, Written
-from outlines_cont.unknown_option import knows_its_options
 
 T = TypeVar("T")
 

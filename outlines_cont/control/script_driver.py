@@ -1,31 +1,38 @@
-"""`ScriptDriver`: runs a script, a coroutine, from one `await` that needs the model to the next, without an event loop. Python cannot copy
+"""Requests of a script as values, which it awaits and which a replay compares: `Fixed`, `ForkInto`, `Wait`, and `Gen`, which checks its
+options. `Label`: a position in its text.
+
+`Journal`: record and replay: the requests of a script (as `repr`) with their answers, in order, so that a fork can run the script again
+from its beginning to the same point. A request that differs from the recorded one gets a `ReplayError`; answers are deep copies.
+
+`ScriptDriver`: runs a script, a coroutine, from one `await` that needs the model to the next, without an event loop. Python cannot copy
 a coroutine, so a fork runs the script again from its beginning and answers its requests from a `Journal`; a script must be deterministic,
 one whose requests differ gets a `ReplayError`. Generators of equal requests are made once.
 """
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from numbers import Real
+from typing import Any, TypeVar
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.control.journal import Journal, JournalEntry
-from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request
+from outlines_cont.checks import check, check_draft, check_int, checked_bool
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.engine.piece import Piece
-from outlines_cont.engine.row_limits import RowLimits
-from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError, StepBudgetError, shortened
+from outlines_cont.engine.piece import Piece, RowLimits
+from outlines_cont.errors import IncompleteOutput, OptionError, ReplayError, ScriptError, StepBudgetError, shortened
 from outlines_cont.generate import Generator
-from outlines_cont.generation.options import Options
+from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.stop import StopAt
-from outlines_cont.programs.driver import (
+from outlines_cont.programs.fork_program import (
     End,
     ForkDriver,
     ForkPiece,
@@ -36,10 +43,145 @@ from outlines_cont.programs.driver import (
     Then,
     Wait,
 )
-from outlines_cont.programs.result import MAX_LOG
+from outlines_cont.programs.job import MAX_LOG
 from outlines_cont.programs.variables import Shared
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.text import encoded_start
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A position in the text of a fork.
+
+    Attributes:
+        position: how many tokens are before it.
+        num_cuts: how often the text had been cut when the label was made.
+    """
+
+    position: int
+    num_cuts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Append a text; before that, remove everything after the label `following`."""
+
+    text: str
+    following: Label | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkInto:
+    """Continue as `count` forks."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gen:
+    """Generate a span; the attributes are the arguments of `script.gen`. Invalid ones are an `OptionError`."""
+
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    json: Any = None
+    grammar: str | None = None
+    substring_of: str | None = None
+    substring_end: str = '"'
+    stop_at: tuple[str, ...] = ()
+    keep_stop: bool = False
+    max_tokens: int | None = None
+    policies: tuple[Policy[Any], ...] = ()
+    temperature: float | None = None
+    name: str | None = None
+    force: bool = True
+    require_stop: bool = False
+    draft: Any = None
+
+    def __post_init__(self) -> None:
+        constraints = ("regex", "choice", "json", "grammar", "substring_of")
+        check_one_constraint({name: getattr(self, name) for name in constraints})
+        for option in ("regex", "grammar", "substring_of", "substring_end", "name"):
+            value = getattr(self, option)
+            is_omitted = value is None and option != "substring_end"
+            check(option, value, is_omitted or isinstance(value, str), "a text")
+        check_draft(self.draft)
+        for option in ("keep_stop", "require_stop", "force"):
+            checked_bool(getattr(self, option), option)
+        check_beside_stop(self.stop_at, keep_stop=self.keep_stop, require_stop=self.require_stop)
+        check_int("max_tokens", self.max_tokens, 1, is_optional=True)
+        temperature = self.temperature
+        is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
+        check("temperature", temperature, temperature is None or is_real, "a number, 0 or more, or None")
+
+
+Request = Fixed | ForkInto | Wait | Gen
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A request, as its `repr`, and its answer: a value, or an error to raise."""
+
+    request: str
+    value: Any = None
+    error: Exception | None = None
+
+    def answer(self) -> Any:
+        """Return a copy of the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return copy.deepcopy(self.value)
+
+
+class Journal:
+    """The entries of one fork, in order, and how many of them were replayed since its script has begun."""
+
+    def __init__(self, entries: tuple[JournalEntry, ...] = ()) -> None:
+        self._entries = list(entries)
+        self._read = 0
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the next request has a recorded answer."""
+        return self._read < len(self._entries)
+
+    def fork(self, entry: JournalEntry) -> Journal:
+        """Return the journal of a fork: the same entries and one more, to be replayed from the beginning."""
+        return Journal((*self._entries, entry))
+
+    def add(self, entry: JournalEntry) -> JournalEntry:
+        """Record a new answer, and return it."""
+        self._entries.append(entry)
+        self._read += 1
+        return entry
+
+    def next(self, request: str) -> JournalEntry:
+        """Return the recorded entry of a request; one with a `ReplayError` if another request was recorded."""
+        entry = self._entries[self._read]
+        if entry.request != request:
+            error = ReplayError(
+                f"expected the script to request {entry.request} again, as before the fork, but it requested {request}. "
+                "A script must do the same when it is run again: take what changes (time, random numbers, files) from outside as "
+                "an argument, or do it once and share it."
+            )
+            return JournalEntry(request, error=error)
+        self._read += 1
+        return entry
+
+    def once(self, request: str, act: Callable[[], T]) -> T:
+        """Return the recorded answer; if there is none, call `act` and record its result or error."""
+        if self.is_replaying:
+            entry = self.next(request)
+        else:
+            try:
+                entry = self.add(JournalEntry(request, copy.deepcopy(act())))
+            except Exception as error:
+                entry = self.add(JournalEntry(request, error=error))
+        answer: T = entry.answer()
+        return answer
+
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
 

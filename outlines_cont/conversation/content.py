@@ -15,10 +15,9 @@ from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, P
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import GENERATED, StateRow
 from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
-from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
+from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, prompt_row, start_ids
 
 
 @dataclass(frozen=True, slots=True)

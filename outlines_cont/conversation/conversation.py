@@ -27,12 +27,12 @@ from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
 from outlines_cont.errors import ClosedError, InferenceRequired, ModelMismatch, OptionError, PromptRequired
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.prefix_tree import num_common
+from outlines_cont.kv.prefix_cache import num_common
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.row import StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState

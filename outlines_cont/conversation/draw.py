@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.conversation.content import Drawn
-from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
+from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.samplers import greedy
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import StateRow
 
 _TAIL_TOKENS = 8

@@ -18,8 +18,8 @@ from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import open_seeds
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 

@@ -11,12 +11,12 @@ import torch
 
 from outlines_cont.conversation.conversation import Conversation, feed, new_conversation
 from outlines_cont.conversation.pool import ConversationPool
-from outlines_cont.engine.guided.guidance import check_scale, guided_logits
+from outlines_cont.engine.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.free_text import FreeText
+from outlines_cont.policies.stop import FreeText
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import open_seeds
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
 
 

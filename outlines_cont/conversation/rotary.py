@@ -18,7 +18,7 @@ from transformers import DynamicCache
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
-from outlines_cont.models.rounding import tolerance
+from outlines_cont.models.capability import tolerance
 
 _FIXED = ("default", "linear", "llama3", "yarn")
 _PROBE_TOKENS, _PROBE_SHIFT = 6, 9

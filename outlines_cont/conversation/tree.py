@@ -18,9 +18,9 @@ from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.free_text import FreeText
+from outlines_cont.policies.stop import FreeText
 from outlines_cont.samplers import multinomial
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.streams.text_decoder import TextDecoder
 
 _MAX_LEAVES = 1024

@@ -4,6 +4,6 @@ Each module is one kind of drafter; `opening` returns the one for an option. Imp
 rooms below these.
 """
 
-from outlines_cont.drafts.proposer import Proposer
+from outlines_cont.drafts.opening import Proposer
 
 __all__ = ["Proposer"]

@@ -1,18 +1,173 @@
-"""`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in prompt
+"""`CopyTrail`: follows a row while it copies from its prompt; `CopyHabits`: counts, for all rows of a model, which tokens end copies in
+place of which ones (an LRU table of 4096 keys with decaying counts), so that lookup drafts can continue beyond the end of a copy.
+
+A JSON record copies values out of a message. Where a copy ends, the message continues with a comma, say, and the record with the
+quotation mark that closes the value; and the next value often begins right behind the comma.
+
+`NgramIndex`: a hash index of the n-grams (n = 1 to 3) of the tokens of a row: for each n-gram its last occurrence, and for each
+occurrence the one before it, so that tokens can be appended and rolled back in O(1) each.
+
+`Lookup`: prompt lookup decoding (Saxena 2023): drafts what followed the last earlier occurrence of the last 3, 2 or 1 tokens, in prompt
 or output, by a hash index of n-grams; the kind with the highest acceptance rate first, if a draft of it pays. Beyond the probable end of a
 copy it continues with the tokens that usually end copies, and the next value (`copying`). Forced tokens that differ end a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
 
-from outlines_cont.drafts.copying import CopyHabits, CopyTrail
-from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
+
+_MOST_KEYS, _MOST_CLOSING = 4096, 4
+# A replacement is predicted if it was seen so often, and in such a share of the cases.
+_TIMES, _SHARE_OF_PAIR, _SHARE_OF_TOKEN = 2, 0.5, 0.7
+# Counts are halved when they reach this sum, so that recent ones count more.
+_FORGET = 64
+
+
+class CopyHabits:
+    """Counts of the tokens that end copies, by the tokens that would have continued them; for all rows of a model."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[tuple[int, ...], Counter[int]] = OrderedDict()  # generated tokens by those to be copied
+        self._closing: Counter[int] = Counter()
+
+    def note(self, before: int, token_id: int, generated: int) -> None:
+        """Record that `generated` followed `before` in a copy of `before`, `token_id`; the copy continues if both are equal."""
+        for key in ((before, token_id), (token_id,)):
+            counts = self._ends.setdefault(key, Counter())
+            self._ends.move_to_end(key)
+            counts[generated] += 1
+            _halve(counts)
+        if generated != token_id:
+            self._closing[generated] += 1
+            _halve(self._closing)
+        while len(self._ends) > _MOST_KEYS:
+            self._ends.popitem(last=False)
+
+    def instead(self, before: int, token_id: int) -> int | None:
+        """Return the token that probably replaces `token_id` in a copy after `before`; None if the copy probably continues."""
+        for key, least in (((before, token_id), _SHARE_OF_PAIR), ((token_id,), _SHARE_OF_TOKEN)):
+            counts = self._ends.get(key)
+            if counts and counts.total() >= _TIMES:
+                generated, times = counts.most_common(1)[0]
+                if times > least * counts.total():
+                    return generated if generated != token_id else None
+        return None
+
+    def closing(self) -> list[int]:
+        """Return the tokens that end copies, the most frequent first."""
+        return [token_id for token_id, _ in self._closing.most_common(_MOST_CLOSING)]
+
+
+def _halve(counts: Counter[int]) -> None:
+    if counts.total() > _FORGET:
+        for key in [*counts]:
+            counts[key] //= 2
+            if not counts[key]:
+                del counts[key]
+
+
+@dataclass(slots=True)
+class CopyTrail:
+    """The copy from its prompt that a row is in, and the end of its last one.
+
+    Attributes:
+        at: the length of the row up to which the copy was followed; None outside of a copy.
+        source: the index of the token that continues it.
+        stopped: the index of the token at which the last copy ended; None before the first.
+    """
+
+    at: int | None = None
+    source: int = 0
+    stopped: int | None = None
+
+    def begin(self, at: int, source: int) -> None:
+        """Note that a row of `at` tokens may continue with a copy from index `source`."""
+        self.at, self.source = at, source
+
+    def cut(self, length: int) -> None:
+        """Note that the row was rewound to its first `length` tokens."""
+        if self.at is not None and self.at > length:
+            self.at = None
+
+    def follow(self, token_ids: Sequence[int], habits: CopyHabits) -> None:
+        """Follow the new tokens of the row, and record each in `habits`."""
+        while self.at is not None and self.at < len(token_ids):
+            expected, generated = token_ids[self.source], token_ids[self.at]
+            habits.note(token_ids[self.source - 1], expected, generated)
+            if expected != generated:
+                self.at, self.stopped = None, self.source
+            else:
+                self.begin(self.at + 1, self.source + 1)
+
+
+SIZES = (3, 2, 1)
+"""The lengths n of the n-grams, the longest first."""
+
+
+class NgramIndex:
+    """The positions behind all n-grams of a row that grows, and may be rewound."""
+
+    def __init__(self) -> None:
+        self._token_ids: list[int] = []
+        self._last: dict[tuple[int, ...], int] = {}
+        self._before: list[tuple[int | None, ...]] = []  # by position, for each size the one before
+        self._num_same = 0
+
+    def fork(self) -> NgramIndex:
+        """Return an independent copy. Cost: O(tokens)."""
+        other = NgramIndex()
+        other._token_ids, other._num_same = [*self._token_ids], self._num_same
+        other._last, other._before = {**self._last}, [*self._before]
+        return other
+
+    def cut(self, length: int) -> None:
+        """Note that the row was rewound to its first `length` tokens."""
+        self._num_same = min(self._num_same, length)
+
+    def follow(self, token_ids: Sequence[int]) -> None:
+        """Update the index to that of `token_ids`. Cost: 2 us for each token that is new or was rewound."""
+        while len(self._token_ids) > self._num_same:
+            self._pop()
+        for token_id in token_ids[self._num_same :]:
+            self._push(token_id)
+        self._num_same = len(self._token_ids)
+
+    def find(self, context: Sequence[int], size: int) -> int | None:
+        """Return the position behind the last occurrence of the last `size` tokens of `context`; None if there is none."""
+        return self._last.get(tuple(context[-size:])) if len(context) >= size else None
+
+    def is_only(self, position: int, size: int) -> bool:
+        """Return whether the n-gram of `size` tokens before a position is its first occurrence."""
+        return self._before[position][SIZES.index(size)] is None
+
+    def _push(self, token_id: int) -> None:
+        before = []
+        for run in self._runs():
+            before.append(self._last.get(run))
+            if run:
+                self._last[run] = len(self._token_ids)
+        self._before.append(tuple(before))
+        self._token_ids.append(token_id)
+
+    def _pop(self) -> None:
+        self._token_ids.pop()
+        for run, position in zip(self._runs(), self._before.pop(), strict=True):
+            if position is not None:
+                self._last[run] = position
+            elif run:
+                del self._last[run]
+
+    def _runs(self) -> Iterator[tuple[int, ...]]:
+        """Yield the last n-gram of each size; the empty tuple if there are fewer tokens."""
+        at = len(self._token_ids)
+        return (tuple(self._token_ids[at - size : at]) if at >= size else () for size in SIZES)
+
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
 """Initial acceptance rates, by the length of the n-gram, and whether it has only one earlier occurrence."""

@@ -1,4 +1,7 @@
-"""`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every row
+"""`EngineStats`: counters of an engine since it was created: steps, rows summed over steps, tokens by kind, and seconds in total and by
+phase (forward, with the masks computed meanwhile; policies and other masks; sampling; the rest). `-` returns the counts between two copies.
+
+`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every row
 by its policies, drafts, feeds the pending tokens of each batch in one forward (long prompts in parts), and draws a token for each row that
 is ready, or several if draft tokens were accepted. It has no thread: callers that wait for a job take the steps for all jobs, in turns.
 `engine_of` returns the engine of a model.
@@ -13,6 +16,7 @@ import asyncio
 import copy
 import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass, field, fields
 from time import perf_counter
 from weakref import WeakKeyDictionary
 
@@ -20,19 +24,70 @@ import torch
 
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
-from outlines_cont.engine.job import Job
+from outlines_cont.engine.job import Checkpoint, Job, Recovery
 from outlines_cont.engine.piece import RowStatus
-from outlines_cont.engine.recovery import Checkpoint, Recovery
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
-from outlines_cont.engine.speculation import Speculation
-from outlines_cont.engine.stats import EngineStats
 from outlines_cont.engine.steering import branched, plan, plan_if_drafted
-from outlines_cont.engine.token_draws import TokenDraws
+from outlines_cont.engine.token_draws import Speculation, TokenDraws
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counts since the engine was created.
+
+    Attributes:
+        steps: steps taken.
+        rows: rows that ran, summed over steps.
+        work: tokens by kind, and forwards; see `Meter`.
+        seconds: time of all steps.
+        forward_seconds: time of the forwards.
+        sampling_seconds: time of the draws.
+    """
+
+    steps: int = 0
+    rows: int = 0
+    work: Meter = field(default_factory=Meter)
+    seconds: float = 0.0
+    forward_seconds: float = 0.0
+    sampling_seconds: float = 0.0
+
+    @property
+    def mask_seconds(self) -> float:
+        """Time in which policies decided; of masks that are computed during a forward only the wait for them."""
+        return self.work.mask_seconds
+
+    @property
+    def rows_per_step(self) -> float:
+        """Mean number of rows per step; 0 before the first step."""
+        return self.rows / self.steps if self.steps else 0.0
+
+    @property
+    def python_seconds(self) -> float:
+        """Time of steps outside of the three phases."""
+        return max(self.seconds - self.forward_seconds - self.mask_seconds - self.sampling_seconds, 0.0)
+
+    def __sub__(self, before: EngineStats) -> EngineStats:
+        """Return the counts since an earlier copy: `engine.stats - before`."""
+        if not isinstance(before, EngineStats):
+            return NotImplemented
+        return EngineStats(*(getattr(self, part.name) - getattr(before, part.name) for part in fields(self)))
+
+    def __str__(self) -> str:
+        work = self.work
+        drafted = f"{work.accepted_tokens:,} of {work.proposed_tokens:,} drafted, " if work.proposed_tokens else ""
+        return (
+            f"{self.steps:,} steps of {self.rows_per_step:.1f} rows; {work.forwards:,} forwards, {work.fed_tokens:,} tokens fed, "
+            f"{work.sampled_tokens:,} sampled, {work.forced_tokens:,} forced, {drafted}{work.recomputed_tokens:,} recomputed; "
+            f"{self.seconds:.2f} s: forward {self.forward_seconds:.2f}, masks {self.mask_seconds:.2f}, "
+            f"sampling {self.sampling_seconds:.2f}, Python {self.python_seconds:.2f}"
+        )
+
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256

@@ -12,9 +12,8 @@ from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.immutable import shallow_copy
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState, compose, row_ahead
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
-from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.state.row import NO_EXCLUSIONS, Exclusion, Exclusions
 
 # The most rewinds that exclude nothing, while the row does not become longer than it ever was.
 _MAX_REWINDS = 10_000

@@ -14,9 +14,8 @@ import torch
 
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.piece import Piece, RowStatus
+from outlines_cont.engine.piece import Piece, RowLimits, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer

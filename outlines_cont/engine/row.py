@@ -17,23 +17,19 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
-from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
+from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, NOTHING_EXPECTED, Expected, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
-from outlines_cont.engine.fed_tokens import FedSequence, FedTokens
-from outlines_cont.engine.guided.guidance import guided_logits
-from outlines_cont.engine.guided.negative import NegativeSequence
+from outlines_cont.engine.guidance import NegativeSequence, guided_logits
 from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece
-from outlines_cont.engine.row_tokens import RowTokens
+from outlines_cont.engine.row_tokens import FedSequence, FedTokens, RowTokens
 from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.immutable import shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
-from outlines_cont.policies.healing import NO_HEALING, Healing
-from outlines_cont.policies.piece_text import PieceText
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
+from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
 from outlines_cont.user_code import user_code_error
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 import torch
 
-from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED
-from outlines_cont.engine.drafting.forward_costs import chunk_width
-from outlines_cont.engine.guided.negative import NegativeSequence
+from outlines_cont.engine.drafting.costs import chunk_width
+from outlines_cont.engine.drafting.lookahead import NOTHING_EXPECTED
+from outlines_cont.engine.guidance import NegativeSequence
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import KVBudgetError

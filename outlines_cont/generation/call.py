@@ -15,13 +15,12 @@ from itertools import chain
 from typing import Any
 
 from fsm import FSMError
-from fsm.caller import stacklevel_of_user
+from fsm.errors import stacklevel_of_user
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.piece import Piece
+from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.errors import (
     LengthWarning,
     MissingEOS,
@@ -31,11 +30,9 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
-from outlines_cont.generation.lengths import warn_of_lengths
-from outlines_cont.generation.negative_prompt import open_guidance
-from outlines_cont.generation.options import Options, check_ids
+from outlines_cont.generation.options import Options, check_ids, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.prompt import Opened, open_prompt
+from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.meter import Meter
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf, greedy

@@ -1,22 +1,53 @@
-"""`PieceOptions`: the keyword options of every call but `rng` (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked
+"""`warn_of_lengths`: warns, once per schema and model, about values of unbounded length, in a call without `max_tokens` (which its caller
+checks). `named_lengths` lists the first five of them, with the keywords that would bound them.
+
+`PieceOptions`: the keyword options of every call but `rng` (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked
 ones. Unknown names raise `UnknownOption`, with advice for options of other libraries, samplers and generators. `OPTIONS_ELSEWHERE`: the
 reverse, advice where an option of a call or a sampler is given to a function that makes a generator. Some checks are used elsewhere, too.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
-from outlines_cont.checks import check, check_draft, check_int, checked_bool, is_int
-from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.engine.guided.guidance import Guidance
-from outlines_cont.errors import OptionError, UnknownOption
+from fsm.errors import stacklevel_of_user
+from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
+from outlines_cont.engine.guidance import Guidance
+from outlines_cont.errors import OptionError, UnboundedWarning, UnknownOption
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
-from outlines_cont.unknown_option import unknown_option
+
+_MAX_NAMED = 5
+
+Unbounded = Sequence[tuple[str, str]]
+"""Values that may be of any length: JSON pointers, and keywords that would bound them; see `fsm.Report`."""
+
+
+def named_lengths(unbounded: Unbounded) -> str:
+    """Return a list of the values with the keywords that would bound them, such as "'#/properties/name' (`maxLength`)"."""
+    named = [f"{pointer!r} (`{keyword}`)" for pointer, keyword in unbounded[:_MAX_NAMED]]
+    more = f" and {len(unbounded) - _MAX_NAMED} more" if len(unbounded) > _MAX_NAMED else ""
+    return f"{', '.join(named)}{more}"
+
+
+def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, limit: int | None) -> None:
+    """Warn about values of unbounded length, once per schema and model; `limit` is the most tokens of a generated span by default."""
+    warned: set[str] = model.memo.setdefault("warned_lengths", set())
+    if source in warned:
+        return
+    warned.add(source)
+    warnings.warn(
+        f"{named_lengths(unbounded)} may be of any length, and no `max_tokens` is given: a piece is cut after {limit} tokens. "
+        "Pass `max_tokens=...`, or bound the values by the keywords in brackets, in pydantic by `Field(max_length=...)`.",
+        UnboundedWarning,
+        stacklevel=stacklevel_of_user(),
+    )
+
 
 GENERATORS_OWN = object()
 """The default of `draft`: the draft that the generator was made with."""

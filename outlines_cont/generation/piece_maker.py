@@ -15,11 +15,10 @@ from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.options import GENERATORS_OWN, Options
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.free_text import FreeText
 from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.stop import StopAt
+from outlines_cont.policies.stop import FreeText, StopAt
 from outlines_cont.samplers import BeamSearch
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 

@@ -17,16 +17,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
-from outlines_cont.checks import check, is_int
+from outlines_cont.checks import check, is_int, knows_its_options
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
+from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.prefix_cache import PrefixCache
-from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, Finding
-from outlines_cont.models.opening import next_number
+from outlines_cont.models.loading import next_number
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
-from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.user_code import place_of, shielded
 
 Logits = Callable[[NDArray[np.int64]], ArrayLike]

@@ -24,19 +24,17 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from outlines_cont.checks import check, is_int, is_number
+from outlines_cont.checks import check, is_int, is_number, knows_its_options
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
+from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
-from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
-from outlines_cont.models.loading import load, load_bundled
-from outlines_cont.models.opening import Opening, next_number, reopened
+from outlines_cont.models.loading import Opening, load, load_bundled, next_number, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
-from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.waiting import spin_watch
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}

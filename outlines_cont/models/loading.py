@@ -1,4 +1,8 @@
-"""`load`, `load_bundled`: a network and its tokenizer, loaded by transformers by hub id or path, or from this package. No code of a model
+"""`Opening`: the call that opened a model (function and options), by which it is pickled instead of its weights. Unpickling returns the
+model that this process opened by an equal call, or repeats the call once and compares the fingerprint of config and weights
+(`ModelMismatch`).
+
+`load`, `load_bundled`: a network and its tokenizer, loaded by transformers by hub id or path, or from this package. No code of a model
 runs, and nothing is asked, without `trust_remote_code=True`. Sources, devices, types, options are checked before: an option that resembles
 a known one (`difflib`) and is no attribute of the config is an `UnknownOption`. Other names are passed on; one that transformers refuses is
 that error, too.
@@ -6,13 +10,17 @@ that error, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import as_file, files
+from itertools import count
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode
@@ -20,9 +28,64 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from outlines_cont.checks import check, checked_bool
-from outlines_cont.errors import MissingTokenizer, ModelNotFound, OptionError, UnknownOption
-from outlines_cont.unknown_option import unknown_option
+from outlines_cont.checks import check, checked_bool, unknown_option
+from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, UnknownOption
+
+_LOCK = threading.RLock()
+# The models of this process by their openings.
+_OPEN: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
+_NUMBERS = count(1)
+
+
+def next_number() -> str:
+    """Return what tells the next model of this process from those before it in a text: nothing for the first, then `, #2` and so on."""
+    number = next(_NUMBERS)
+    return f", #{number}" if number > 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A call of a public function of `models` with options by name that opened a model.
+
+    `name` is equal for equal calls; `number` distinguishes the models of equal calls that are open, from 0.
+    """
+
+    function: Callable[..., Any]
+    options: Mapping[str, Any]
+    name: str
+    number: int = 0
+
+    @classmethod
+    def of(cls, model: object, function: Callable[..., Any], options: Mapping[str, Any]) -> Opening:
+        """Return the opening of a newly opened model, and register the model in this process (weakly)."""
+        name = f"{function.__name__}({', '.join(f'{key}={options[key]!r}' for key in sorted(options))})"
+        with _LOCK:
+            number = next(n for n in range(len(_OPEN) + 1) if (name, n) not in _OPEN)
+            _OPEN[name, number] = model
+        return cls(function, options, name, number)
+
+
+def reopened(opening: Opening, fingerprint: str) -> Any:
+    """Return the model of an opening: the one that is open in this process, or else a new one.
+
+    Raises `ModelMismatch` where its config or weights are not those of `fingerprint`, and what opening the model raises.
+    """
+    key = opening.name, opening.number
+    with _LOCK:
+        if (known := _OPEN.get(key)) is not None:
+            return known
+        model = opening.function(**opening.options)
+        if model.fingerprint != fingerprint:
+            raise ModelMismatch(
+                f"expected the model that was pickled ({fingerprint[:12]}), but {opening.name} opens another one now "
+                f"({model.fingerprint[:12]}): its files or its weights were changed. Save the changed model with "
+                "`save_pretrained`, open it from there, and pickle that."
+            )
+        _OPEN.pop((model.opening.name, model.opening.number), None)
+        _OPEN[key] = model
+        model.opening = opening
+        return model
+
 
 _OWN = ("device", "dtype", "kv_budget_bytes", "prefix_cache_bytes")
 # Of `from_pretrained` of the tokenizer, too.

@@ -10,19 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outlines_cont.pipelines.calibration import Answer, Calibration
     from outlines_cont.pipelines.extractor import Extractor, run
-    from outlines_cont.pipelines.reports.calibration import Answer, Calibration
-    from outlines_cont.pipelines.reports.report import Report
-    from outlines_cont.pipelines.reports.report_page import write_page
-    from outlines_cont.pipelines.rows.errors import (
+    from outlines_cont.pipelines.outcome import (
+        Failure,
         InputError,
+        Outcome,
         OutputError,
         RowError,
         SetupError,
         TemplateError,
+        Usage,
         WorkersFailed,
     )
-    from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
+    from outlines_cont.pipelines.report import Report, write_page
 
 __all__ = [
     "Answer",
@@ -43,12 +44,10 @@ __all__ = [
 ]
 
 _MODULES = {
+    "calibration": "Answer Calibration",
     "extractor": "Extractor run",
-    "reports.calibration": "Answer Calibration",
-    "reports.report": "Report",
-    "reports.report_page": "write_page",
-    "rows.errors": "InputError OutputError RowError SetupError TemplateError WorkersFailed",
-    "rows.outcome": "Failure Outcome Usage",
+    "outcome": "Failure InputError Outcome OutputError RowError SetupError TemplateError Usage WorkersFailed",
+    "report": "Report write_page",
 }
 
 

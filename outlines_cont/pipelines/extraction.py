@@ -14,23 +14,22 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
-from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.rows.errors import InputError, SetupError
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue
-from outlines_cont.pipelines.rows.reading import RowSource
-from outlines_cont.pipelines.rows.row import InputRow, check_columns
-from outlines_cont.pipelines.rows.table_rows import pyarrow
-from outlines_cont.pipelines.tables.output import (
+from outlines_cont.pipelines.calibration import Calibration
+from outlines_cont.pipelines.outcome import Failure, InputError, InputRow, Outcome, SetupError, ShowValue, check_columns
+from outlines_cont.pipelines.output import (
     LINES_SUFFIXES,
+    TABLE_SUFFIXES,
     WriteLine,
     check_output,
     file_output,
+    lines_path,
     match_done,
     signed_line,
     stream_output,
+    table_output,
 )
-from outlines_cont.pipelines.tables.shape import Shape
-from outlines_cont.pipelines.tables.table_output import TABLE_SUFFIXES, lines_path, table_output
+from outlines_cont.pipelines.reading import RowSource, pyarrow
+from outlines_cont.pipelines.shape import Shape
 from outlines_cont.progress import Progress
 
 _MESSAGE = " Name the column of the message with --text-field; --allow-missing is for those that the template tests."

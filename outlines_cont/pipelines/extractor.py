@@ -19,31 +19,26 @@ from typing import Any, cast
 import fsm
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
-from outlines_cont.checks import check_int
-from outlines_cont.defaults import DEFAULT_MAX_TOKENS
+from outlines_cont.checks import DEFAULT_MAX_TOKENS, check_int, names_of, unknown_option
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
+from outlines_cont.pipelines.calibration import Calibration
+from outlines_cont.pipelines.columns import RecordColumns, extracted
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Tally, check_destination
 from outlines_cont.pipelines.flow import Flow, Recipe
-from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
+from outlines_cont.pipelines.outcome import InputFormat, Outcome, RowError, ShowValue, digest_of
+from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
-from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.reports.report_page import write_reports
-from outlines_cont.pipelines.rows.errors import RowError
-from outlines_cont.pipelines.rows.outcome import Outcome, ShowValue
-from outlines_cont.pipelines.rows.reading import RowSource
-from outlines_cont.pipelines.rows.row import InputFormat, digest_of
-from outlines_cont.pipelines.rows.schema import RecordSchema
-from outlines_cont.pipelines.tables.columns import RecordColumns
-from outlines_cont.pipelines.tables.containers import extracted
-from outlines_cont.pipelines.tables.shape import shape_of
+from outlines_cont.pipelines.reading import RowSource
+from outlines_cont.pipelines.record_schema import RecordSchema
+from outlines_cont.pipelines.report import write_reports
+from outlines_cont.pipelines.shape import shape_of
 from outlines_cont.progress import OnProgress
 from outlines_cont.samplers import BeamSearch, BestOf
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.tokens import Tokens, start_ids
-from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]
 # Look-ahead in batches: the most rows from the first unfinished one on; others start only after it has ended.

@@ -15,18 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
-from outlines_cont.checks import check, check_int, checked_bool, is_number
+from outlines_cont.checks import check, check_int, checked_bool, is_number, knows_its_options
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
-from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.text_scan import Alternatives, Match, ScanPolicy, ScanState, TextScan
 from outlines_cont.text_search.pattern_search import PatternSearch, checked_pattern
-from outlines_cont.text_search.phrase_trie import PhraseTrie
-from outlines_cont.text_search.text_symbols import SymbolReader
-from outlines_cont.unknown_option import knows_its_options
+from outlines_cont.text_search.phrase_trie import PhraseTrie, SymbolReader
 
 Banned: TypeAlias = str | re.Pattern[str] | Expression
 

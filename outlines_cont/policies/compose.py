@@ -15,8 +15,7 @@ from typing import Any, cast
 
 from outlines_cont.errors import UnsupportedBranch, shortened
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 
 
 class PolicyState:

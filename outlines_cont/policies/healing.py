@@ -5,16 +5,20 @@ nor the first. The generated tokens must spell the removed bytes first; the poli
 A text that ends in `http:` is followed by `//` more often than a model predicts that has read the token `:`, as it was trained on the
 token `://`. The mask allows the tokens that begin the bytes that are left to spell, or that begin with all of them; each is sampled as
 always.
+
+`PieceText`: byte offsets in the tokens of a generated span (piece): how far its text is final, so that a stream may show it, how much of
+a healed prompt is still to be respelled, and the bytes between two positions. `TextPosition`: a token and a byte offset in it.
+`tail_tokens`: the fewest last tokens that have a number of bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.token_starts import TokenStarts
+from outlines_cont.interfaces import LanguageModel, Tokenizer
+from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 
 if TYPE_CHECKING:
     import torch
@@ -44,3 +48,94 @@ def token_starts(model: LanguageModel) -> TokenStarts:
         model.memo["token_starts"] = TokenStarts(model.tokenizer.token_bytes[: model.vocab_size])
     found: TokenStarts = model.memo["token_starts"]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class TextPosition:
+    """A position in the text of a row: the index of a token, and a byte offset in it, smaller than its number of bytes."""
+
+    token: int
+    offset: int = 0
+
+    def advanced(self, tokenizer: Tokenizer, token_ids: Sequence[int], held_bytes: int) -> TextPosition:
+        """Return the position before the last `held_bytes` of a row, or this one if it is later. Cost: O(tokens after this one)."""
+        sizes = [len(tokenizer.text_bytes([token_id])) for token_id in token_ids[self.token :]]
+        left = sum(sizes) - held_bytes - self.offset
+        if left < 0 or (left == 0 and held_bytes):
+            return self
+        token, left = self.token, left + self.offset
+        for size in sizes:
+            if size > left:
+                break
+            token, left = token + 1, left - size
+        return TextPosition(token, left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceText:
+    """Where the text of a generated span (piece) begins, and how far it is final; the tokens themselves are those of the row."""
+
+    healed: bytes  # the bytes at its beginning that were removed from the prompt and are respelled, see `healing`
+    start: int  # index of the first token of the piece
+    tokenizer: Tokenizer  # that of the model
+    # the position before which nothing is rewound any more; None if the piece is not streamed
+    final: TextPosition | None = None
+
+    @property
+    def begin(self) -> TextPosition:
+        """Where it begins, after the healed bytes, which may not be generated yet."""
+        return TextPosition(self.start, len(self.healed))
+
+    def final_until(self, token_ids: Sequence[int], held_bytes: int) -> TextPosition:
+        """Return how far it is final if the last `held_bytes` may be rewound. Cost: O(tokens that were not final before)."""
+        return (self.final or self.begin).advanced(self.tokenizer, token_ids, held_bytes)
+
+    def with_final(self, position: TextPosition) -> Self:
+        """Return the same text, final up to a position."""
+        return replace(self, final=position)
+
+    def first_open(self, token_ids: Sequence[int]) -> int:
+        """Return the index of the first token that may be rewound: that of the piece, or the first without a final byte."""
+        final = self.final
+        if final is None or self.num_healed_from(token_ids, final.token) >= max(final.offset, 1):
+            return self.start
+        return max(self.start, final.token + (final.offset > 0))
+
+    def between(self, token_ids: Sequence[int], start: TextPosition, stop: TextPosition) -> bytes:
+        """Return the bytes from one position to another, without healed ones."""
+        offset = max(start.offset, self.num_healed_from(token_ids, start.token))
+        data = self.tokenizer.text_bytes(token_ids[start.token : stop.token + 1])
+        last = len(self.tokenizer.text_bytes(token_ids[stop.token : stop.token + 1]))
+        return data[offset : len(data) - last + stop.offset]
+
+    def num_unspelled(self, token_ids: Sequence[int]) -> int:
+        """Return how many bytes of the healed end of the prompt are not respelled yet."""
+        left = len(self.healed)
+        for index in range(self.start, len(token_ids)):
+            if left <= 0:
+                break
+            left -= len(self.tokenizer.text_bytes(token_ids[index : index + 1]))
+        return max(left, 0)
+
+    def num_healed_from(self, token_ids: Sequence[int], index: int) -> int:
+        """Return how many of the bytes that respell the healed end of the prompt are in token `index`, or after it."""
+        if index - self.start >= len(self.healed):  # each token has a byte or more
+            return 0
+        return max(len(self.healed) - len(self.tokenizer.text_bytes(token_ids[self.start : index])), 0)
+
+    def num_healing(self, token_ids: Sequence[int], following: Sequence[int]) -> int:
+        """Return how many of the tokens `following` those of a row only respell the healed end of the prompt."""
+        left, count = self.num_unspelled(token_ids), 0
+        while count < len(following) and left > 0:
+            left -= len(self.tokenizer.text_bytes([following[count]]))
+            count += left >= 0
+        return count
+
+
+def tail_tokens(tokenizer: Tokenizer, token_ids: Sequence[int], num_bytes: int) -> Sequence[int]:
+    """Return the fewest last tokens of `token_ids` that have `num_bytes` or more, or all of them."""
+    first, size = len(token_ids), 0
+    while first and size < num_bytes:
+        first -= 1
+        size += len(tokenizer.text_bytes(token_ids[first : first + 1]))
+    return token_ids[first:]

@@ -12,17 +12,15 @@ from dataclasses import replace as replaced
 from itertools import groupby
 from typing import Protocol
 
-from outlines_cont.checks import check_int
+from outlines_cont.checks import check_int, knows_its_options
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
+from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import FREE, Branch
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import RowView
 from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan, state_at
 from outlines_cont.state.row import APPENDED, StateRow
-from outlines_cont.text_search.phrase_trie import PhraseTrie
-from outlines_cont.text_search.text_symbols import SymbolReader, Symbols
-from outlines_cont.unknown_option import knows_its_options
+from outlines_cont.text_search.phrase_trie import PhraseTrie, SymbolReader, Symbols
 
 _READER = SymbolReader(ignore_case=False)
 

@@ -1,22 +1,229 @@
-"""`ForkProgram`: what one fork of a program does, as the program of its row: it executes the plans of a `ForkDriver` (rewind, append,
+"""Events of a program (append, retract, capture, fork, finish), and `Replay`, which folds them into the tokens, texts and captures of all
+forks. It needs all of them from the first on: an event about an unknown fork, or a retraction beyond its tokens, is an `OptionError`.
+
+`ForkDriver`: the interface by which a controller or a script decides what a fork does next: it is called with a `ForkView`, and returns
+`ForkPlan`s (several fork): tokens to keep and append, then a `Branch`, a span to generate (`ForkPiece`), a forward, a wait, or the end.
+
+`ForkProgram`: what one fork of a program does, as the program of its row: it executes the plans of a `ForkDriver` (rewind, append,
 sample under a mask, write a span, wait), and requests the next when the row waits. Every token counts in the budget, also if it is rewound;
 errors of the policies of a span are passed to the driver, all others, and those of the budget, end the row.
 """
 
 from __future__ import annotations
 
-from outlines_cont.engine.piece import Piece, RowStatus
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from outlines_cont.engine.piece import Piece, RowLimits, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.engine.steering import append_all, follow, follow_policies
-from outlines_cont.errors import BudgetError, DeadEnd, UnsupportedBranch
+from outlines_cont.errors import BudgetError, DeadEnd, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch
-from outlines_cont.programs.driver import End, ForkDriver, ForkPiece, ForkPlan, PieceOutcome, Read, Wait
-from outlines_cont.programs.event import Append, Retract
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import APPENDED, FORCED, StateRow
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A token that was appended to a fork; `data` are its bytes, none for a special token."""
+
+    fork: int
+    token_id: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """The number of tokens that were rewound at the end of a fork, and of their bytes."""
+
+    fork: int
+    num_tokens: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A text that a fork has generated under a name."""
+
+    fork: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A new fork, `child`, which continues the present text of `fork`."""
+
+    fork: int
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of a fork; `reason` as in `Fork.finish_reason`."""
+
+    fork: int
+    reason: str
+    error: Exception | None = None
+
+
+Event = Append | Retract | Capture | Forked | Finish
+
+
+class Replay:
+    """Tokens, texts and captures of all forks after some events.
+
+    Attributes:
+        token_ids: of each fork, by its index: what the program has appended.
+        data: the same as bytes.
+        captures: of each fork, by name; a child has those of its parent.
+        finished: the reason of each fork that has finished.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.token_ids: dict[int, list[int]] = {0: []}
+        self.data: dict[int, bytes] = {0: b""}
+        self.captures: dict[int, dict[str, str]] = {0: {}}
+        self.finished: dict[int, str] = {}
+        for event in events:
+            self.push(event)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Replay:
+        """Return the state after some events, such as `result.events`."""
+        return cls(events)
+
+    @property
+    def texts(self) -> dict[int, str]:
+        """The text of each fork, by its index."""
+        return {fork: data.decode(errors="replace") for fork, data in self.data.items()}
+
+    def push(self, event: Event) -> None:
+        """Apply one event.
+
+        Raises:
+            OptionError: it is not an event, or an earlier one is missing.
+        """
+        if not isinstance(event, Event):
+            raise OptionError(f"expected an event, such as `program.events()` yields, got {event!r}", "event")
+        missing = event.fork not in self.token_ids
+        if missing or (isinstance(event, Retract) and event.num_tokens > len(self.token_ids[event.fork])):
+            what = f"fork {event.fork}, which no `Forked` has begun" if missing else "tokens that were never appended"
+            raise OptionError(
+                f"expected all events of a program, from its first on, got one about {what}: {event!r}. "
+                "`result.events` has them all.",
+                "event",
+            )
+        match event:
+            case Append(fork, token_id, data):
+                self.token_ids[fork].append(token_id)
+                self.data[fork] += data
+            case Retract(fork, num_tokens, num_bytes):
+                del self.token_ids[fork][len(self.token_ids[fork]) - num_tokens :]
+                self.data[fork] = self.data[fork][: len(self.data[fork]) - num_bytes]
+            case Capture(fork, name, text):
+                self.captures[fork][name] = text
+            case Forked(fork, child):
+                self.token_ids[child] = [*self.token_ids[fork]]
+                self.data[child] = self.data[fork]
+                self.captures[child] = {**self.captures[fork]}
+            case Finish(fork, reason):
+                self.finished[fork] = reason
+
+    def __repr__(self) -> str:
+        return f"Replay({self.texts!r}, finished={self.finished!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPiece:
+    """Write a span."""
+
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until all of some shared variables were written."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Feed all pending tokens, so that forks share their keys and values, then call the driver again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """Stop the fork, with an error and its traceback if it has failed."""
+
+    error: Exception | None = None
+    trace: str = ""
+
+
+Then = Branch | ForkPiece | Wait | Read | End
+"""What a fork does after it has removed and appended tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceOutcome:
+    """How a generated span has ended."""
+
+    start: int  # index of its first token
+    reason: str  # see `StateRow.finish_reason`
+    error: Exception | None = None  # the error of its policies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForkView:
+    """The state of a fork when its driver is called."""
+
+    token_ids: Sequence[int]  # all of its tokens, prompt included; not changed during the call, nor by the driver
+    start: int  # how many of them are the prompt
+    cached: int  # how many of them were fed
+    backtracked: int  # how many tokens the last branch has removed
+    appended: list[int]  # the tokens that were appended since then
+    reserve: Callable[[int], None]  # counts forks; raises `ForkBudgetError`
+    spend_step: Callable[[], None]  # counts a step; raises `StepBudgetError`
+    outcome: PieceOutcome | None = None  # of the generated span that has ended since the last call
+    error: Exception | None = None  # with which a wait has ended
+
+
+class ForkDriver(ABC):
+    """Decides what one fork does next; implemented for controllers and scripts."""
+
+    speculates: bool
+    """Whether tokens are fed while the driver is called for what follows them."""
+
+    @abstractmethod
+    def call(self, view: ForkView) -> list[ForkPlan]:
+        """Return how the fork continues: several plans to fork, the first of which is its own, none to stop."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `close` must be called when its fork ends."""
+        return False
+
+    def close(self) -> None:
+        """Release resources; called in a thread, as `call` is, after its fork has ended."""
+        return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForkPlan:
+    """What a fork does next: keep its first tokens, append some, then one `Then`."""
+
+    driver: ForkDriver  # decides what it does after that
+    then: Then  # what it does after appending
+    keep: int | None = None  # how many of its first tokens it keeps, None for all
+    token_ids: tuple[int, ...] = ()  # the tokens to append to them
+    captures: tuple[tuple[str, str], ...] = ()  # names and texts that were captured since the last plan
+    log: str = ""  # what was logged since then
+    parent: int = 0  # of several forks, the index of the plan that it is forked from
+
 
 # At how many of the last positions a row keeps logits, so that a controller may rewind to these without a forward.
 _LOOK_BACK = 2

@@ -1,4 +1,10 @@
-"""`ProgramJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
+"""`Caller`: a daemon thread that makes the calls of one program in order, a `Round` of them at a time. A thread cannot be killed, so a call
+that takes too long is abandoned with its thread: its result is ignored, and a new thread makes the calls after it.
+
+`Result`: the result of a program: its forks, shared variables, events and usage. `Fork`: the result of one sequence of it: state, text,
+captures, finish reason, error, and the last 65,536 characters logged.
+
+`ProgramJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
 in the order of their rows, then all plans are executed together, so that a program is deterministic but for limits in seconds. Also
 enforces the budget in time and memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
@@ -8,30 +14,254 @@ write shared variables does not depend on timing.
 
 from __future__ import annotations
 
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise, takewhile
 from operator import eq
+from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import BudgetError, CallbackTimeout, DeadlockError, KVShareError, ProgramCancelled
+from outlines_cont.errors import (
+    BudgetError,
+    CallbackTimeout,
+    DeadlockError,
+    KVShareError,
+    ProgramCancelled,
+    ScriptError,
+    shortened,
+    with_result,
+)
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.programs.budget import Budget, ProgramUsage
-from outlines_cont.programs.caller import Call, Caller, Round
-from outlines_cont.programs.driver import ForkPlan, ForkView
-from outlines_cont.programs.event import Capture, Event, Finish, Forked
-from outlines_cont.programs.fork_program import ForkProgram
-from outlines_cont.programs.result import MAX_LOG, Fork
+from outlines_cont.programs.fork_program import Capture, Event, Finish, Forked, ForkPlan, ForkProgram, ForkView
 from outlines_cont.programs.variables import Shared
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
+
+
+class Call:
+    """One call of a driver: `outcome` is its result and its error, None until it has ended or was abandoned."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.outcome: tuple[Any, Exception | None] | None = None
+        self._function: Callable[[], Any] | None = function
+        self._started: float | None = None
+        self._ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken so far; 0 before it begins."""
+        return 0.0 if self._started is None else (self._ended or perf_counter()) - self._started
+
+    def run(self) -> tuple[Any, Exception | None]:
+        """Call the function, once; return its result and its error."""
+        # An error refers to the frames above it, and so to this call: the function must not live as long.
+        function, self._function = self._function, None
+        assert function is not None
+        self._started = perf_counter()
+        try:
+            return function(), None
+        except Exception as error:
+            return None, error
+        except BaseException as error:  # such as `sys.exit()`: it must not end the thread, for which others wait
+            told = f"expected a controller to return or to raise an Exception, but it raised {error!r}"
+            return None, ScriptError(told)
+        finally:
+            self._ended = perf_counter()
+
+
+class Round:
+    """Calls that are made one after the other; `notify` is called, by their thread, when all are over."""
+
+    def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
+        self.calls = list(calls)
+        self.is_started = False  # whether it was passed to a thread
+        self._notify = notify
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._owner: object = None
+
+    @property
+    def present(self) -> Call | None:
+        """The call that is being made, or is the next; None when all are over."""
+        return next((call for call in self.calls if call.outcome is None), None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all calls are over, at most `seconds`; return whether they are."""
+        return self._over.wait(seconds)
+
+    def run(self, owner: object) -> None:
+        """Make the calls that are not over yet, until another thread, which is another `owner`, runs the round."""
+        with self._lock:
+            self._owner = owner
+        while (call := self.present) is not None:
+            outcome = call.run()
+            with self._lock:
+                if self._owner is not owner:
+                    return
+                call.outcome = outcome
+        self._over.set()
+        self._notify()
+
+    def abandon(self, calls: Sequence[Call], error: Exception | None = None) -> bool:
+        """End calls with an error, though one of them may still run; return False if all were over already."""
+        with self._lock:
+            open_calls = [call for call in calls if call.outcome is None]
+            if open_calls:
+                self._owner = None
+            for call in open_calls:
+                call.outcome = None, error
+            if self.present is None:
+                self._over.set()
+            return bool(open_calls)
+
+
+class Caller:
+    """A daemon thread that makes calls, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._rounds: SimpleQueue[Round | None] | None = None
+
+    def start(self, calls: Round) -> None:
+        """Begin to make the calls of a round, unless they were begun before."""
+        if not calls.is_started:
+            self._queue(calls)
+            calls.is_started = True
+
+    def abandon_call(self, calls: Round, call: Call, error: Exception) -> None:
+        """Abandon a call of a round with its thread; a new thread makes the other calls."""
+        if calls.abandon([call], error):
+            self.close()
+            if calls.present is not None:
+                self._queue(calls)
+
+    def close(self) -> None:
+        """End the thread after its present call."""
+        if self._rounds is not None:
+            self._rounds.put(None)
+            self._rounds = None
+
+    def _queue(self, calls: Round) -> None:
+        if self._rounds is None:
+            rounds: SimpleQueue[Round | None] = SimpleQueue()
+            threading.Thread(target=_work, args=(rounds,), name="outlines-cont-control", daemon=True).start()
+            self._rounds = rounds  # after the thread has started, wherever this is interrupted
+        self._rounds.put(calls)
+
+
+def _work(rounds: SimpleQueue[Round | None]) -> None:
+    owner = object()
+    while (calls := rounds.get()) is not None:
+        calls.run(owner)
+        del calls  # the results must not live until the next round
+
+
+MAX_LOG = 65_536
+"""How many characters of a log are kept, the last ones."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Fork:
+    """One sequence of a program.
+
+    Attributes:
+        index: its number; the first is 0.
+        parent: the number of the fork that it was forked from, None for the first.
+        state: its tokens, prompt included, with their keys and values; None while it runs, and if it was cancelled.
+        text: what the program has appended, as text; empty while it runs.
+        finish_reason: empty while it runs; then `stop` (the controller has stopped it, or the script has ended), `length`
+            (the context is full), the name of a limit in `Budget`, `deadlock`, `error` or `cancelled`.
+        error: the error that has ended it.
+        trace: the traceback of its controller or script, as Python prints it.
+        log: what it has logged, without what its parent had logged before.
+        captures: what it has generated under a name; those of its parent before the fork included.
+    """
+
+    index: int
+    parent: int | None = None
+    state: SequenceState | None = None
+    text: str = ""
+    finish_reason: str = ""
+    error: Exception | None = None
+    trace: str = ""
+    log: str = ""
+    captures: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        error = "" if self.error is None else f", error={shortened(repr(self.error), 80)}"
+        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {shortened(self.text)!r}{error})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Result:
+    """The result of a program.
+
+    Attributes:
+        forks: all of them, by their number.
+        shared: the shared variables at the end.
+        events: what has happened, in order.
+        usage: the work of its rows alone, such as `usage.sampled_tokens` and `usage.forced_tokens`. Forwards are shared with all rows of
+            the model, so `usage.forwards` is 0; `model.meter()` counts those.
+    """
+
+    forks: list[Fork]
+    shared: dict[str, Any]
+    events: list[Event]
+    usage: Meter
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of every fork, without the prompt."""
+        return [fork.text for fork in self.forks]
+
+    @property
+    def text(self) -> str:
+        """The text of the first fork."""
+        return self.forks[0].text
+
+    @property
+    def captures(self) -> dict[str, str]:
+        """The captures of all forks; of equal names those of the fork with the smallest number."""
+        return {name: text for fork in reversed(self.forks) for name, text in fork.captures.items()}
+
+    @property
+    def log(self) -> str:
+        """The logs of all forks, one after the other."""
+        return "".join(fork.log for fork in self.forks)
+
+    @property
+    def state(self) -> SequenceState:
+        """All forks as the samples of one state, prompt included; without those that were cancelled."""
+        states = [fork.state for fork in self.forks if fork.state is not None]
+        if not states:
+            raise ScriptError("expected a fork that has ended, got only cancelled ones, which have no state")
+        return SequenceState(states[0].model, (tuple(state.rows[0][0] for state in states),), states[0].seed)
+
+    @property
+    def errors(self) -> list[Exception | None]:
+        """The error of every fork."""
+        return [fork.error for fork in self.forks]
+
+    def check(self) -> Result:
+        """Return the same, or raise the error of the first fork that has failed; its attribute `result` is this result."""
+        for error in filter(None, self.errors):
+            raise with_result(error, self)
+        return self
+
+    def __repr__(self) -> str:
+        count = f"{len(self.forks)} fork{'s' if len(self.forks) != 1 else ''}"
+        failed = [f"{fork.index}: {shortened(repr(fork.error), 80)}" for fork in self.forks if fork.error is not None]
+        errors = f"errors: [{', '.join(failed)}], " if failed else ""
+        return f"Result({count}, {errors}{len(self.events)} events)"
 
 
 class ProgramJob(Job):

@@ -4,7 +4,7 @@ Imports its own rooms, `kernels` and `warpers`, and no other room.
 """
 
 from outlines_cont.sampling.batch import SamplerBatch
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.params import STEPS, Penalties, SamplingParams
 
 __all__ = ["STEPS", "Penalties", "SamplerBatch", "SamplingParams", "TokenCounts"]

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.errors import SamplerError
-from outlines_cont.sampling.kernels.blocks import Drawn, TopBlocks, inverse_cdf, most_probable, not_below
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels import Drawn, TokenCounts, TopBlocks, inverse_cdf, most_probable, not_below
 from outlines_cont.sampling.params import SamplingParams, penalised
-from outlines_cont.sampling.warpers.number_warpers import Temperature
-from outlines_cont.sampling.warpers.warper import RowWarper, Warper, WholeRowWarper, where_not_below
-from outlines_cont.sampling.warpers.xtc import RowXTC
+from outlines_cont.sampling.stateful import RowXTC
+from outlines_cont.sampling.truncation import Temperature
+from outlines_cont.sampling.warper import RowWarper, Warper, WholeRowWarper, where_not_below
 
 Counts = Sequence[TokenCounts | None]
 

@@ -1,4 +1,7 @@
-"""`SamplingParams`: the sampling parameters of one row as an immutable value: greedy or not, `Penalties`, and warpers in their order.
+"""`Sampler`: the protocol of samplers, which draw a token per row of logits: the three properties and the method that a user's own class
+needs. The samplers of the package are in `outlines_cont.samplers`.
+
+`SamplingParams`: the sampling parameters of one row as an immutable value: greedy or not, `Penalties`, and warpers in their order.
 `STEPS`: the names of all standard steps in the order in which they apply. `penalised` applies logit bias and the repetition, frequency and
 presence penalties of all rows of a batch, on the distinct tokens of each row only (gather, change, scatter).
 """
@@ -7,14 +10,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
-from outlines_cont.sampling.warpers.warper import Warper
+from outlines_cont.sampling.kernels import TokenCounts, counts_of_row
+from outlines_cont.sampling.warper import Warper
+
+
+class Sampler(Protocol):
+    """Protocol of samplers, which draw one token per row; a class with these three properties and this method is a sampler.
+
+    If a policy or a script sets the temperature, it also needs the method `with_temperature(temperature)`.
+    """
+
+    @property
+    def num_samples(self) -> int | None:
+        """S, the samples per prompt; None for the number of samples of the state, which is 1 for a prompt."""
+
+    @property
+    def needs_random(self) -> bool:
+        """Whether a draw takes a random number."""
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether a draw depends on the tokens of the row."""
+
+    def sample(
+        self,
+        logits: torch.Tensor,
+        uniforms: torch.Tensor | None,
+        counts: Sequence[TokenCounts | None] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw one token per row.
+
+        Args:
+            logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
+            uniforms: (R,) float64 in [0, 1) on the CPU, None for a sampler that needs none.
+            counts: the token counts of each row, None for a sampler that needs none.
+
+        Returns:
+            (R,) int64 token ids, and (R,) their log-probabilities in the distribution that they were drawn from. For a row without
+            any finite logit they are undefined, but the log-probability is not finite.
+        """
+
 
 STEPS = (
     "mask",

@@ -3,8 +3,3 @@ concatenation by characters, spans, prompts as rows, files, HTML, and the cache 
 
 Imports `kv`, `sampling`, the tokenizer and protocols; the engine is known by its protocol only.
 """
-
-from outlines_cont.moved import moved_names
-
-_HOME = "outlines_cont.state.sequence_state"
-__getattr__ = moved_names(__name__, {name: f"{_HOME}.{name}" for name in ("SequenceState", "kv_bytes")})

@@ -37,10 +37,19 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.exclusions import Exclusion, Exclusions
-from outlines_cont.state.logprob_sum import LogprobSum
-from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Rows, StateRow, WrittenPiece
-from outlines_cont.state.row_bytes import shown_text
+from outlines_cont.state.row import (
+    GENERATED,
+    HEALED,
+    PROMPT,
+    SCORED,
+    Exclusion,
+    Exclusions,
+    LogprobSum,
+    Rows,
+    StateRow,
+    WrittenPiece,
+    shown_text,
+)
 from outlines_cont.state.tokens import num_start_tokens, start_ids
 
 File = str | os.PathLike[str] | IO[bytes]

@@ -1,23 +1,198 @@
-"""`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
+"""`Exclusions`: for rejection sampling without replacement, the token ids that are not drawn again at positions to which a row was rewound.
+Ids are excluded strictly, or avoided: drawn only where no other id is allowed. An entry is valid for the tokens before its position only: a
+rewind to an earlier position removes it, so that an id that was refused after one prefix is not refused after another. The engine stores
+them, not the policies.
+
+`LogprobSum`: which log-probabilities of a row count in its weight, or in the score that ranks it: those of its tokens outside of some
+spans, of ends of text that were drawn, and, in the score alone, of tokens that were drawn and are no longer among the ids. All of them have
+positions, so the sum follows a row that is cut, joined or respelled. A beam search divides the score by a power of the number of tokens.
+
+`written`, `shown_text`: the bytes that each token of a row contributes to its text (a special token its name, such as `<|im_end|>`; none
+for start tokens, such as BOS, that the tokenizer has put in front, nor for an id without a name), and the text, decoded with U+FFFD for
+invalid UTF-8 and without the prefix space that a tokenizer adds.
+
+`StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
 and two log-probabilities; its KV cache, last logits, random stream and result. `WrittenPiece` describes the span that was generated last,
 so that it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.kv.row import RowKV
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
-from outlines_cont.state.logprob_sum import NOTHING_SKIPPED, LogprobSum
-from outlines_cont.state.row_bytes import shown_text, written
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """The token ids that may not be drawn at one position of a row.
+
+    Attributes:
+        index: the position, as the index of the token that is drawn there.
+        excluded: ids that are never drawn there, because every continuation of them is refused.
+        avoided: ids that are drawn there only where no others are allowed, because one continuation of them was refused.
+        policy: the index, among the policies of the generated span, of the one that refused last.
+        retries: how often the row was rewound to this position.
+    """
+
+    index: int
+    excluded: frozenset[int] = frozenset()
+    avoided: frozenset[int] = frozenset()
+    policy: int = 0
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """Exclusions by position, ascending. Immutable: methods return a changed copy."""
+
+    entries: tuple[Exclusion, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[Exclusion]:
+        return iter(self.entries)
+
+    def at(self, index: int) -> Exclusion | None:
+        """Return what may not be drawn as token `index`; None where nothing is excluded. Cost: the number of entries after it."""
+        for entry in reversed(self.entries):
+            if entry.index <= index:
+                return entry if entry.index == index else None
+        return None
+
+    def adding(self, index: int, excluded: frozenset[int], avoided: frozenset[int], policy: int) -> Exclusions:
+        """Return these with more ids excluded, or avoided, as token `index`; entries after it are dropped, a retry is counted."""
+        before = self.at(index) or Exclusion(index)
+        excluded, avoided = before.excluded | excluded, before.avoided | avoided
+        together = Exclusion(index, excluded, avoided, policy, before.retries + 1)
+        return Exclusions((*self.until(index).entries, together))
+
+    def until(self, index: int) -> Exclusions:
+        """Return those before token `index`."""
+        if not self.entries or self.entries[-1].index < index:
+            return self
+        return Exclusions(tuple(entry for entry in self.entries if entry.index < index))
+
+
+NO_EXCLUSIONS = Exclusions()
+
+
+# The kinds that count as tokens in a length penalty: generated and forced.
+_WRITTEN = b"gf"
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobSum:
+    """The terms of a sum over a row; a position is the number of tokens before it.
+
+    Attributes:
+        skipped: spans (first position, last position) of tokens that do not count, such as those before a reset, ascending.
+        ends: (position, log-probability) of each end of text that was drawn.
+        cuts: (position, log-probability, number of tokens) of what was drawn and then cut, by a stop text or by healing.
+        length_penalty: the score is divided by the number of written tokens to this power.
+    """
+
+    skipped: tuple[tuple[int, int], ...] = ()
+    ends: tuple[tuple[int, float], ...] = ()
+    cuts: tuple[tuple[int, float, int], ...] = ()
+    length_penalty: float = 0.0
+
+    def weight(self, logprobs: Sequence[float]) -> float:
+        """Return the sum over the tokens and ends of a row with these log-probabilities."""
+        return sum(sum(logprobs[part]) for part in self._counted()) + sum(logprob for _, logprob in self.ends)
+
+    def total(self, logprobs: Sequence[float]) -> float:
+        """Return the sum over tokens, ends and cuts."""
+        return self.weight(logprobs) + sum(logprob for _, logprob, _ in self.cuts)
+
+    def num_written(self, kinds: bytes | bytearray) -> int:
+        """Return how many of the tokens that count were written by generators, cut ones included."""
+        return sum(kinds[part].count(kind) for part in self._counted() for kind in _WRITTEN) + sum(
+            count for _, _, count in self.cuts
+        )
+
+    def ranked(self, total: float, num_written: int) -> float:
+        """Return the score: the total, divided by a power of the number of tokens that generators wrote."""
+        return total / float(max(num_written, 1) ** self.length_penalty) if self.length_penalty else total
+
+    def mapped(self, moved: Callable[[int], int]) -> LogprobSum:
+        """Return the sum with other positions, by a function that never decreases."""
+        spans = ((moved(start), moved(stop)) for start, stop in self.skipped)
+        return replace(
+            self,
+            skipped=tuple((start, stop) for start, stop in spans if start < stop),
+            ends=tuple((moved(position), logprob) for position, logprob in self.ends),
+            cuts=tuple((moved(position), logprob, count) for position, logprob, count in self.cuts),
+        )
+
+    def reopened(self, count: int) -> LogprobSum:
+        """Return the sum for a row whose tokens after the first `count` are written anew; its other terms are kept."""
+        return self.mapped(lambda position: min(position, count))
+
+    def cut(self, count: int) -> LogprobSum:
+        """Return the sum over the first `count` tokens, with what was drawn up to there."""
+        ends = tuple(end for end in self.ends if end[0] <= count)
+        return replace(self.reopened(count), ends=ends, cuts=tuple(one for one in self.cuts if one[0] <= count))
+
+    def joined(self, other: LogprobSum) -> LogprobSum:
+        """Return the terms of both, with the length penalty of this one; the spans of `other` are behind those of this one."""
+        return self.adding(other.ends, other.cuts, other.skipped)
+
+    def adding(
+        self,
+        ends: tuple[tuple[int, float], ...] = (),
+        cuts: tuple[tuple[int, float, int], ...] = (),
+        skipped: tuple[tuple[int, int], ...] = (),
+    ) -> LogprobSum:
+        """Return the sum with further terms."""
+        return replace(self, skipped=self.skipped + skipped, ends=self.ends + ends, cuts=self.cuts + cuts)
+
+    def _counted(self) -> Iterator[slice]:
+        """Yield the spans that count, between those that are skipped."""
+        stops = (*(start for start, _ in self.skipped), None)
+        for start, stop in zip((0, *(stop for _, stop in self.skipped)), stops, strict=True):
+            yield slice(start, stop)
+
+
+NOTHING_SKIPPED = LogprobSum()
+
+
+def written(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> list[bytes]:
+    """Return what each token contributes, nothing for the first `num_start_tokens`; a prefix space stays."""
+    table = tokenizer.token_bytes
+    parts = [table[token_id] for token_id in token_ids]
+    names = tokenizer.special_tokens if None in parts else {}
+    return [
+        b"" if index < num_start_tokens else names.get(token_ids[index], "").encode() if part is None else part
+        for index, part in enumerate(parts)
+    ]
+
+
+def shown_text(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> str:
+    """Return the text of tokens that begin a row, decoded with `errors="replace"`, without a prefix space."""
+    parts = written(token_ids, tokenizer, num_start_tokens)
+    text = b"".join(parts).decode("utf-8", errors="replace")
+    return text[1:] if begins_with_prefix_space(token_ids, parts, tokenizer) else text
+
+
+def first_written(parts: Sequence[bytes]) -> int:
+    """Return the index of the first token that contributes something; the number of tokens where none does."""
+    return next((index for index, part in enumerate(parts) if part), len(parts))
+
+
+def begins_with_prefix_space(token_ids: Sequence[int], parts: Sequence[bytes], tokenizer: Tokenizer) -> bool:
+    """Return whether a text that began with these tokens would not show its leading space; `parts` is what they contribute."""
+    first = first_written(parts)
+    token = token_ids[first : first + 1]
+    if not token or tokenizer.token_bytes[token[0]] is None:
+        return False
+    return len(tokenizer.decode(token)) < len(parts[first].decode(errors="replace"))
+
 
 PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
 # The kinds that generators wrote.

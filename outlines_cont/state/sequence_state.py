@@ -20,13 +20,11 @@ from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatc
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.file import File, load_state, save_state
-from outlines_cont.state.indexing import cut, parse_key
-from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
-from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
+from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given, prompt_row
 from outlines_cont.state.transformers_cache import cache_of_rows, checked_mask, with_cache
-from outlines_cont.state.views import StateViews
+from outlines_cont.state.views import StateViews, cut, parse_key
 
 
 @dataclass(frozen=True, eq=False, repr=False)

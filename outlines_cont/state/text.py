@@ -17,9 +17,17 @@ from itertools import accumulate
 from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
-from outlines_cont.state.logprob_sum import NOTHING_SKIPPED, LogprobSum
-from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
-from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, written
+from outlines_cont.state.row import (
+    APPENDED,
+    GENERATED,
+    NOTHING_SKIPPED,
+    SCORED,
+    LogprobSum,
+    StateRow,
+    begins_with_prefix_space,
+    first_written,
+    written,
+)
 from outlines_cont.state.tokens import Given, Tokens
 
 # Generated tokens become appended ones where the tokens before them are removed.

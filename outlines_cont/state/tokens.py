@@ -1,20 +1,33 @@
 """`Tokens`: a text with the choice whether special tokens written in it are control tokens or ordinary characters. Where text is given,
 `str` (ordinary characters, with a warning if a special token or markup is written in it) and token ids are accepted, too. Also here: the
 ids of a prompt, to whose text the tokenizer's start tokens (BOS) are added, and one text for all rows, one per batch entry, or one per row.
+
+`prompt_row`: returns the `StateRow` of the token ids of a prompt, with an empty KV cache; start tokens (BOS) are left out of its text,
+and its `prompt_length` counts characters. `failed_prompt` returns the empty row of a prompt that failed. Also the checks that a prompt
+is shorter than the context, and that not every prompt of a batch has failed.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from fsm.caller import stacklevel_of_user
+from fsm.errors import stacklevel_of_user
 from outlines_cont.checks import checked_bool
-from outlines_cont.errors import BatchMismatch, OptionError, SpecialTokenWarning, TokenizerError
+from outlines_cont.errors import (
+    BatchMismatch,
+    ContextLengthError,
+    OptionError,
+    SpecialTokenWarning,
+    TokenizerError,
+    located,
+)
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow, shown_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +180,39 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     raise BatchMismatch(
         f"expected one text, {batch_size} texts (one per batch entry) or {num_rows} texts (one per row), got a list of {len(texts)}"
     )
+
+
+def prompt_row(
+    token_ids: Sequence[int], model: LanguageModel, stream: RandomStream, num_start: int | None = None
+) -> StateRow:
+    """Return a row whose tokens are all of the prompt, and none in the KV cache.
+
+    The first `num_start` ids (BOS) are not part of the text; None: the tokenizer's start tokens, if `token_ids` begins with them.
+    """
+    if num_start is None:
+        num_start = num_start_tokens(token_ids, start_ids(model))
+    row = StateRow.of_prompt(token_ids, stream, num_start)
+    return replace(row, prompt_length=len(shown_text(token_ids, model.tokenizer, num_start)))
+
+
+def failed_prompt(error: Exception, stream: RandomStream) -> StateRow:
+    """Return a row without tokens that carries `error`, for a prompt of a batch that cannot be fed."""
+    return replace(StateRow.of_prompt([], stream), error=error, finish_reason="error")
+
+
+def check_length(model: LanguageModel, token_ids: Sequence[int], name: str = "prompt") -> None:
+    """Raise `ContextLengthError` unless the prompt has fewer tokens than the context of the model, so that one more fits."""
+    limit = model.context_length
+    if limit is not None and len(token_ids) >= limit:
+        raise ContextLengthError(
+            f"expected a {name} of fewer than {limit} tokens, the context of the model, got {len(token_ids)}. "
+            f"Shorten the {name}, or use a model with a longer context.",
+            len(token_ids),
+            limit,
+        )
+
+
+def check_some_run(errors: Sequence[Exception | None]) -> None:
+    """Raise the first error if every entry of a batch has failed."""
+    if errors and all(errors) and errors[0] is not None:
+        raise located(errors[0], 0) if len(errors) > 1 else errors[0]

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
+from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels import TokenCounts
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.streams.stream_state import StreamState
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from outlines_cont.policies.branch import TokenSet
-    from outlines_cont.sampling.sampler import Sampler
+    from outlines_cont.sampling.params import Sampler
     from outlines_cont.streams.draw import TokenTally
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import fsm
 from outlines_cont import generate
+from outlines_cont.checks import names_of, unknown_option
 from outlines_cont.errors import OptionError, TemplateError, shortened
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.templates.program import TemplatePiece
-from outlines_cont.unknown_option import names_of, unknown_option
 
 _Made = Generator | partial[Generator]
 _OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}

@@ -1,4 +1,10 @@
-"""`TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
+"""`TemplateResult`: text, captures, state, finish reasons and error of a run of a template; after an error, those until then.
+
+`MarkedText`: a `str` that records in which of its parts special tokens are control tokens. `tokens_of` makes one `Tokens` of such texts,
+encoded as a whole, unless names of special tokens are control tokens in some parts and letters in others; then one for each control token
+and for the text between two. `joined` keeps the marks; any other operation but `str()` returns a plain `str`.
+
+`TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
 span (a `TemplatePiece`) has ended, and its value is captured; there is no event loop. Text between two generators is encoded as one and fed
 with the second; errors are thrown into the template, so that they have a line. `Settings`: those of all rows of a call.
 """
@@ -7,36 +13,122 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, coroutine
-from typing import Any
+from typing import Any, Self
 
 from jinja2.environment import Template as JinjaTemplate
 
-from outlines_cont.errors import EmptyPrompt, TemplateError
-from outlines_cont.events.event import StreamEvent
-from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.errors import EmptyPrompt, TemplateError, with_result
+from outlines_cont.events.event import StreamEvent, StreamOptions
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.run_events import RunEvents
+from outlines_cont.generation.stream import RunEvents
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import control_names_of
+from outlines_cont.jinja_sandbox import TemplateBudget, TemplateUsage, running_usage
+from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
-from outlines_cont.sampling.sampler import Sampler
-from outlines_cont.state.prompt_row import check_length, prompt_row
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.tokens import Tokens, prompt_ids
-from outlines_cont.template_budget import TemplateBudget, TemplateUsage, running_usage
-from outlines_cont.templates.marked_text import tokens_of
-from outlines_cont.templates.result import TemplateResult
-from outlines_cont.templates.rewriting import Site
-from outlines_cont.templates.source_place import SourcePlace
+from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
+from outlines_cont.templates.rewriting import Site, SourcePlace
 from outlines_cont.user_code import shielded
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TemplateResult:
+    """The result of a run of a template.
+
+    Attributes:
+        text: all text that was written and generated, in order.
+        state: the same as a state, to be continued; the tokens of a given state are in front. None if there is no token yet.
+        captures: the values by name, in the order of generation: a text, or the parsed value of JSON and of generators of types. A name
+            that is generated in a loop, or several times, has the list of its values.
+        finish_reasons: of each capture, in the same shape: `stop`, `constraint` or `length`.
+        error: the error of the run, or None; after an error the other attributes are those until then.
+    """
+
+    text: str
+    state: SequenceState | None
+    captures: Mapping[str, Any]
+    finish_reasons: Mapping[str, Any]
+    error: Exception | None = None
+
+    def check(self) -> Self:
+        """Return the same, or raise its error, whose attribute `result` is this result."""
+        if self.error is not None:
+            raise with_result(self.error, self)
+        return self
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        error = "" if self.error is None else f", error: {self.error!r}"
+        return f"TemplateResult({dict(self.captures)!r}, {len(self.text)} characters{error})"
+
+
+Part = tuple[str, bool]
+
+
+class MarkedText(str):
+    """A text made of `parts`: texts, each with whether special tokens in it are control tokens."""
+
+    parts: tuple[Part, ...]
+
+    def __new__(cls, parts: Iterable[Part]) -> Self:
+        """Concatenate the parts."""
+        kept = tuple(part for part in parts if part[0])
+        text = super().__new__(cls, "".join(part for part, _ in kept))
+        text.parts = kept
+        return text
+
+    def __str__(self) -> str:
+        """Return the same object, as Jinja calls `str` before it writes a value."""
+        return self
+
+
+def parts_of(texts: Iterable[str]) -> list[Part]:
+    """Return the parts of consecutive texts."""
+    found: list[Part] = []
+    for text in texts:
+        found += text.parts if isinstance(text, MarkedText) else [(text, False)]
+    return found
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Concatenate texts; the result is marked if one of them is."""
+    if any(isinstance(text, MarkedText) for text in texts):
+        return MarkedText(parts_of(texts))
+    return "".join(texts)
+
+
+def tokens_of(texts: Sequence[str], names: SpecialNames) -> list[Tokens]:
+    """Return consecutive texts, plain or marked, as few `Tokens` to append to a state; `names` are those of the special tokens."""
+    parts = parts_of(texts)
+    text = "".join(part for part, _ in parts)
+    num_special = sum(names.count_in(part) for part, is_special in parts if is_special)
+    if not num_special:
+        return [Tokens(text)] if text else []
+    if num_special == names.count_in(text):
+        return [Tokens(text, special=True)]
+    # Some letters look like special tokens: encode the special tokens one by one.
+    found: list[Tokens] = []
+    letters = ""
+    for text, is_special in parts:
+        rest = text
+        while is_special and (name := names.first_in(rest)) is not None:
+            before, _, rest = rest.partition(name)
+            found += [Tokens(letters + before), Tokens(name, special=True)]
+            letters = ""
+        letters += rest
+    return [part for part in (*found, Tokens(letters)) if part.text]
+
 
 running_program: ContextVar[TemplateProgram] = ContextVar("template")
 """The program that runs."""

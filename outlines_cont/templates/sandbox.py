@@ -9,8 +9,8 @@ from typing import Any
 
 from outlines_cont.errors import TemplateError
 from outlines_cont.jinja_sandbox import BoundedSandbox
-from outlines_cont.templates.marked_text import MarkedText, joined
-from outlines_cont.templates.source_place import PlacedLexer
+from outlines_cont.templates.program import MarkedText, joined
+from outlines_cont.templates.rewriting import PlacedLexer
 
 
 class TemplateSandbox(BoundedSandbox):

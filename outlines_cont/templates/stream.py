@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
-from outlines_cont.events.closing import Closing
-from outlines_cont.events.event import StreamEvent
+from outlines_cont.events.event import Closing, StreamEvent
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.templates.program import TemplateProgram
-from outlines_cont.templates.result import TemplateResult
+from outlines_cont.templates.program import TemplateProgram, TemplateResult
 
 
 class ProgramBatch:

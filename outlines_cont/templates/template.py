@@ -17,9 +17,9 @@ from jinja2 import TemplateSyntaxError, pass_context
 from jinja2.environment import Template as JinjaTemplate
 from jinja2.runtime import Context
 
-from fsm.caller import stacklevel_of_user
+from fsm.errors import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import check_model, file_text
+from outlines_cont.checks import check_model, did_you_mean, file_text
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
@@ -29,23 +29,20 @@ from outlines_cont.errors import (
     TemplateError,
     shortened,
 )
-from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.events.event import StreamOptions
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.jinja_sandbox import TemplateBudget, usage
 from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.policies.ban import ban
 from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, multinomial
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.template_budget import TemplateBudget, usage
-from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.kinds import piece_of
-from outlines_cont.templates.program import Settings, TemplateProgram, running_program
-from outlines_cont.templates.result import TemplateResult
-from outlines_cont.templates.rewriting import CAPTURED, GENERATE, SPECIAL, Site, rewritten
+from outlines_cont.templates.program import Settings, TemplateProgram, TemplateResult, running_program
+from outlines_cont.templates.rewriting import CAPTURED, GENERATE, SPECIAL, Site, failure, rewritten, syntax_failure
 from outlines_cont.templates.sandbox import TemplateSandbox, special_text
 from outlines_cont.templates.stream import TemplateStream, drive, drive_async
-from outlines_cont.unknown_option import did_you_mean
 
 Values = Mapping[str, Any]
 

@@ -1,15 +1,77 @@
-"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over any symbols, fed one at a time; `depth` of a node is the length of the
+"""`SymbolReader`: incremental decoding of UTF-8 into the symbols that phrases are compared by: characters, case-folded if wanted, and marks
+at word boundaries for whole-word search. Its state: up to 3 bytes of an unfinished character, and whether the last one is in a word.
+Invalid bytes are U+FFFD.
+
+Phrases are decoded in the same way as the output: one that begins or ends with a word character has marks there, and is found as a whole
+word only.
+
+`PhraseTrie`: the Aho-Corasick automaton of many phrases, over any symbols, fed one at a time; `depth` of a node is the length of the
 longest suffix read so far that begins a phrase, `ends` the phrases that end there. Failure links are made at construction, by breadth-first
 search; transitions along them when first taken, and cached.
 
 Aho and Corasick 1975, "Efficient String Matching". A step, but the first, costs the same for any number of phrases.
+
+`load_phrases`: reads phrases with factors for `ban` from a JSON file: `[["phrase", factor], ...]`, as the authors of antislop publish
+them, a list of phrases (factor 0), or an object. Of duplicates in a list the smallest factor counts.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Generic, TypeVar
+
+from outlines_cont.errors import OptionError
+
+WORD_BEGINS, WORD_ENDS = "<word", "word>"
+"""Symbols of the boundaries of words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """The symbols of some bytes, and the state of the decoder after them."""
+
+    symbols: tuple[str, ...] = ()  # characters, and marks before and after words
+    held: bytes = b""  # bytes of an unfinished character, at most 3
+    in_word: bool = False  # whether the last whole character belongs to a word
+
+
+BEGINNING = Symbols()
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolReader:
+    """Reads UTF-8 that arrives in chunks; invalid bytes are U+FFFD, as with `errors="replace"`."""
+
+    ignore_case: bool = True  # a character becomes that or those of `str.casefold`
+    whole_word: bool = False  # words have marks. A word is made of letters, digits and underscores, as `\\w` of `re`.
+
+    def read(self, data: bytes, before: Symbols) -> Symbols:
+        """Return the symbols of `data`, given the state `before`, of which only `held` and `in_word` count."""
+        data = before.held + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        if not self.whole_word:
+            return Symbols(tuple(text.casefold() if self.ignore_case else text), data[used:])
+        symbols: list[str] = []
+        in_word = before.in_word
+        for character in text:
+            is_word = character.isalnum() or character == "_"
+            if is_word is not in_word:
+                symbols.append(WORD_BEGINS if is_word else WORD_ENDS)
+            symbols += character.casefold() if self.ignore_case else character
+            in_word = is_word
+        return Symbols(tuple(symbols), data[used:], in_word)
+
+    def phrase(self, text: str) -> tuple[str, ...]:
+        """Return the symbols of a whole text, with the mark at its end."""
+        read = self.read(text.encode(), BEGINNING)
+        return (*read.symbols, WORD_ENDS) if read.in_word else read.symbols
+
 
 T = TypeVar("T", bound=Hashable)
 
@@ -83,3 +145,36 @@ class PhraseTrie(Generic[T]):
             for symbol, child in self._children[node].items():
                 self._failure[child] = self._after_failure(self._failure[node], symbol)
                 pending.append(child)
+
+
+def load_phrases(path: str | PathLike[str]) -> dict[str, float]:
+    """Return the phrases of a file with their factors, for `policies.ban`.
+
+    Args:
+        path: a JSON file: a list of `["phrase", factor]`, a list of phrases, which have the factor 0, or an object with the factors
+            of phrases.
+
+    Raises:
+        OptionError: it contains something else.
+        OSError: it cannot be read.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OptionError(f"expected phrases as JSON in {str(path)!r}, got something else: {error}", "path") from error
+    items = list(data.items()) if isinstance(data, dict) else data
+    if not isinstance(items, list):
+        raise OptionError(
+            f'expected a list such as `[["phrase", 0.5]]` in {str(path)!r}, got {type(items).__name__}', "path"
+        )
+    phrases: dict[str, float] = {}
+    for number, item in enumerate(items):
+        match [item, 0.0] if isinstance(item, str) else item:
+            case [str(phrase), int() | float() as factor] if not isinstance(factor, bool):
+                phrases[phrase] = min(factor, phrases.get(phrase, factor))
+            case _:
+                raise OptionError(
+                    f'expected `["phrase", factor]` as item {number} of {str(path)!r}, got {item!r}. A factor is a number from 0 to 1.',
+                    "path",
+                )
+    return phrases

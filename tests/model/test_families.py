@@ -11,7 +11,8 @@ import pytest
 import torch
 import transformers
 
-from outlines_cont import SequenceState, UnsupportedModel, continuous, generate, models
+from outlines_cont import SequenceState, continuous, generate, models
+from outlines_cont.errors import UnsupportedModel
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import VOCAB_SIZE, FakeTokenizer

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from transformers import LogitsProcessor
 
 import fsm
-from outlines_cont import AmbiguousPrompt, adapters, continuous, generate
+from outlines_cont import adapters, continuous, generate
+from outlines_cont.errors import AmbiguousPrompt
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import BOS, END_OF_TURN, EOS, VOCAB_SIZE, random_model, random_network
 

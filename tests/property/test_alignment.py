@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.chats.alignment import aligned
+from outlines_cont.chats.chat_format import aligned
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import StateRow
-from outlines_cont.state.row_bytes import written
+from outlines_cont.state.row import StateRow, written
 from tests.fakes import BOS, END_OF_TURN, FakeTokenizer
 
 _TOKENIZER = FakeTokenizer()

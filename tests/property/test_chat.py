@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import Chat, generate
-from outlines_cont.state.row_bytes import written
+from outlines_cont.state.row import written
 from tests.chat_models import TEMPLATES, chat_model
 
 _ACTIONS = st.lists(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import RowView
 from tests.fakes import scripted_model
 from tests.unit.test_engine_loop import Planned, _ids, _write
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import continuous, generate, policies, samplers
-from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
+from outlines_cont.drafts.lookup import SIZES, NgramIndex
 from tests.fakes import random_model
 
 _STEPS = st.lists(

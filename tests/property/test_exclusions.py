@@ -21,11 +21,9 @@ from outlines_cont.engine.steering import plan, take
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.exclusions import Exclusion, Exclusions
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import Exclusion, Exclusions, StateRow
 from tests.fakes import EOS, VOCAB_SIZE, random_model
 from tests.rows import row_of
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fsm import Expression, ExpressionError, TokenFSM, Vocabulary
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.terms import node as nodes
+from fsm.terms.members import FieldList, fields
 from fsm.terms.node import EMPTY
-from fsm.terms.optional_fields import FieldList, fields
 from tests.property.test_token_fsm import check_everywhere
 
 KEYS = [b"a:", b"ab:", b"b:", b"ba:", b"c:"]

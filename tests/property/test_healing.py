@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import fsm
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.models import HuggingFaceModel, from_transformers
-from outlines_cont.models.tokenizer.token_starts import TokenStarts
+from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, ScriptedNetwork, random_model, scripted_config

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
 from fsm.schema import json_schema
-from fsm.schema.scalars.multiple import multiples
-from fsm.schema.scalars.number_range import Bound
+from fsm.schema.scalars.number_range import Bound, multiples
 from fsm.terms.node import EMPTY
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.policies.checked import _most_probable
+from outlines_cont.policies.constraint import _most_probable
 
 # Probabilities with which a token was drawn; 1 is that of one without a choice.
 DRAWN = st.fractions(Fraction(1, 50), Fraction(1), max_denominator=50)

@@ -23,21 +23,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from outlines_cont import (
     BatchedExecutor,
-    ClosedError,
     Conversation,
     Guidance,
-    InferenceRequired,
     Mark,
-    OptionError,
-    PromptRequired,
     SequenceState,
-    UnsupportedModel,
     engine_of,
     generate,
     models,
     samplers,
 )
 from outlines_cont.control import Branch, Budget, TokenSet, fixed, fork, gen, label, shared, start
+from outlines_cont.errors import ClosedError, InferenceRequired, OptionError, PromptRequired, UnsupportedModel
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FakeTokenizer, random_model, random_network

@@ -13,7 +13,7 @@ from fsm import json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
 from fsm.terms import node as nodes
-from fsm.terms.object_members import MemberEntry, MemberTable
+from fsm.terms.members import MemberEntry, MemberTable
 
 NAMES = "abcd"
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.logprob_sum import LogprobSum
-from outlines_cont.state.row import GENERATED, StateRow
+from outlines_cont.state.row import GENERATED, LogprobSum, StateRow
 from outlines_cont.state.text import _replaced
 
 SIZE = 8

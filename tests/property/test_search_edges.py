@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis, continuous, generate, models, samplers
+from outlines_cont import continuous, generate, models, samplers
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine
+from outlines_cont.errors import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import BeamSearch
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow

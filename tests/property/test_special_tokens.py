@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import Guidance, SequenceState, SpecialTokenWarning, Tokens, continuous, generate
+from outlines_cont import Guidance, SequenceState, Tokens, continuous, generate
+from outlines_cont.errors import SpecialTokenWarning
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.prompt_row import prompt_row
+from outlines_cont.state.tokens import prompt_row
 from tests.fakes import BOS, END_OF_TURN, EOS, FakeTokenizer, random_model
 from tests.tokenizer_kinds import KEEPS_TEXT, tokenizer_of
 

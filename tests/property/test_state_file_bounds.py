@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import SavedError, StateFileError
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.logprob_sum import LogprobSum
-from outlines_cont.state.row import StateRow, WrittenPiece
+from outlines_cont.state.row import LogprobSum, StateRow, WrittenPiece
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.property.test_state_file_hostile import Content, _read, _write
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from outlines_cont import BatchedExecutor, SequenceState, continuous, generate
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.prompt_row import prompt_row
-from outlines_cont.state.row_bytes import written
+from outlines_cont.state.row import written
 from outlines_cont.state.text import encoded_start
+from outlines_cont.state.tokens import prompt_row
 from tests.fakes import FakeTokenizer, random_model
 from tests.tokenizer_kinds import tokenizer_of
 

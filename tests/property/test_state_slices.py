@@ -17,9 +17,8 @@ from outlines_cont.errors import BatchMismatch, ModelMismatch, OptionError, Samp
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.prompt_row import prompt_row
-from outlines_cont.state.row import StateRow
-from outlines_cont.state.row_bytes import shown_text, written
+from outlines_cont.state.row import StateRow, shown_text, written
+from outlines_cont.state.tokens import prompt_row
 from tests.fakes import BOS, DEVICE, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe

@@ -13,7 +13,7 @@ import fsm.types
 from fsm import Expression, ExpressionError
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms import node as nodes
-from fsm.terms.texts import TEXTS
+from fsm.terms.rule import TEXTS
 from tests.property.test_expression import LANGUAGES, Language
 from tests.strategies import python_patterns, texts_near
 from tests.walks import RANDOMS, random_text

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.errors import TokenizerError
-from outlines_cont.models.tokenizer.special_names import SpecialNames
-from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.special_names import SpecialNames, Speller
 from outlines_cont.models.tokenizer.token_bytes import PieceCode, byte_level_bytes
 from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, is_byte_level, tokenizer_of
 

@@ -16,7 +16,7 @@ from outlines_cont import BatchedExecutor, continuous, engine_of, generate, samp
 from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import greedy
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model

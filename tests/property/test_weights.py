@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.policies.branch import FREE, Branch
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from tests.account import Account
 from tests.fakes import random_model
 from tests.judged import at_least, judged

@@ -17,21 +17,18 @@ from pydantic import BaseModel
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 import fsm
-from outlines_cont import (
+from outlines_cont import SequenceState, adapters, continuous, generate
+from outlines_cont.adapters.opening import compiler_of
+from outlines_cont.adapters.processor import OVER, RowMasks
+from outlines_cont.errors import (
     AmbiguousPrompt,
     DeadEnd,
     MissingEOS,
     NotPicklable,
     OptionError,
-    SequenceState,
     UnknownOption,
     VocabularyMismatch,
-    adapters,
-    continuous,
-    generate,
 )
-from outlines_cont.adapters.opening import compiler_of
-from outlines_cont.adapters.row_masks import OVER, RowMasks
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.vocabularies import byte_level_bpe

@@ -12,18 +12,8 @@ import torch
 from pydantic import BaseModel, field_validator
 
 import fsm
-from outlines_cont import (
-    BanImpossible,
-    IncompleteOutput,
-    OptionError,
-    SequenceState,
-    continuous,
-    control,
-    generate,
-    models,
-    policies,
-    samplers,
-)
+from outlines_cont import SequenceState, continuous, control, generate, models, policies, samplers
+from outlines_cont.errors import BanImpossible, IncompleteOutput, OptionError
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 
 IDS = {data: token_id for token_id, data in enumerate(FakeTokenizer().token_bytes) if data}

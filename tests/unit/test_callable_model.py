@@ -15,20 +15,15 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from outlines_cont import (
+from outlines_cont import SequenceState, adapters, continuous, generate, models, samplers
+from outlines_cont.errors import (
     IncompleteOutput,
     InvalidLogits,
     NotPicklable,
     OptionError,
-    SequenceState,
     StateMismatch,
     UnsupportedModel,
     UserCodeError,
-    adapters,
-    continuous,
-    generate,
-    models,
-    samplers,
 )
 from outlines_cont.models import CallableModel
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer

@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from outlines_cont import (
-    Chat,
+from outlines_cont import Chat, continuous, engine_of, generate, samplers
+from outlines_cont.errors import (
     ChatError,
+    ContextLengthError,
     ModelMismatch,
     NoChatTemplate,
     OptionError,
-    continuous,
-    engine_of,
-    generate,
-    samplers,
+    ResumeError,
+    StateFileError,
 )
-from outlines_cont.errors import ContextLengthError, ResumeError, StateFileError
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.state.file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
-from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
+from outlines_cont import Chat, OpenCall, StreamEvent, continuous, generate, models, samplers
 from outlines_cont.chat import _reply_maker
 from outlines_cont.chats.message import readable
-from outlines_cont.chats.replies.open_calls import OpenCalls
-from outlines_cont.chats.replies.reply_stream import ReplyEvents
-from outlines_cont.chats.tool import Tool
-from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
+from outlines_cont.chats.tool import GENERIC, HERMES, LLAMA3, MISTRAL, Tool, ToolForm, form_of
+from outlines_cont.errors import ChatError, OptionError
+from outlines_cont.replies import OpenCalls, ReplyEvents
 from tests.chat_models import PLAIN, TEMPLATES, chat_model
 from tests.tokenizer_kinds import tokenizer_of
 

@@ -15,8 +15,8 @@ from fsm.automaton.checker import Checker, CheckFailure
 from fsm.errors import BudgetExceeded
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms.node import checked, literal, repeat, sequence
-from outlines_cont import CheckFailed, SequenceState, continuous, generate, models, samplers
-from outlines_cont.errors import OptionError
+from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont.errors import CheckFailed, OptionError
 from tests.fakes import FakeTokenizer, random_network
 
 UNIQUE = {"type": "array", "items": {"enum": [1, 2, 3, True, "a"]}, "minItems": 3, "maxItems": 5, "uniqueItems": True}

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from outlines_cont.cli import __main__ as cli
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MAX_CHARACTERS
-from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS
+from outlines_cont.pipelines.outcome import OUTPUT_FIELDS
+from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MAX_CHARACTERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 HELP = CliRunner().invoke(cli.app, ["extract", "--help"], env={"COLUMNS": "80"}).stdout

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputFormat, InputRow
-from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
-from outlines_cont.pipelines.tables.output import file_output
+from outlines_cont.pipelines.outcome import InputFormat, InputRow, RowError, SetupError
+from outlines_cont.pipelines.output import file_output
+from outlines_cont.pipelines.reading import STDIN, RowSource
+from outlines_cont.pipelines.record_schema import RecordSchema, load_schema
 from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -235,7 +234,7 @@ def test_a_file_holds_whole_lines_when_a_write_breaks_in_the_middle(
                 raise KeyboardInterrupt
             return count
 
-    monkeypatch.setattr("outlines_cont.pipelines.tables.output.FileIO", Interrupted)
+    monkeypatch.setattr("outlines_cont.pipelines.output.FileIO", Interrupted)
     with pytest.raises(KeyboardInterrupt), file_output(path, None) as write:
         write(b"one\n")
         assert path.read_bytes() == b"one\n"

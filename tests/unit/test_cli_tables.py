@@ -20,9 +20,8 @@ from outlines_cont.cli.__main__ import _extract_summary
 from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.rows.errors import InputError, SetupError
-from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputFormat
+from outlines_cont.pipelines.outcome import InputError, InputFormat, SetupError
+from outlines_cont.pipelines.reading import STDIN, RowSource
 from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -187,7 +186,7 @@ def test_a_long_table_is_written_in_parts(folder: Path, monkeypatch: pytest.Monk
     ]
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     extract(input="in.jsonl", output=Path("whole.parquet"))
-    monkeypatch.setattr("outlines_cont.pipelines.tables.table_output._CHUNK", 2)
+    monkeypatch.setattr("outlines_cont.pipelines.output._CHUNK", 2)
     extract(input="in.jsonl", output=Path("parts.parquet"))
     whole, parts = (pyarrow.parquet.read_table(folder / name) for name in ("whole.parquet", "parts.parquet"))
     assert whole.equals(parts)
@@ -256,7 +255,7 @@ def test_a_corrupt_page_ends_the_run_after_the_rows_before_it(folder: Path) -> N
 def test_a_cell_of_csv_that_never_ends_is_an_error_that_names_the_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlines_cont.pipelines.rows.table_rows._MAX_CELL", 20)
+    monkeypatch.setattr("outlines_cont.pipelines.reading._MAX_CELL", 20)
     (folder / "in.csv").write_text('text\na\n"' + "b" * 30)
     with pytest.raises(
         InputError, match="the end of 'in.csv', but what follows row 1 cannot be read: Error: field larger"

@@ -12,7 +12,7 @@ import pytest
 
 from outlines_cont.cli.sampler import make_sampler, parse_sampler
 from outlines_cont.cli.threads import choose_threads
-from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.outcome import SetupError
 
 
 def timed(seconds: dict[int, float], asked: list[int]) -> Callable[[int], float]:

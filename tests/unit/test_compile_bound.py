@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fsm import BudgetExceeded, EmptyLanguage, Limits, SchemaError, TokenFSM, Vocabulary, json_schema
 from fsm.limits import DEFAULT_LIMITS
-from fsm.terms import work_budget as work
+from fsm.terms import work
 
 VOCABULARY = Vocabulary([*(bytes([byte]) for byte in range(256)), b'"a', b"a1", b'": ', b"12", None], [260])
 MAX_SECONDS = 10  # some ten times what the slowest takes; the bound that counts is that of work

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import fsm
-from outlines_cont import (
-    Branch,
+from outlines_cont import Branch, TokenSet, continuous, control, generate, models, samplers
+from outlines_cont.control import Append, Controller, Replay
+from outlines_cont.errors import (
     DeadEnd,
     DeadlockError,
     InvalidLogits,
@@ -22,14 +23,7 @@ from outlines_cont import (
     PromptTypeError,
     SampleMismatch,
     ScriptError,
-    TokenSet,
-    continuous,
-    control,
-    generate,
-    models,
-    samplers,
 )
-from outlines_cont.control import Append, Controller, Replay
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
 from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, saying, scripted_model

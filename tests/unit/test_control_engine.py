@@ -13,8 +13,9 @@ from unittest import mock
 import pytest
 import torch
 
-from outlines_cont import Branch, KVBudgetError, TokenSet, continuous, control, generate, models, samplers
+from outlines_cont import Branch, TokenSet, continuous, control, generate, models, samplers
 from outlines_cont.control import Controller, Replay, fixed, fork, gen, label, shared
+from outlines_cont.errors import KVBudgetError
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FakeTokenizer, random_model, random_network
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import (
-    Branch,
+from outlines_cont import Branch, TokenSet, control, samplers
+from outlines_cont.control import Budget, fixed, fork, gen, log, shared
+from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,
     ForkBudgetError,
@@ -18,11 +19,7 @@ from outlines_cont import (
     ProgramTimeout,
     StepBudgetError,
     TokenBudgetError,
-    TokenSet,
-    control,
-    samplers,
 )
-from outlines_cont.control import Budget, fixed, fork, gen, log, shared
 from tests.fakes import random_model
 
 

@@ -11,20 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_cont import (
-    Branch,
-    DeadEnd,
-    IncompleteOutput,
-    OptionError,
-    ScriptError,
-    TokenSet,
-    UnsupportedBranch,
-    control,
-    samplers,
-)
+from outlines_cont import Branch, TokenSet, control, samplers
 from outlines_cont.control import Append, Controller, Finish, Forked, Replay, Retract, fixed, gen, label, text_since
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.errors import DeadEnd, IncompleteOutput, OptionError, ScriptError, UnsupportedBranch
+from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import random_model, saying, scripted_model
 
 

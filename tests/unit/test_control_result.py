@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from outlines_cont import ProgramCancelled, control, models
+from outlines_cont import control, models
 from outlines_cont.control import Append, Replay, fixed, fork, gen
+from outlines_cont.errors import ProgramCancelled
 from tests.fakes import FakeTokenizer, random_model, random_network
 
 

@@ -10,20 +10,10 @@ from functools import partial
 
 import pytest
 
-from outlines_cont import (
-    DeadlockError,
-    IncompleteOutput,
-    OptionError,
-    ReplayError,
-    ScriptError,
-    continuous,
-    control,
-    generate,
-    models,
-    samplers,
-)
+from outlines_cont import continuous, control, generate, models, samplers
 from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.engine.drafting.draft_length import StepCosts
+from outlines_cont.engine.drafting.costs import StepCosts
+from outlines_cont.errors import DeadlockError, IncompleteOutput, OptionError, ReplayError, ScriptError
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 from tests.unit.test_engine_loop import Planned

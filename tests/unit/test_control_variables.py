@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import OptionError, control
+from outlines_cont import control
 from outlines_cont.control import Shared, Written
+from outlines_cont.errors import OptionError
 from tests.fakes import random_model
 
 _NAMES = st.sampled_from(["a", "b"])

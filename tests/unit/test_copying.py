@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlines_cont import generate
-from outlines_cont.drafts.copying import _FORGET, _MOST_KEYS, CopyHabits, CopyTrail
-from outlines_cont.engine.drafting.draft_length import StepCosts
+from outlines_cont.drafts.lookup import _FORGET, _MOST_KEYS, CopyHabits, CopyTrail
+from outlines_cont.engine.drafting.costs import StepCosts
 from tests.fakes import saying, scripted_model
 
 QUOTE, COMMA, A, B = 1, 2, 3, 4

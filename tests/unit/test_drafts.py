@@ -14,29 +14,16 @@ import torch
 import transformers
 
 import fsm
-from outlines_cont import (
-    OptionError,
-    SequenceState,
-    UnsupportedModel,
-    VocabularyMismatch,
-    continuous,
-    engine_of,
-    generate,
-    models,
-    policies,
-    samplers,
-)
-from outlines_cont.drafts.ngram_index import NgramIndex
-from outlines_cont.engine.drafting.draft_length import LONGEST, DraftLengths, Graded, StepCosts
-from outlines_cont.engine.drafting.forward_costs import ForwardCosts
+from outlines_cont import SequenceState, continuous, engine_of, generate, models, policies, samplers
+from outlines_cont.drafts.lookup import NgramIndex
+from outlines_cont.engine.drafting.costs import LONGEST, DraftLengths, ForwardCosts, Graded, StepCosts
 from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.errors import DraftWarning
+from outlines_cont.errors import DraftWarning, OptionError, UnsupportedModel, VocabularyMismatch
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import next_logits
 

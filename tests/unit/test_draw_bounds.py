@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.sampling.kernels.blocks import inverse_cdf
+from outlines_cont.sampling.kernels import inverse_cdf
 
 LAST = math.nextafter(1.0, 0.0)
 UNIFORMS = [0.0, 5e-324, 2.0**-53, 0.5, 1 - 2.0**-32, LAST]

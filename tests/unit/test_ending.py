@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.lark.terminal_end import TerminalEnd
+from fsm.lark.terminal import TerminalEnd
 from fsm.pattern.python_pattern import regex
 from fsm.terms import node as nodes
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY

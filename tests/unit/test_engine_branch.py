@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState, compose
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 
 _SIZE = 150
 _IDS = st.sets(st.integers(0, _SIZE - 1))

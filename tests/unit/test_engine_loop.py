@@ -18,11 +18,10 @@ from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import multinomial
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont import continuous, generate
-from outlines_cont.engine.drafting.forward_costs import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
+from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
 from tests.fakes import random_model
 
 pendings = st.lists(st.integers(0, 60), min_size=1, max_size=20).filter(any)

@@ -16,10 +16,22 @@ import torch
 import fsm
 from outlines_cont import (
     BatchedExecutor,
+    Conversation,
+    SequenceState,
+    Tokens,
+    TokenSet,
+    continuous,
+    engine_of,
+    generate,
+    kv_bytes,
+    models,
+    samplers,
+)
+from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS
+from outlines_cont.errors import (
     ClosedError,
     ConstraintRequired,
     ContextLengthError,
-    Conversation,
     DeadEnd,
     InferenceRequired,
     InvalidLogits,
@@ -28,21 +40,11 @@ from outlines_cont import (
     OptionError,
     PromptRequired,
     PromptTypeError,
-    SequenceState,
     SpecialTokenWarning,
     StateFileError,
     StateMismatch,
-    Tokens,
-    TokenSet,
     UnsupportedModel,
-    continuous,
-    engine_of,
-    generate,
-    kv_bytes,
-    models,
-    samplers,
 )
-from outlines_cont.engine.drafting.forward_costs import FREE_TOKENS, OTHER_FREE_TOKENS
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import (

@@ -9,18 +9,9 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import (
-    Chat,
-    CompletionTree,
-    OptionError,
-    Tokens,
-    TokenStream,
-    continuous,
-    control,
-    generate,
-    policies,
-)
-from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont import Chat, CompletionTree, Tokens, TokenStream, continuous, control, generate, policies
+from outlines_cont.errors import OptionError
+from outlines_cont.events.event import StreamOptions
 from tests.chat_models import chat_model
 from tests.fakes import FakeTokenizer, random_model
 

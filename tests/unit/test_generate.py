@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import fsm
-from outlines_cont import (
+from outlines_cont import SequenceState, continuous, generate, models, policies, samplers
+from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,
     IncompleteOutput,
@@ -27,12 +28,6 @@ from outlines_cont import (
     PromptTypeError,
     ResumeError,
     SampleMismatch,
-    SequenceState,
-    continuous,
-    generate,
-    models,
-    policies,
-    samplers,
 )
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 

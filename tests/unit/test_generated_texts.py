@@ -13,7 +13,8 @@ import pytest
 
 import fsm
 from fsm import Expression
-from outlines_cont import IncompleteOutput, continuous, generate, samplers
+from outlines_cont import continuous, generate, samplers
+from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generation.formats import format_of
 from tests.fakes import random_model
 

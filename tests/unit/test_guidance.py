@@ -17,18 +17,11 @@ import torch
 
 from outlines_cont import (
     Branch,
-    ContextLengthError,
-    EmptyPrompt,
     Guidance,
-    IncompleteOutput,
-    InvalidLogits,
-    KVBudgetError,
-    OptionError,
     Policy,
     RowView,
     SequenceState,
     TokenSet,
-    UnknownOption,
     continuous,
     engine_of,
     generate,
@@ -36,14 +29,23 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.engine.drafting.draft_length import StepCosts
-from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.engine.drafting.costs import StepCosts
+from outlines_cont.engine.guidance import guided_logits
+from outlines_cont.errors import (
+    ContextLengthError,
+    EmptyPrompt,
+    IncompleteOutput,
+    InvalidLogits,
+    KVBudgetError,
+    OptionError,
+    UnknownOption,
+)
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.sampling.sampler import Sampler
 from tests.fakes import (
     BOS,
     EOS,

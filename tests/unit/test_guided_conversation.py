@@ -7,19 +7,8 @@ import math
 import pytest
 import torch
 
-from outlines_cont import (
-    BatchedExecutor,
-    ContextLengthError,
-    GuidedConversation,
-    InferenceRequired,
-    ModelMismatch,
-    OptionError,
-    TokenSet,
-    continuous,
-    generate,
-    guide,
-    samplers,
-)
+from outlines_cont import BatchedExecutor, GuidedConversation, TokenSet, continuous, generate, guide, samplers
+from outlines_cont.errors import ContextLengthError, InferenceRequired, ModelMismatch, OptionError
 from tests.fakes import EOS, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 

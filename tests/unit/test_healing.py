@@ -20,10 +20,9 @@ from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError, StateFileError
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
-from outlines_cont.models.tokenizer.token_starts import TokenStarts
+from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import (
     END_OF_TURN,
     EOS,

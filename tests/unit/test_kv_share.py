@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.buffer import Buffer, KVStore
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import Share, Sharing, plan, segments
-from outlines_cont.kv.store import KVStore
 
 # Rows of one buffer that part at any place: which columns each holds of two rows of a buffer, one part after the other.
 _COLUMNS = st.lists(st.integers(0, 11), min_size=1, max_size=8, unique=True).map(sorted)

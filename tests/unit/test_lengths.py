@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import fsm
 from fsm.terms.distance import is_unbounded
-from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
+from outlines_cont import continuous, generate
 from outlines_cont.cli.__main__ import app
-from outlines_cont.generation.lengths import named_lengths
+from outlines_cont.errors import LengthWarning, UnboundedWarning
+from outlines_cont.generation.options import named_lengths
 from tests.fakes import random_model
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
-from outlines_cont import Chat, ChatError, Guidance, OptionError, SpecialTokenWarning, Tokens, continuous, generate
-from outlines_cont.chats.alignment import aligned
+from outlines_cont import Chat, Guidance, Tokens, continuous, generate
+from outlines_cont.chats.chat_format import aligned
+from outlines_cont.errors import ChatError, OptionError, SpecialTokenWarning
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.models.tokenizer.token_bytes import markup_in
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, note, settings
 
 from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, json_schema, regex
 from fsm.automaton.lazy_dfa import DEAD
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from tests.property.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
 from tests.walks import RANDOMS

@@ -8,23 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_cont import (
-    BatchedExecutor,
-    OptionError,
-    SampleMismatch,
-    ScriptError,
-    TokenSet,
-    continuous,
-    control,
-    generate,
-    samplers,
-)
+from outlines_cont import BatchedExecutor, TokenSet, continuous, control, generate, samplers
 from outlines_cont.control import Branch
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
+from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
 from outlines_cont.meter import Meter
-from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import VOCAB_SIZE, random_model

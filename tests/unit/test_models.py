@@ -15,17 +15,8 @@ import pytest
 import torch
 import transformers
 
-from outlines_cont import (
-    MissingTokenizer,
-    ModelMismatch,
-    ModelNotFound,
-    OptionError,
-    UnsupportedModel,
-    continuous,
-    generate,
-    models,
-    samplers,
-)
+from outlines_cont import continuous, generate, models, samplers
+from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, UnsupportedModel
 from outlines_cont.models import HuggingFaceModel, loading
 from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network
 from tests.saved_model import save_model

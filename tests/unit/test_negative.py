@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from outlines_cont.engine.guided.negative import NegativeSequence
+from outlines_cont.engine.guidance import NegativeSequence
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.random_stream import RandomStream

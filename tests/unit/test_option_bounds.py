@@ -16,9 +16,6 @@ from outlines_cont import (
     DEFAULT_MAX_TOKENS,
     BatchedExecutor,
     CompletionTree,
-    IncompleteOutput,
-    LengthWarning,
-    OptionError,
     SequenceState,
     continuous,
     control,
@@ -29,6 +26,7 @@ from outlines_cont import (
 from outlines_cont.cli.__main__ import extract
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.engine.engine import Engine
+from outlines_cont.errors import IncompleteOutput, LengthWarning, OptionError
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow

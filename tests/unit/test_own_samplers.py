@@ -13,22 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import (
-    BatchedExecutor,
-    OptionError,
-    SamplerError,
-    SequenceState,
-    UserCodeError,
-    continuous,
-    control,
-    engine_of,
-    generate,
-)
+from outlines_cont import BatchedExecutor, SequenceState, continuous, control, engine_of, generate
 from outlines_cont.control import gen
-from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
+from outlines_cont.engine.drawing.drawing import DrawPlan, drawing_of
+from outlines_cont.errors import OptionError, SamplerError, UserCodeError
 from outlines_cont.samplers import Greedy, Multinomial, Temperature, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from tests.fakes import EOS, random_model
 
 Counts = Sequence[TokenCounts | None] | None

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from outlines_cont import OptionError, Progress, pipelines
+from outlines_cont import Progress, pipelines
 from outlines_cont.cli.__main__ import app
+from outlines_cont.errors import OptionError
 from outlines_cont.pipelines import Answer, Calibration, Report, SetupError
-from outlines_cont.pipelines.reports.report import MOST_VALUES
-from outlines_cont.pipelines.reports.report_page import page
+from outlines_cont.pipelines.report import MOST_VALUES, page
 from tests.fakes import random_model
 from tests.saved_model import save_model
 

@@ -22,10 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import pipelines
-from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
-from outlines_cont.pipelines.ray_workers import RayWorkers, RowWorker, WorkerOptions
-from outlines_cont.pipelines.rows.errors import RowError, SetupError, WorkersFailed
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome
+from outlines_cont.pipelines.outcome import Failure, Outcome, RowError, SetupError, WorkersFailed
+from outlines_cont.pipelines.ray_workers import Block, BlockReport, BlockRunner, RayWorkers, RowWorker, WorkerOptions
 from tests.fakes import random_model
 from tests.saved_model import save_model
 

@@ -18,15 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from outlines_cont import OptionError, UnknownOption, continuous, engine_of, generate, models, pipelines, samplers
+from outlines_cont import continuous, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
+from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.generation.options import Options
-from outlines_cont.pipelines.reports.scores import agreement
-from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.json_paths import byte_ranges, leaves
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome
-from outlines_cont.pipelines.rows.schema import RecordSchema
-from outlines_cont.pipelines.window import Window, WindowEntry
+from outlines_cont.pipelines.calibration import agreement
+from outlines_cont.pipelines.flow import Window, WindowEntry
+from outlines_cont.pipelines.outcome import Failure, Outcome, RowError, SetupError
+from outlines_cont.pipelines.record_schema import RecordSchema, byte_ranges, leaves
 from outlines_cont.state.row import FORCED
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 
@@ -285,8 +284,8 @@ ORDER = {
 
 
 def columns_of(schema: Any, **options: Any) -> Any:
-    from outlines_cont.pipelines.tables.columns import RecordColumns
-    from outlines_cont.pipelines.tables.shape import shape_of
+    from outlines_cont.pipelines.columns import RecordColumns
+    from outlines_cont.pipelines.shape import shape_of
 
     return RecordColumns(shape_of(RecordSchema.of(schema)), **options)
 
@@ -400,7 +399,7 @@ def test_a_schema_of_any_depth_has_a_shape(depth: int) -> None:
     schema: Any = {"type": "integer"}
     for _ in range(depth):
         schema = {"type": "object", "properties": {"a": schema}, "additionalProperties": False}
-    from outlines_cont.pipelines.tables.shape import shape_of
+    from outlines_cont.pipelines.shape import shape_of
 
     kind = str(shape_of(RecordSchema(schema, "", lambda value: value)).arrow())
     assert ("int64" in kind) == (depth == 5)

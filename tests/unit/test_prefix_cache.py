@@ -13,10 +13,10 @@ from unittest import mock
 import pytest
 import torch
 
-from outlines_cont import BatchedExecutor, OptionError, SequenceState, continuous, engine_of, generate, models, samplers
+from outlines_cont import BatchedExecutor, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import RowStatus
-from outlines_cont.errors import KVBudgetError
+from outlines_cont.errors import KVBudgetError, OptionError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel

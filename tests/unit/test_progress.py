@@ -8,7 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from outlines_cont import OptionError, Progress, ProgressBar, continuous, generate, samplers
+from outlines_cont import Progress, ProgressBar, continuous, generate, samplers
+from outlines_cont.errors import OptionError
 from tests.fakes import random_model
 
 

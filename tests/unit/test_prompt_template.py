@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, PromptTemplate
-from outlines_cont.pipelines.rows.errors import SetupError, TemplateError
+from outlines_cont.pipelines.outcome import SetupError, TemplateError
+from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, PromptTemplate
 
 
 @given(st.text())

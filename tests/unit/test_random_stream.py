@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont import OptionError
+from outlines_cont.errors import OptionError
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 
 _SMALL = st.integers(0, 2**32 - 1)

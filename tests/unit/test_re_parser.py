@@ -14,7 +14,7 @@ import pytest
 
 import fsm
 from fsm.errors import FSMError, UnsupportedPython
-from fsm.pattern.re_parser import re_parser
+from fsm.pattern.python_pattern import re_parser
 
 PACKAGES = [Path(fsm.__file__).parent, Path(fsm.__file__).parents[1] / "outlines_cont"]
 

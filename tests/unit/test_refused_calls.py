@@ -9,19 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import (
-    BatchedExecutor,
+from outlines_cont import BatchedExecutor, SequenceState, continuous, control, generate, models, policies, samplers
+from outlines_cont.errors import (
+    ContextLengthError,
+    InvalidLogits,
     OptionError,
-    SequenceState,
+    ResumeError,
+    TokenizerError,
     UnsupportedModel,
-    continuous,
-    control,
-    generate,
-    models,
-    policies,
-    samplers,
 )
-from outlines_cont.errors import ContextLengthError, InvalidLogits, ResumeError, TokenizerError
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.constraint import Constraint

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import OptionError, Tokens, UnsupportedModel, continuous, generate, models, policies, samplers
-from outlines_cont.engine.drafting.forward_costs import ForwardCosts
-from outlines_cont.errors import TokenizerError
+from outlines_cont import Tokens, continuous, generate, models, policies, samplers
+from outlines_cont.engine.drafting.costs import ForwardCosts
+from outlines_cont.errors import OptionError, TokenizerError, UnsupportedModel
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.capability import is_recurrent

@@ -8,7 +8,7 @@ import pytest
 
 from outlines_cont import Branch, TokenSet, control, generate, samplers
 from outlines_cont.errors import ScriptError, UnsupportedBranch
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import RowView
 from tests.fakes import random_model
 from tests.unit.test_engine_loop import Planned, _free, _write
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import OptionError, continuous, generate, policies, samplers
+from outlines_cont import continuous, generate, policies, samplers
+from outlines_cont.errors import OptionError
 from tests.bare_loop import ToyModel, law_of, outcome_of
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 

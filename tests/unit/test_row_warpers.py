@@ -14,9 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import BatchedExecutor, OptionError, SequenceState, StateFileError, TokenStream, continuous, generate
+from outlines_cont import BatchedExecutor, SequenceState, TokenStream, continuous, generate
+from outlines_cont.errors import OptionError, StateFileError
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import (
     DRY,
     XTC,

@@ -11,11 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import OptionError
-from outlines_cont.errors import BatchMismatch
-from outlines_cont.samplers import Multinomial, greedy, multinomial
+from outlines_cont.errors import BatchMismatch, OptionError
+from outlines_cont.samplers import Multinomial, greedy, multinomial, options_of
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
-from outlines_cont.sampling.warper_options import options_of
 
 _LOGITS = st.lists(st.one_of(st.integers(-6, 6).map(float), st.just(-math.inf)), min_size=1, max_size=12).filter(
     lambda row: max(row) > -math.inf

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import samplers
-from outlines_cont.samplers import DRY, XTC, Greedy, Mirostat, Multinomial, best_of, greedy, multinomial
+from outlines_cont.samplers import DRY, XTC, Greedy, Mirostat, Multinomial, best_of, greedy, multinomial, options_of
 from outlines_cont.sampling import STEPS, SamplerBatch, TokenCounts
-from outlines_cont.sampling.warper_options import options_of
 from tests.sampling_oracle import made_row, plain_law
 
 _PENALTIES = {

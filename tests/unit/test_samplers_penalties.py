@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from outlines_cont import OptionError, continuous, generate
+from outlines_cont import continuous, generate
+from outlines_cont.errors import OptionError
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.row_view import RowView
+from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import Greedy, best_of, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.params import penalised

@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from outlines_cont import BatchMismatch, ContextLengthError, SequenceState, continuous, generate, samplers
-from outlines_cont.errors import OptionError, UnsupportedModel
+from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.errors import BatchMismatch, ContextLengthError, OptionError, UnsupportedModel
 from tests.fakes import BOS, random_model, saying, scripted_model
 from tests.oracle import assert_close, next_logits
 

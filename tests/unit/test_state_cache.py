@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outlines_cont import OptionError, SequenceState, continuous, generate, samplers
+from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.errors import OptionError
 from tests.fakes import FAMILIES, random_model, random_network
 
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
-from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.state.file import _digest
+from outlines_cont.state.row import Exclusion, Exclusions
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.oracle import assert_close
 

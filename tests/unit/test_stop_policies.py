@@ -12,13 +12,13 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OptionError
-from outlines_cont.events.detokenizer import FinalDetokenizer
+from outlines_cont.generation.stream import FinalDetokenizer
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import FreeText, StopAt
 from outlines_cont.policies.policy import Policy
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.streams import StopMatch
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outlines_cont import (
+from outlines_cont import Tokens, continuous, engine_of, generate, models, samplers
+from outlines_cont.errors import (
     BudgetError,
     EmptyPrompt,
     IncompleteOutput,
@@ -22,14 +23,8 @@ from outlines_cont import (
     OptionError,
     SampleMismatch,
     SpecialTokenWarning,
-    Tokens,
     UnknownOption,
     UserCodeError,
-    continuous,
-    engine_of,
-    generate,
-    models,
-    samplers,
 )
 from outlines_cont.jinja_sandbox import _replace_cost
 from outlines_cont.templates import Template, TemplateBudget, TemplateBudgetError, TemplateError

@@ -14,7 +14,7 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError, TokenizerE
 from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.sampler import Sampler
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.streams import TokenStream, draw
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import next_logits

@@ -14,10 +14,11 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from outlines_cont import CompletionTree, OptionError, models, samplers
+from outlines_cont import CompletionTree, models, samplers
 from outlines_cont.cli.__main__ import app
-from outlines_cont.cli.tree import show_growing
+from outlines_cont.cli.program import show_growing
 from outlines_cont.conversation.tree import TreeNode, shown, to_html, to_svg, to_text
+from outlines_cont.errors import OptionError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream

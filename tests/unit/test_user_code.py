@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
-from outlines_cont import UserCodeError, continuous, generate, samplers
+from outlines_cont import continuous, generate, samplers
 from outlines_cont.engine.engine import engine_of
+from outlines_cont.errors import UserCodeError
 from tests.fakes import random_model
 
 

@@ -15,7 +15,7 @@ from fsm.terms.rendering import render
 from fsm.tokens.token_fsm import TokenFSM
 from fsm.tokens.vocabulary import Vocabulary
 from outlines_cont import BatchedExecutor, Chat, control, policies
-from outlines_cont.policies.alternatives import Alternatives
+from outlines_cont.policies.text_scan import Alternatives
 from tests.chat_models import chat_model
 from tests.fakes import FakeTokenizer, random_model
 

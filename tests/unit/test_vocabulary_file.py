@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fsm import TokenFSM, Vocabulary, json_schema
 from fsm.tokens import trie
 from fsm.tokens.trie import Trie
-from fsm.tokens.vocabulary_file import FORMAT, SUFFIX, fingerprint, write
+from fsm.tokens.vocabulary import FORMAT, SUFFIX, fingerprint, write
 
 WORDS = [b'"' + bytes((97 + i % 26, 97 + i // 26)) for i in range(40)] + [
     b'", "',
@@ -77,7 +77,7 @@ def test_a_vocabulary_that_is_read_equals_one_that_is_built(tmp_path: Path) -> N
 
 def test_the_second_time_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
-    monkeypatch.setattr("fsm.tokens.vocabulary_file.write", lambda *_: pytest.fail("it was built again"))
+    monkeypatch.setattr("fsm.tokens.vocabulary.write", lambda *_: pytest.fail("it was built again"))
     make(tmp_path)
 
 
@@ -183,7 +183,7 @@ def test_the_folder_stays_below_its_size_and_what_was_unused_for_longest_goes(tm
     make(tmp_path, variants[3], max_disk_bytes=2 * size + 100)
     assert len(list(tmp_path.iterdir())) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsm.tokens.vocabulary_file.write", lambda *_: pytest.fail("it was removed"))
+        patch.setattr("fsm.tokens.vocabulary.write", lambda *_: pytest.fail("it was removed"))
         make(tmp_path, variants[0])
         make(tmp_path, variants[3])
 

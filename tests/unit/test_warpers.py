@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import OptionError, SamplerError, SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont.errors import OptionError, SamplerError
 from outlines_cont.samplers import (
     XTC,
     MinP,
@@ -31,7 +32,7 @@ from outlines_cont.samplers import (
 )
 from outlines_cont.sampling import SamplerBatch, TokenCounts
 from outlines_cont.sampling.batch import WarperChain
-from outlines_cont.sampling.warpers.warper import RowWarper
+from outlines_cont.sampling.warper import RowWarper
 from tests.fakes import random_model
 from tests.oracle import rescored
 from tests.sampling_oracle import NOTHING, Held, law_after, made_row, plain_law, softmax, warped

@@ -23,7 +23,6 @@ from outlines_cont import (
     Branch,
     Engine,
     Guidance,
-    OptionError,
     SequenceState,
     Template,
     Tokens,
@@ -37,7 +36,7 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.errors import OutlinesContError, UnknownOption
+from outlines_cont.errors import OptionError, OutlinesContError, UnknownOption
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model
 from tests.saved_model import save_model

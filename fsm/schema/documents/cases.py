@@ -20,7 +20,7 @@ from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, NoNegation, Part, Role
 from fsm.schema.keywords.value import schemas_listed, types_at, values_at
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
-from fsm.terms import work_budget as work
+from fsm.terms import work
 
 MAX_EXACT = 200  # cases of one value where negations multiply them
 MAX_JOINED = 4_000  # the weight of all places in the cases of one value where several keywords multiply them

@@ -16,7 +16,7 @@ from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
-from fsm.terms import work_budget as work
+from fsm.terms import work
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1

@@ -17,8 +17,20 @@ from functools import partial
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.schema.places.place import WATCHERS, Conjunction, NegatedKeyword, Place, Scope, values_of
-from fsm.schema.places.shape import COUNT, JSON_TYPES, Inside, Schema, Shape, is_number
+from fsm.schema.places.place import (
+    COUNT,
+    JSON_TYPES,
+    WATCHERS,
+    Conjunction,
+    Inside,
+    NegatedKeyword,
+    Place,
+    Schema,
+    Scope,
+    Shape,
+    is_number,
+    values_of,
+)
 from fsm.terms.node import Node
 
 ALL_TYPES = frozenset(JSON_TYPES)

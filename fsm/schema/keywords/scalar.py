@@ -15,8 +15,7 @@ from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
 from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
-from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import DIVISOR, MAX_SINGLE, NUMBER, TEXT
+from fsm.schema.places.place import DIVISOR, MAX_SINGLE, NUMBER, TEXT, NegatedKeyword, Place
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 

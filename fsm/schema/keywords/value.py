@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, PYTHON_TYPE, STRING, Failure, Keyword, Part, Role
-from fsm.schema.places import shape as shapes
-from fsm.schema.places.place import NegatedKeyword, Place
-from fsm.schema.places.shape import Shape, check_text, expected, is_number, to_decimal
+from fsm.schema.places import place as shapes
+from fsm.schema.places.place import NegatedKeyword, Place, Shape, check_text, expected, is_number, to_decimal
 from fsm.terms.node import Node
 
 TEXT = "fsm:text"

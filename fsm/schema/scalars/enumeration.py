@@ -13,12 +13,20 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.value import identity, pointer_to, values_at
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, excluded_values, negated_values_of, values_of
-from fsm.schema.places.shape import expected, is_number
+from fsm.schema.places.place import (
+    Conjunction,
+    NegatedKeyword,
+    Place,
+    excluded_values,
+    expected,
+    is_number,
+    negated_values_of,
+    values_of,
+)
 from fsm.schema.scalars.number import check_digits, demand_of, is_whole, number_texts
 from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
+from fsm.terms import work
 from fsm.terms.node import Node
 
 _STRINGS_PER_WORK = 10

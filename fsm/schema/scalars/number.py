@@ -31,11 +31,29 @@ from typing import Any
 from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Conjunction, excluded_values, negated_values_of, values_of
-from fsm.schema.places.shape import MAX_SINGLE, is_number, to_decimal
+from fsm.schema.places.place import (
+    MAX_SINGLE,
+    Conjunction,
+    excluded_values,
+    is_number,
+    negated_values_of,
+    to_decimal,
+    values_of,
+)
 from fsm.schema.scalars import number_range as ranges
-from fsm.schema.scalars.multiple import common_multiple, multiples
-from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, MINUS, NONZERO, POINT, ZERO, Bound, plain, scaled
+from fsm.schema.scalars.number_range import (
+    DIGIT,
+    MAX_DIGITS,
+    MINUS,
+    NONZERO,
+    POINT,
+    ZERO,
+    Bound,
+    common_multiple,
+    multiples,
+    plain,
+    scaled,
+)
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 

@@ -1,17 +1,30 @@
 """`between`: the numbers in a range as a term, in plain digits without exponent or signed zero, by digit dynamic programming. Numbers with
 as many digits before the point as a bound are compared with it digit by digit (state: equal so far to the lower bound, the upper, both,
 neither); numbers of lengths in between need no comparison. The number of decimals is bounded, and that of digits where no bound does it.
+
+`multiples`: the numbers in a range that are multiples of a decimal step (`9.9`, `9.90` and `10` for 0.05), of no denied step, and not
+excluded, as JSON text. All numbers are counted in units of the last decimal. A state is what was read: the number of digits before the
+point, that of decimals, and the number itself, or the least one that continues in the same way. Whether some text completes it is counted,
+as numbers in ranges, and never searched; so the size of a step does not matter.
+
+`decimal_text`: values of `Decimal` as the inside of a JSON string, in plain digits as in pydantic's JSON output, such as `9.90`. The
+term is an intersection of a range, a divisibility automaton and bounds on digits. Left out are values that `str` writes with exponent
+(`1E+3`, `1E-7`, and so seven zeros after the point), a signed zero, and more than 40 digits before or after the point. With `multiple_of`
+there are at most 28 digits, as in Python's default decimal context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, floor
+from itertools import combinations
+from math import ceil, floor, gcd, lcm
 
+from fsm.schema.scalars import number_range as ranges
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, EPSILON, Node
 
@@ -232,3 +245,240 @@ class _Walk:
         if position == self.length:
             body = nodes.concat(POINT, body)
         return nodes.optional(body) if self._may_stop(position, at_low, at_high) else body
+
+
+State = tuple[int, int, int]
+"""The number of digits before the point (0: none yet, or the point was read), that of decimals (-1: before the point), and the number."""
+
+_START: State = (0, -1, 0)
+_POINT = 1 << ord(".")
+
+
+def common_multiple(steps: Iterable[Fraction]) -> Fraction:
+    """The least common multiple of numbers."""
+    steps = list(steps)
+    scale = lcm(*(step.denominator for step in steps))
+    return Fraction(lcm(*(int(step * scale) for step in steps)), scale)
+
+
+def multiples(
+    step: Fraction,
+    decimals: int,
+    digits: int,
+    low: Bound | None = None,
+    high: Bound | None = None,
+    denied: Iterable[Fraction] = (),
+    excluded: Iterable[Fraction] = (),
+) -> Node:
+    """The multiples of a step in a range, of either sign, with at most `decimals` decimals.
+
+    Args:
+        step: any number above zero.
+        decimals: the most decimals of a multiple, with trailing zeros; at most `digits`.
+        digits: a multiple with a point has at most `digits - decimals` (one or more) digits before it.
+        low, high: bounds.
+        denied: the numbers of which it must not be a multiple, few.
+        excluded: the numbers that it must not be.
+
+    Cost: 10 arcs per state, made when reached, 5 to 50 us each.
+    """
+    unit = Fraction(1, 10**decimals)
+    steps = [int(common_multiple([one, unit]) / unit) for one in (step, *denied)]
+    least = None if low is None else in_units(low, decimals, ceil)
+    most = None if high is None else in_units(high, decimals, floor)
+    without = [int(value / unit) for value in excluded if (value / unit).denominator == 1]
+    parts = []
+    for sign, start, end in (
+        (1, least, most),
+        (-1, None if most is None else -most, None if least is None else -least),
+    ):
+        start = max(start or 0, int(sign < 0))
+        if end is None or start <= end:
+            machine = Multiples(start, end, steps, [sign * value for value in without], decimals, digits - decimals)
+            if machine.leads_on(_START):
+                node = nodes.machine(machine, _START, is_plain=True)
+                parts.append(node if sign > 0 else nodes.concat(nodes.literal(b"-"), node))
+    return nodes.alternation(parts) if parts else EMPTY
+
+
+class Multiples(nodes.Content, nodes.Machine):
+    """The machine of unsigned multiples; each state that an arc leads to can be completed.
+
+    Args:
+        low, high: the least and the greatest number (None: as many digits as a number may have), in units as all others.
+        steps: the step, then those that are denied.
+        excluded: numbers that are not accepted.
+        decimals: the most decimals.
+        room: the most digits before a point.
+    """
+
+    def __init__(
+        self, low: int, high: int | None, steps: list[int], excluded: Iterable[int], decimals: int, room: int
+    ) -> None:
+        step, *denied = steps
+        self.decimals, self.room, self.unit = decimals, max(room, 1), 10**decimals
+        longest = max(MAX_DIGITS, _length(low // self.unit)) if high is None else _length(high // self.unit)
+        self.longest = min(longest, MAX_DOUBLE_DIGITS) if decimals else longest
+        self.low, self.high = low, 10**self.longest * self.unit - 1 if high is None else high
+        self.period = lcm(*steps)
+        allowed = sorted(n for n in set(excluded) if n % step == 0 and all(n % other for other in denied))
+        super().__init__(self.low, self.high, *steps, decimals, room, tuple(allowed))
+        self._marks = (self.low, self.high, *allowed)
+        self._known_marks: dict[tuple[int, int], list[int]] = {}
+        # By whether it is whole: signed steps, the sum of whose multiples counts a number once (inclusion and exclusion).
+        self._signed = {
+            is_whole: (
+                [
+                    (lcm(step, unit, *some), (-1) ** count)
+                    for count in range(len(denied) + 1)
+                    for some in combinations(denied, count)
+                ],
+                [n for n in allowed if n % unit == 0],
+            )
+            for is_whole, unit in ((False, 1), (True, self.unit))
+        }
+
+    def is_accepting(self, state: State) -> bool:
+        """True when the number read so far is one of them."""
+        _, read, number = state
+        number *= 10 ** (self.decimals - max(read, 0))
+        return state != _START and read != 0 and self._has_any(number, number, is_whole=False)
+
+    def distance(self, state: State) -> int:
+        """About how many bytes complete a number: those of the shortest one without a point, or else of any one."""
+        return 0 if self.is_accepting(state) else min(self._whole_lengths(state), default=self.decimals + 1)
+
+    def arcs(self, state: State, known: object) -> Iterator[tuple[int, Node]]:
+        """One arc per digit, and one for the point."""
+        for mask, target in self._steps(state):
+            if self.leads_on(target):
+                yield mask, nodes.machine(self, self._least(target), is_plain=True)
+
+    def _steps(self, state: State) -> Iterator[tuple[int, State]]:
+        count, read, number = state
+        if read < 0 and count and self.decimals and count <= self.room:
+            yield _POINT, (0, 0, number)
+        is_open = count < self.longest and (number > 0 or not count) if read < 0 else read < self.decimals
+        for digit in range(10 if is_open else 0):
+            after = 10 * number + digit
+            yield 1 << (ord("0") + digit), (count + 1, -1, after) if read < 0 else (0, read + 1, after)
+
+    def leads_on(self, state: State) -> bool:
+        """True when some text from this state on is accepted."""
+        count, read, number = state
+        if state == _START:
+            return any(self.leads_on(target) for _, target in self._steps(state))
+        if read >= 0:
+            width = 10 ** (self.decimals - read)
+            return self._has_any(number * width, (number + 1) * width - 1, is_whole=False)
+        if any(self._whole_lengths(state)) or self._has_any(number * self.unit, number * self.unit, is_whole=True):
+            return True
+        most = self.room - count if number else 0
+        widths = (self.unit * 10**more for more in range(most + 1) if self.decimals)
+        return any(self._has_any(number * width, (number + 1) * width - 1, is_whole=False) for width in widths)
+
+    def _whole_lengths(self, state: State) -> Iterator[int]:
+        """The numbers of digits, one or more, that complete a whole number; those likely to do so first."""
+        count, read, number = state
+        for more in range(self.longest - count if number and read < 0 else 0, 0, -1):
+            width = self.unit * 10**more
+            if self._has_any(number * width, (number + 1) * width - 1, is_whole=True):
+                yield more
+
+    def _has_any(self, least: int, most: int, *, is_whole: bool) -> bool:
+        """True when some number of a range is accepted."""
+        least, most = max(least, self.low), min(most, self.high)
+        signed, excluded = self._signed[is_whole]
+        found = sum(sign * (most // step - (least - 1) // step) for step, sign in signed) if least <= most else 0
+        return found > bisect_right(excluded, most) - bisect_left(excluded, least) if found else False
+
+    def _least(self, state: State) -> State:
+        """The state with the least number that continues in the same way: the same remainder, and between the same marks."""
+        count, read, number = state
+        marks = self._marks_at(count, read)
+        place = bisect_right(marks, number)
+        if not number or (place and marks[place - 1] == number):
+            return state
+        first = marks[place - 1] + 1 if place else 0
+        period = self.period // gcd(self.period, 10 ** (self.decimals - max(read, 0)))
+        return count, read, first + (number - first) % period
+
+    def _marks_at(self, count: int, read: int) -> list[int]:
+        """The beginnings of the bounds and excluded numbers, ascending, with as many digits as a state has read."""
+        known = self._known_marks.get((count, read))
+        if known is None:
+            if read >= 0:
+                found = {mark // 10 ** (self.decimals - read) for mark in self._marks} | {0}
+            else:
+                whole = [mark // self.unit for mark in self._marks]
+                found = {mark // 10 ** (_length(mark) - count) for mark in whole if _length(mark) >= count}
+                found.add(10 ** (count - 1) - 1)
+            known = self._known_marks[count, read] = sorted(found)
+        return known
+
+
+def _length(number: int) -> int:
+    return len(str(number))
+
+
+_CONTEXT_DIGITS = 28
+_PLAIN_DECIMALS = 6  # the most zeros after the point that `str` writes without an exponent
+_ZEROS = nodes.literal(b"0." + b"0" * _PLAIN_DECIMALS)
+_WITH_EXPONENT = nodes.sequence((nodes.optional(ranges.MINUS), _ZEROS, nodes.repeat(DIGIT, 1)))
+
+
+def decimal_text(
+    low: Bound | None = None,
+    high: Bound | None = None,
+    step: Decimal | None = None,
+    max_digits: int | None = None,
+    decimal_places: int | None = None,
+) -> Node:
+    """The inside of the strings.
+
+    Args:
+        low, high: bounds.
+        step: the number is a multiple of it.
+        max_digits: the most digits, not counting a zero before the point.
+        decimal_places: the most digits after the point.
+    """
+    decimals = _decimals(step, max_digits, decimal_places)
+    whole = MAX_DIGITS if step is None else _CONTEXT_DIGITS - decimals  # the most digits before the point
+    if max_digits is not None:
+        whole = min(whole, max(max_digits - (decimal_places or 0), 0))
+    if whole < MAX_DIGITS:
+        most = ranges.scaled(10 ** (whole + decimals) - 1, decimals)
+        low, high = ranges.higher(low, Bound(most.copy_negate(), True)), ranges.lower(high, Bound(most, True))
+    parts = [
+        ranges.between(low, high, decimals)
+        if step is None
+        else multiples(Fraction(step), decimals, whole + decimals, low, high)
+    ]
+    if max_digits is not None and whole + decimals > max_digits:
+        parts.append(_of_digits(max_digits, decimals))
+    if max_digits is not None and not whole:  # pydantic counts a zero that is the only digit before the point
+        parts.append(nodes.complement(ZERO))
+    if decimals > _PLAIN_DECIMALS:
+        parts.append(nodes.complement(_WITH_EXPONENT))
+    return nodes.intersection(parts)
+
+
+def _decimals(step: Decimal | None, max_digits: int | None, decimal_places: int | None) -> int:
+    """The most digits after the point."""
+    most = MAX_DIGITS if decimal_places is None else decimal_places
+    most = most if max_digits is None else min(most, max_digits)
+    if step is None:
+        return min(most, MAX_DIGITS)
+    written = max(-int(step.as_tuple().exponent), 1)
+    return min(most, written if decimal_places is None else _CONTEXT_DIGITS // 2, _CONTEXT_DIGITS)
+
+
+def _of_digits(most: int, decimals: int) -> Node:
+    """Plain numbers of at most `most` digits; a zero before the point does not count."""
+    found = nodes.concat(ZERO, fraction(min(decimals, most)))
+    for count in range(1, min(most, MAX_DIGITS) + 1):
+        rest = nodes.repeat(DIGIT, count - 1, count - 1)
+        found = nodes.alternation(
+            (found, nodes.sequence((ranges.NONZERO, rest, fraction(min(decimals, most - count)))))
+        )
+    return nodes.concat(nodes.optional(ranges.MINUS), found) if most > 0 else EMPTY

@@ -14,16 +14,15 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fsm.caller import stacklevel_of_user
-from outlines_cont.engine.drafting.draft_length import AcceptRate, Graded, StepCosts
-from outlines_cont.engine.drafting.expected import Expected
-from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Lookahead
+from fsm.errors import stacklevel_of_user
+from outlines_cont.engine.drafting.costs import AcceptRate, Graded, StepCosts
+from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Expected, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput
 from outlines_cont.errors import DraftWarning
 from outlines_cont.immutable import shallow_copy
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.random_stream import OpenStream
 from outlines_cont.user_code import place_of
 

@@ -21,8 +21,7 @@ from outlines_cont.errors import TokenizerError
 from outlines_cont.immutable import Immutable
 from outlines_cont.models.tokenizer.fast import FastBackend
 from outlines_cont.models.tokenizer.libraries import SlowBackend, sentencepiece_backend, tekken_backend
-from outlines_cont.models.tokenizer.special_names import encode_letters
-from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.special_names import Speller, encode_letters
 from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
 # How much of the text before is encoded together with its continuation. More would not often change the result, since tokenizers

@@ -1,0 +1,305 @@
+"""Incremental detokenization of a running row, for streams: `FinalDetokenizer` returns text and tokens when no policy may rewind them any
+more, `RetractingDetokenizer` all text immediately, and retractions after rewinds. Both return whole characters only, invalid UTF-8 as
+U+FFFD, and tokens once their log-probabilities are known. `RowDelta`: the changes.
+
+`RunEvents`: the items of a stream: after each step the new part of each row, as events or text, or its partial value of JSON so far.
+Text is reported when it is certain, or immediately with later retractions (by a `FinalDetokenizer` or `RetractingDetokenizer`).
+
+`StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at any time `state` is a snapshot
+that any generator can continue. Leaving the loop cancels the rows and keeps the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from outlines_cont.engine.row import Row
+from outlines_cont.errors import OptionError, shortened
+from outlines_cont.events.event import Closing, StreamEvent, StreamOptions, check_streamed
+from outlines_cont.events.partial_type import MISSING
+from outlines_cont.events.partial_value import PartialValue
+from outlines_cont.generation.call import Call
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.piece_maker import PieceMaker, squeezed
+from outlines_cont.generation.prompt import Prompt
+from outlines_cont.meter import Meter
+from outlines_cont.policies.healing import TextPosition
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.streams.text_decoder import TextDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class RowDelta:
+    """The changes of a row: characters and tokens to remove, then new text, and the indices of new tokens, from `start` to `stop`."""
+
+    text: str = ""
+    start: int = 0
+    stop: int = 0
+    retract: int = 0
+    retract_tokens: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.stop > self.start or self.retract or self.retract_tokens)
+
+
+class FinalDetokenizer:
+    """Returns final text in whole characters; all of it, joined, is the text of the generated span.
+
+    To be created before generation begins; from then on the row records which text is final, see `Row.hold`.
+    """
+
+    def __init__(self, row: Row) -> None:
+        row.hold()
+        self._decoder = TextDecoder()
+        self._at = row.piece.text.begin
+        self._token = row.piece_start
+        self._is_over = False
+
+    def changes(self, row: Row) -> RowDelta:
+        """Return the text and tokens that have become final. Cost: the tokens that are not final."""
+        if self._is_over:
+            return RowDelta()
+        final = row.piece.final_until(row.token_ids)
+        data = row.piece.text.between(row.token_ids, self._at, final)
+        self._at = final
+        text = ""
+        if data:
+            self._decoder, text = self._decoder.push(data)
+        if row.has_ended:
+            text += self._decoder.flush()
+        start, self._token = self._token, max(min(final.token, row.num_scored), self._token)
+        self._is_over = row.is_over
+        return RowDelta(text, start, self._token)
+
+
+class RetractingDetokenizer:
+    """Returns whole characters as soon as their tokens are generated, and retractions of what is rewound later."""
+
+    def __init__(self, row: Row) -> None:
+        self._start = row.piece.text.begin
+        self._token = row.piece_start
+        self._shown: list[tuple[TextDecoder, str]] = []  # for each token the decoder after it, and its text
+        self._flushed = ""
+        self._is_over = False
+        row.tokens.low_water = row.piece_start
+
+    def changes(self, row: Row) -> RowDelta:
+        """Return the changes. Cost: the tokens that are new or were rewound."""
+        if self._is_over:
+            return RowDelta()
+        low = max(row.tokens.low_water - row.piece_start, 0)
+        removed = "".join(text for _, text in self._shown[low:])
+        del self._shown[low:]
+        new = "".join(self._push(row, index) for index in range(row.piece_start + low, len(row.token_ids)))
+        if row.has_ended and not self._flushed:
+            self._flushed = self._decoder.flush()
+            new += self._flushed
+        same = next(
+            (i for i, (a, b) in enumerate(zip(removed, new, strict=False)) if a != b), min(len(removed), len(new))
+        )
+        retract_tokens = max(self._token - (row.piece_start + low), 0)
+        start = self._token - retract_tokens
+        self._token = max(row.num_scored, start)
+        row.tokens.low_water = len(row.token_ids)
+        self._is_over = row.is_over
+        return RowDelta(new[same:], start, self._token, len(removed) - same, retract_tokens)
+
+    @property
+    def _decoder(self) -> TextDecoder:
+        return self._shown[-1][0] if self._shown else TextDecoder()
+
+    def _push(self, row: Row, index: int) -> str:
+        begin = max(TextPosition(index), self._start, key=lambda position: (position.token, position.offset))
+        decoder, text = self._decoder.push(row.piece.text.between(row.token_ids, begin, TextPosition(index + 1)))
+        self._shown.append((decoder, text))
+        return text
+
+
+Detokenizer = FinalDetokenizer | RetractingDetokenizer
+
+
+class RunEvents:
+    """Reports the changes in the rows of a call, which has taken no step yet, between two steps.
+
+    Raises:
+        OptionError: partial values are requested, and the generator does not write JSON.
+    """
+
+    def __init__(self, call: Call, options: StreamOptions) -> None:
+        self._call, self._options = call, options
+        self._partial: dict[int, PartialValue] = {}
+        if options.partial:
+            kind = call.maker.partial_type
+            if kind is None:
+                raise OptionError(
+                    "expected a generator of JSON for `partial=True`, such as `generate.json(model, Order)`, got one of "
+                    f"{shortened(call.maker.source, 120)}. Omit `partial`, and read the text of the events.",
+                    "partial",
+                )
+            self._partial = {i: PartialValue(kind) for i, row in enumerate(call.rows) if row is not None}
+        for row in filter(None, call.rows):
+            if options.top:
+                row.tokens.note_tops(options.top)
+        opened = RetractingDetokenizer if options.retract else FinalDetokenizer
+        self._detokenizers: list[Detokenizer | None] = [None if row is None else opened(row) for row in call.rows]
+        self._drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
+        self._ended: set[int] = set()  # rows whose end an event has reported
+        self._values: dict[tuple[int, int], Any] = {}
+
+    def pull(self) -> list[StreamEvent]:
+        """Return the events of the rows that have changed."""
+        with self._call.engine.lock:
+            events = (self._event(index, detokenizer) for index, detokenizer in enumerate(self._detokenizers))
+            return [event for event in events if event is not None]
+
+    def items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
+        """Yield the events; or their texts as one grid, if there are any; or all partial values, if one has changed."""
+        if self._options.events:
+            yield from events
+        elif self._options.partial:
+            before = dict(self._values)
+            self._values.update({(event.batch, event.sample): event.value for event in events})
+            if any(value is not before.get(index) for index, value in self._values.items()):
+                yield self._grid(self._values, None)
+        elif any(event.text for event in events):
+            yield self._grid({(event.batch, event.sample): event.text for event in events}, "")
+
+    def _grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> Any:
+        samples = range(self._call.num_samples)
+        return squeezed([[items.get((b, s), missing) for s in samples] for b in range(self._call.batch_size)])
+
+    def _event(self, index: int, detokenizer: Detokenizer | None) -> StreamEvent | None:
+        row = self._call.rows[index]
+        batch, sample = divmod(index, self._call.num_samples)
+        if index in self._ended:
+            return None
+        if row is None or detokenizer is None:
+            self._ended.add(index)
+            error = self._call.results[index].error
+            return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
+        delta = detokenizer.changes(row)
+        # With its value if values are shown, which is a step later.
+        end: Row | StateRow | None = self._call.ended_row(index) if self._partial else row if row.is_over else None
+        is_end = end is not None
+        if not delta and not is_end:
+            return None
+        if is_end:
+            self._ended.add(index)
+        tokens = range(delta.start, delta.stop)
+        return StreamEvent(
+            batch=batch,
+            sample=sample,
+            text=delta.text,
+            token_ids=tuple(row.token_ids[delta.start : delta.stop]),
+            logprobs=tuple(row.tokens.logprobs[i] for i in tokens),
+            top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
+            retract=delta.retract,
+            retract_tokens=delta.retract_tokens,
+            finish_reason=row.piece.finish_reason if is_end else "",
+            stop=row.piece.stop if is_end else None,
+            error=end.error if end is not None else None,
+            value=self._value(index, delta, end) if self._partial else None,
+            **self._draft_counts(index, row),
+        )
+
+    def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
+        """Return the counts of the draft of a row since the last event, as fields of an event."""
+        if row.piece.draft is None:
+            return {}
+        before, now = self._drafts.get(index, Meter()), replace(row.piece.draft.counts)
+        self._drafts[index] = now
+        return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
+
+    def _value(self, index: int, delta: RowDelta, end: Row | StateRow | None) -> Any:
+        """Return the partial value of a row; at its end the final one, if the text is complete."""
+        partial = self._partial[index]
+        partial.take_back(delta.retract)
+        partial.push(delta.text)
+        if isinstance(end, StateRow) and end.error is None and self._call.is_whole(end):
+            return partial.close(end.value)
+        return None if partial.value is MISSING else partial.value
+
+
+class StateStream(Closing):
+    """Events of a continuation, to be iterated once: `for event in stream`, or `async for event in stream`.
+
+    Nothing is computed before iteration begins. Leaving the loop cancels the rows, and `state` keeps their last state. Resume that state
+    to continue the same piece, or pass it to another generator; no token is fed twice.
+
+    After leaving an `async for` loop close the stream (`async with`, or `await stream.aclose()`), since Python finalises such a loop later.
+    """
+
+    def __init__(
+        self,
+        maker: PieceMaker,
+        prompt: Prompt,
+        shown: StreamOptions,
+        options: PieceOptions,
+        *,
+        rng: Rng = None,
+        resume: bool = False,
+    ) -> None:
+        check_streamed(maker.sampler)
+        self._call = Call(maker, prompt, Options.of(options), rng=rng, resume=resume)
+        self._events = RunEvents(self._call, shown)
+        self._is_begun = False
+        self._left: SequenceState | None = None
+
+    @property
+    def state(self) -> SequenceState:
+        """The present state, also in the middle of a generated span: the text so far, with keys and values.
+
+        A span that has not ended counts as cut (`length`): `continuous(generator).resume` continues it. The state may contain
+        characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
+        """
+        return self._left if self._left is not None else self._call.snapshot()
+
+    def written(self) -> tuple[Sequence[int], bytes]:
+        """Return the ids of the span of the first row so far, and the bytes of the prompt with which it begins, if it was healed."""
+        row = self._call.rows[0]
+        return ((), b"") if row is None else (row.piece_ids, row.healed)
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        """Run, and yield events with the new part of each row after each step. A stream can be iterated once.
+
+        Raises:
+            BaseException: the error that interrupts the run. A single row that fails has its error in its last event, and the others
+                continue.
+        """
+        if not self._begin():
+            return
+        steps = self._call.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
+        try:
+            for _ in steps:
+                yield from self._events.pull()
+        finally:
+            self.close()
+            steps.close()
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """The asynchronous form, which does not block the event loop."""
+        if not self._begin():
+            return
+        async with aclosing(self._call.async_steps()) as steps:
+            try:
+                async for _ in steps:
+                    for event in await asyncio.to_thread(self._events.pull):
+                        yield event
+            finally:
+                await self.aclose()
+
+    def close(self) -> None:
+        """Cancel the rows; `state` keeps its present value."""
+        if self._left is None:
+            self._left = self._call.leave()
+
+    def _begin(self) -> bool:
+        is_first = self._left is None and not self._is_begun
+        self._is_begun = True
+        return is_first

@@ -1,0 +1,335 @@
+"""`file_output`: JSON lines written to a file without buffering, which is locked; after an exception an incomplete line is truncated.
+`check_output` refuses a path in advance; to resume, `match_done` compares an earlier output with the input and settings, and each line with
+the digest of itself that `signed_line` gave it, and counts the bytes of its whole lines. `stream_output` writes to a stream.
+
+`table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; after the last row the table
+is made from it in two passes (columns and types, then values) and renamed to its final name (atomic). Records in Parquet have the type of
+the schema if it names all members and all records fit; other types are unified from the values, or else JSON text.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import FileIO, IOBase
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from outlines_cont.pipelines.outcome import InputRow, OutputError, SetupError, digest_of, listed
+from outlines_cont.pipelines.reading import pyarrow
+from outlines_cont.pipelines.shape import ObjectShape, Shape
+
+try:
+    import fcntl
+except ImportError:  # on Windows; two runs that write one file are not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+
+WriteLine = Callable[[bytes], None]
+"""Writes one line, its line end included."""
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    """Return a line of JSON in UTF-8; lone surrogates are replaced by `?`."""
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+def signed_line(fields: Mapping[str, Any]) -> bytes:
+    """Return a line whose `_digest` ends in a digest of the line without it, so that an edited line is noticed."""
+    return json_line({**fields, "_digest": f"{fields['_digest']}-{digest_of(json_line(fields))}"})
+
+
+def _lock(file: IOBase | BinaryIO, path: Path) -> None:
+    """Lock an open file until it is closed, or the process ends; `SetupError` where another run has locked it."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SetupError(
+            f"expected an output that no other run writes, but one is writing {str(path)!r}. Wait for it, or name another file."
+        ) from error
+    except OSError:  # a file system without locks
+        return
+
+
+@contextmanager
+def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to a binary stream, and flushes it after each."""
+
+    def write(line: bytes) -> None:
+        stream.write(line)
+        stream.flush()
+
+    yield write
+
+
+@contextmanager
+def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to a file, unbuffered, and locked. However the block ends, the file has only whole lines.
+
+    `keep` is how many of its first bytes stay, whole lines; None for a file that must not exist yet.
+
+    Raises:
+        SetupError: the file cannot be opened, or another run is writing it; before the block begins.
+        OutputError: the system refuses a line, for example because the disk is full.
+    """
+    end = keep or 0
+    try:
+        file = FileIO(path, "xb" if keep is None else "r+b")
+    except OSError as error:
+        raise SetupError(f"expected an output that can be written, but {str(path)!r}: {error.strerror}") from error
+
+    def write(line: bytes) -> None:
+        nonlocal end
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise OutputError(f"writing to {str(path)!r} failed: {error.strerror}. It holds whole lines.") from error
+        end += len(line)
+
+    with file:
+        _lock(file, path)
+        file.truncate(end)
+        file.seek(end)
+        try:
+            yield write
+        finally:
+            if file.tell() != end:
+                # An interrupt or a full disk between two parts of a write: remove the incomplete line.
+                file.truncate(end)
+
+
+def check_output(
+    path: Path, input_path: Path | None, *, resume: bool, overwrite: bool, suffixes: Sequence[str] = LINES_SUFFIXES
+) -> None:
+    """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`."""
+    check_suffix(path, suffixes)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        folder = path.parent
+        if not folder.is_dir():
+            raise SetupError(
+                f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
+            ) from None
+        if os.access(folder, os.W_OK | os.X_OK):
+            return
+        raise SetupError(
+            f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you"
+        ) from None
+    except OSError as error:
+        raise SetupError(f"expected a path for the output, but {str(path)!r}: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        raise SetupError(
+            f"expected a file as the output, but {str(path)!r} is a folder or a device. Name a file in it."
+        )
+    if input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
+        raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
+    if not (resume or overwrite):
+        raise SetupError(
+            f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
+        )
+    if not os.access(path, os.W_OK):
+        raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
+
+
+def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
+    """Raise `SetupError` for a file whose name ends in none of `suffixes`: its content would not be what the name says."""
+    if path.suffix.lower() not in suffixes and not path.is_dir():
+        raise SetupError(f"expected an output whose name ends in {listed(suffixes)}, got {str(path)!r}")
+
+
+def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
+    """Take the rows of the input that the output `path` of an earlier run has, and count them.
+
+    Returns:
+        The number of rows, the number of those with an error, and the bytes of their lines; any bytes after these are an unfinished line.
+
+    Raises:
+        SetupError: the file is not such an output, one of its lines was edited, its input or the settings have changed since, or another
+            run is writing it.
+    """
+    done, failed, size = 0, 0, 0
+    with path.open("r+b") as file:
+        _lock(file, path)
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            where = f"line {number} of {str(path)!r}"
+            fields = _line_fields(line, where)
+            row = next(rows, None)
+            if row is None:
+                raise SetupError(
+                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond "
+                    "its end. Give the same input as before, or start again with --overwrite."
+                )
+            digest, old_settings, _ = f"{fields['_digest']}--".split("-", 2)
+            if digest != row.digest or fields.get("_line") != row.line:
+                raise SetupError(
+                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
+                    "of. Give the same input as before, or start again with --overwrite."
+                )
+            if old_settings != settings:
+                raise SetupError(
+                    f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
+                    "Give the same ones, name another file, or start again with --overwrite."
+                )
+            if line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
+                raise SetupError(
+                    f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it, or start "
+                    "again with --overwrite."
+                )
+            done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
+    return done, failed, size
+
+
+def _line_fields(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict) or not isinstance(fields.get("_digest"), str):
+        raise SetupError(
+            f"expected an output of an earlier run to continue, but {where} is not a line of one. "
+            "Name another file, or start again with --overwrite."
+        )
+    return fields
+
+
+_CHUNK = 1000  # rows in memory
+TABLE_SUFFIXES = (".csv", ".parquet")
+
+
+def lines_path(output: Path) -> Path:
+    """Return the file of lines that an output is written to first; the output itself unless it is a table."""
+    return output.with_name(f"{output.name}.part.jsonl") if output.suffix.lower() in TABLE_SUFFIXES else output
+
+
+@contextmanager
+def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to `lines_path(path)`; when the block ends without an error, make the table from them.
+
+    `keep` and the errors are those of `file_output`. Without a shape of the records the types of Parquet are inferred from the values.
+    """
+    lines, new = lines_path(path), path.with_name(f"{path.name}.new")
+    with file_output(lines, keep) as write:  # it stays locked until the table is there
+        yield write
+        try:
+            if path.suffix.lower() == ".csv":
+                _write_csv(lines, new)
+            else:
+                _write_parquet(lines, new, shape)
+            os.replace(new, path)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise OutputError(
+                f"writing to {str(path)!r} failed: {error.strerror}. {str(lines)!r} holds all rows; the same command with "
+                "--resume tries again."
+            ) from error
+    lines.unlink()
+
+
+def _rows(lines: Path) -> Iterator[dict[str, Any]]:
+    with lines.open("rb") as file:
+        yield from map(json.loads, file)
+
+
+def _write_csv(lines: Path, path: Path) -> None:
+    """Write a column for each field of a record, nested values as JSON, in two passes over the lines with one of them in memory."""
+    columns: dict[str, None] = {}
+    for row in _rows(lines):
+        columns.update(dict.fromkeys(_cells(row)))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(_cells, _rows(lines)))
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    found = {name: value for name, value in row.items() if name not in ("record", "error")}
+    record = row.get("record")
+    values = record if isinstance(record, dict) else {"record": record} if "record" in row else {}
+    for name, value in values.items():
+        found[f"record.{name}" if name in row or name in ("error", "record.error") else name] = value
+    if "error" in row:
+        found["error"] = f"{row['error']['type']}: {row['error']['message']}"
+    return {name: _cell(value) for name, value in found.items()}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
+    """Write `record`, `error` and `_details` as structs, and a column whose values have no common type as JSON; in two passes."""
+    arrow = pyarrow()
+    kinds: dict[str, Any] = {}
+    for rows in _chunks(lines):
+        for name in dict.fromkeys(name for row in rows for name in row):
+            kinds[name] = _common(arrow, kinds.get(name, arrow.null()), [row.get(name) for row in rows])
+        shape = shape if shape is not None and _fits(shape, rows) else None
+    if isinstance(shape, ObjectShape) and shape.is_open:
+        shape = None  # the schema does not name all members
+    if shape is not None and "record" in kinds:
+        kinds["record"] = shape.arrow()
+    schema = arrow.schema([(name, arrow.string() if kind is None else kind) for name, kind in kinds.items()])
+    with arrow.parquet.ParquetWriter(path, schema) as writer:
+        for rows in _chunks(lines):
+            columns = [_column(arrow, name, kind, rows, shape) for name, kind in kinds.items()]
+            writer.write_table(arrow.table(columns, schema=schema))
+
+
+def _fits(shape: Shape, rows: list[dict[str, Any]]) -> bool:
+    """Whether all records can be converted; an integer may be beyond 64 bits."""
+    try:
+        for row in rows:
+            if row.get("record") is not None:
+                shape.convert(row["record"])
+    except (ValueError, ArithmeticError):
+        return False
+    return True
+
+
+def _chunks(lines: Path) -> Iterator[list[dict[str, Any]]]:
+    rows = _rows(lines)
+    while chunk := list(islice(rows, _CHUNK)):
+        yield chunk
+
+
+def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
+    """Return the common type of `kind` and of values; None if there is none, or `kind` is None: then they are written as JSON."""
+    if kind is None:
+        return None
+    try:
+        schemas = [arrow.schema([("", one)]) for one in (kind, arrow.array(values).type)]
+        common = arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
+        arrow.array(values, type=common)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
+        return None
+    return None if _has_empty_struct(arrow, common) else common
+
+
+def _column(arrow: Any, name: str, kind: Any, rows: list[dict[str, Any]], shape: Shape | None) -> Any:
+    values = [row.get(name) for row in rows]
+    if name == "record" and shape is not None:
+        return arrow.array([None if value is None else shape.convert(value) for value in values], type=kind)
+    if kind is None:
+        return arrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+    return arrow.array(values, type=kind)
+
+
+def _has_empty_struct(arrow: Any, kind: Any) -> bool:
+    """Whether a type contains a struct without fields, which Parquet does not have."""
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return (arrow.types.is_struct(kind) and not fields) or any(_has_empty_struct(arrow, field.type) for field in fields)

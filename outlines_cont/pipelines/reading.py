@@ -1,0 +1,287 @@
+"""`csv_rows` and `parquet_rows`: the rows of CSV files (RFC 4180, UTF-8, all values strings) and of Parquet files (pyarrow, 256 rows at a
+time; dates, times and decimals become strings). A row with a wrong number of cells, other bytes than UTF-8, or a value that JSON lacks, is
+a row with an error; no columns, or equal or reserved names, raise `SetupError`.
+
+`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines or text, read here, CSV or Parquet by `table_rows`. A
+format that is not given follows from the file name, on the standard input from the first line that is not blank (JSON object or text); a
+row that cannot be used is an `InputRow` with an error.
+
+A line ends with a line feed; blank lines are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from outlines_cont.errors import OutlinesContError
+from outlines_cont.pipelines.outcome import (
+    OUTPUT_FIELDS,
+    InputError,
+    InputFormat,
+    InputRow,
+    RowError,
+    SetupError,
+    check_fields,
+    digest_of,
+    plain,
+)
+
+_MAX_CELL = 1 << 26
+_BATCH = 256
+_PARQUET = "reading and writing Parquet needs pyarrow: `pip install 'outlines-cont[parquet]'`"
+
+
+@contextmanager
+def csv_reader(file: BinaryIO) -> Iterator[Any]:
+    """Yield a reader of a CSV file in UTF-8; the file is left open."""
+    csv.field_size_limit(_MAX_CELL)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        yield csv.reader(text)
+    finally:
+        text.detach()
+
+
+def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
+    """Yield the rows of a CSV file (RFC 4180, UTF-8, with a header) as texts; `SetupError` where the header cannot be used."""
+    with csv_reader(file) as reader:
+        header: list[str] = next(reader, [])
+        _check_columns(header)
+        line = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                yield _csv_row(line, header, cells)
+            line = reader.line_num + 1
+
+
+def _csv_row(line: int, header: Sequence[str], cells: Sequence[str]) -> InputRow:
+    digest = _digest([header, cells])
+    if len(cells) != len(header):
+        error = RowError(f"expected {len(header)} cells, as the header names, got {len(cells)}")
+        return InputRow(line, digest, error=error)
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8 are read as lone surrogates
+        return InputRow(line, digest, error=RowError("expected UTF-8, got other bytes. Save the file as UTF-8."))
+    return InputRow(line, digest, dict(zip(header, cells, strict=True)))
+
+
+def parquet_rows(path: Path) -> Iterator[InputRow]:
+    """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. At most 256 rows are in memory.
+
+    Raises:
+        SetupError: it is not a Parquet file, a column cannot be used, or pyarrow is not installed.
+    """
+    file = parquet_file(path)
+    _check_columns(file.schema_arrow.names)
+    rows = (fields for batch in file.iter_batches(batch_size=_BATCH) for fields in batch.to_pylist())
+    for line, fields in enumerate(rows, start=1):
+        try:
+            fields = {name: plain(value, name) for name, value in fields.items()}
+            json.dumps(fields, allow_nan=False)
+        except RowError as error:
+            yield InputRow(line, _digest(repr(fields)), error=error)
+        except ValueError as error:
+            yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
+        else:
+            yield InputRow(line, _digest(fields), fields)
+
+
+def _check_columns(names: Sequence[str]) -> None:
+    if not names:
+        raise SetupError("expected a table whose first line names its columns, got an empty file")
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise SetupError(f"expected columns of different names, got {twice!r} twice. Rename one of them.")
+    taken = next((name for name in names if name in OUTPUT_FIELDS), None)
+    if taken is not None:
+        raise SetupError(
+            f"expected a table without the column {taken!r}, which is one of the output. Rename it in the input."
+        )
+
+
+def pyarrow() -> Any:
+    """Return the package, or raise `SetupError` if it is not installed."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SetupError(_PARQUET) from error
+    return pyarrow
+
+
+def parquet_file(path: Path) -> Any:
+    """Return a `pyarrow.parquet.ParquetFile`, or raise `SetupError` if it cannot be read."""
+    arrow = pyarrow()
+    try:
+        return arrow.parquet.ParquetFile(path, page_checksum_verification=True)
+    except (OSError, arrow.ArrowException) as error:
+        raise SetupError(f"expected a Parquet file, but {str(path)!r} cannot be read as one: {error}") from error
+
+
+def _digest(value: Any) -> str:
+    return digest_of(json.dumps(value).encode())
+
+
+STDIN = "-"
+_SUFFIXES = {
+    ".jsonl": InputFormat.JSONL,
+    ".ndjson": InputFormat.JSONL,
+    ".txt": InputFormat.TXT,
+    ".csv": InputFormat.CSV,
+    ".parquet": InputFormat.PARQUET,
+}
+
+
+class RowSource:
+    """The rows of a file or of the standard input.
+
+    Args:
+        path: a file, or `-` for `stdin`.
+        input_format: the format. `AUTO` infers it from the name of a file (.jsonl or .ndjson, .txt, .csv, .parquet), of the standard input
+            from the first line that is not blank: if it is a JSON object, all lines are JSON, otherwise all are text.
+        text_field: the name of the field for a line of text.
+        stdin: the standard input, as bytes; None for a file.
+
+    Raises:
+        SetupError: the file does not exist, or its format cannot be inferred from its name.
+    """
+
+    def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:
+        self._path = None if path == STDIN else Path(path)
+        self._stdin = stdin
+        self._text_field = text_field
+        self._format = input_format
+        if self._path is not None:
+            self._check_path(self._path)
+        elif input_format is InputFormat.PARQUET:
+            raise SetupError("expected a file with --input-format parquet, got the standard input. Name the file.")
+
+    def _check_path(self, path: Path) -> None:
+        try:
+            if path.is_file() or path.is_dir() or not path.exists():  # a pipe can be opened only once
+                path.open("rb").close()
+        except OSError as error:
+            raise SetupError(
+                f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
+                "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
+            ) from error
+        if self._format is InputFormat.AUTO:
+            self._format = _SUFFIXES.get(path.suffix.lower(), InputFormat.AUTO)
+        if self._format is InputFormat.AUTO:
+            raise SetupError(
+                f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {str(path)!r}. Say what it holds with --input-format."
+            )
+
+    def count(self) -> int | None:
+        """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
+        if self._path is None or not self._path.is_file():
+            return None
+        if self._format is InputFormat.PARQUET:
+            return int(parquet_file(self._path).metadata.num_rows)
+        if self._format is InputFormat.CSV:
+            return sum(1 for _ in self)
+        with self._path.open("rb") as file:
+            return sum(1 for line in file if line.strip())
+
+    def columns(self) -> list[str] | None:
+        """Return the fields that every row of a table has; None for other inputs, and for a stream, which is read once."""
+        if self._path is None or not self._path.is_file():
+            return None
+        if self._format is InputFormat.PARQUET:
+            return list(parquet_file(self._path).schema_arrow.names)
+        if self._format is not InputFormat.CSV:
+            return None
+        with self._path.open("rb") as file, csv_reader(file) as reader:
+            return next(reader, [])
+
+    def __iter__(self) -> Iterator[InputRow]:
+        """Yield the rows; `InputError` where the file is corrupt, after the rows before."""
+        num_rows = 0
+        try:
+            for row in self._all():
+                num_rows += 1
+                yield row
+        except OutlinesContError:
+            raise
+        except Exception as error:  # of a disk, of `csv`, or of pyarrow, whose decoders raise many kinds
+            name = "the standard input" if self._path is None else repr(str(self._path))
+            raise InputError(
+                f"expected rows to the end of {name}, but what follows row {num_rows} cannot be read: {type(error).__name__}: {error}. "
+                "Repair the file or make it anew, then run the same command with --resume: rows that are written are kept."
+            ) from error
+
+    def _all(self) -> Iterator[InputRow]:
+        if self._path is None:
+            assert self._stdin is not None
+            yield from self._rows(self._stdin)
+        elif self._format is InputFormat.PARQUET:
+            yield from parquet_rows(self._path)
+        else:
+            with self._path.open("rb") as file:
+                yield from self._rows(file)
+
+    def _rows(self, file: BinaryIO) -> Iterator[InputRow]:
+        if self._format is InputFormat.CSV:
+            yield from csv_rows(file)
+            return
+        for number, line in enumerate(file, start=1):
+            data = line.rstrip(b"\r\n")
+            if number == 1:
+                data = data.removeprefix(b"\xef\xbb\xbf")
+            if data.strip():
+                yield self._row(number, data)
+
+    def _row(self, number: int, data: bytes) -> InputRow:
+        if self._format is InputFormat.AUTO:
+            self._format = InputFormat.JSONL if _is_object(data) else InputFormat.TXT
+        try:
+            text = data.decode("utf-8")
+            fields = {self._text_field: text} if self._format is InputFormat.TXT else _object(text)
+        except UnicodeDecodeError as wrong:
+            where = f"byte {data[wrong.start]:#04x} at byte {wrong.start} of the line"
+            return InputRow(number, digest_of(data), error=RowError(f"expected UTF-8, got {where}"))
+        except RowError as error:
+            return InputRow(number, digest_of(data), error=error)
+        return InputRow(number, digest_of(data), fields)
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object that can be written again as it was read."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        # Lone surrogates and numbers beyond the range of a float can be read, but not written.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        # The message of `json` itself would name a line: 1, as it sees only this one.
+        why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise RowError(f"expected a line that is a JSON object, got something else: {why}") from error
+    if not isinstance(value, dict):
+        raise RowError(f"expected a line that is a JSON object, got {type(value).__name__}")
+    check_fields(value)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return fields
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,413 @@
+"""`OpenCalls`: an incremental parser of the tool calls in a reply that is being generated: a name between the fixed texts of a `ToolForm`,
+then JSON until its value is complete. It reports the new text and the partial arguments of each call. It relies on the constraint of the
+reply, and does not check the format.
+
+`ReplyConstraint`: a reply that may call tools as one policy: the writer's text, and after the marker of a call (a special token or text)
+names and JSON under the constraint of the tools. `ReplyMaker`: the generator of such replies, whose limits, policies, searches and streams
+are those of any other span; a reply with calls has no value.
+
+If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text.
+
+`ChatStream`: the events of a reply, in a `for` or `async for` loop; at any time `chat` is the conversation with the reply so far. Those
+of a reply that may call tools are split at the marker of a call, by `ReplyEvents`: events of text, then of calls (parsed by `OpenCalls`). A
+possible beginning of the marker is held back until that is known; no text is retracted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, TypeVar, cast
+
+from fsm import Expression
+from outlines_cont.chats.tool import Tool, ToolForm, call_id
+from outlines_cont.events.event import Closing, OpenCall, StreamEvent
+from outlines_cont.events.partial_type import MISSING
+from outlines_cont.events.partial_value import PartialValue
+from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.stream import StateStream
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import special_names_of
+from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.constraint import CheckedConstraint, Constraint
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.stop import FreeText, StopAt, StopState
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
+
+_UP_TO_BRACE = re.compile(r"[^}]*\}|[^}]+")
+
+
+class OpenCalls:
+    """Parses tool calls from text that arrives in chunks.
+
+    `first` is the number of the first call in the conversation, for its id; `text` is that of the calls so far, from `form.before` on.
+    """
+
+    def __init__(self, form: ToolForm, tools: Sequence[Tool], first: int, text: str) -> None:
+        self._form = form
+        self._tools = {tool.name: tool for tool in tools}
+        self._first = first
+        self._before = form.before
+        self._text = text  # not parsed yet
+        self._count = 0
+        self._name: str | None = None
+        self._has_begun = False
+        self._value: PartialValue | None = None
+
+    def push(self, text: str) -> Iterator[OpenCall]:
+        """Parse more text, and yield the new part of each call. Cost: proportional to the text and the open arguments."""
+        self._text += text
+        while (found := self._read()) is not None:
+            yield found
+
+    def _read(self) -> OpenCall | None:
+        """Return the next change; None if it needs more text."""
+        if self._name is None and not self._find_name():
+            return None
+        assert self._name is not None
+        assert self._value is not None
+        read, is_begun = "", self._has_begun
+        for part in _UP_TO_BRACE.findall(self._text):
+            self._value.push(part)
+            read += part
+            if self._value.is_whole:
+                break
+        if not read and is_begun:
+            return None
+        self._has_begun = True
+        self._text = self._text[len(read) :]
+        value = self._value.value
+        arguments = {} if value is MISSING else value
+        number = self._first + self._count
+        news = OpenCall(self._count, call_id(number), self._name, read, arguments, self._value.is_whole)
+        if news.is_whole:
+            self._name, self._before = None, self._form.separator or ""
+            self._count += 1
+        return news
+
+    def _find_name(self) -> bool:
+        name, between, rest = self._text[len(self._before) :].partition(self._form.between)
+        if not between or not self._text.startswith(self._before) or not self._before:
+            return False
+        self._name, self._text, self._has_begun = name, rest, False
+        self._value = PartialValue(self._tools[name].partial_type)
+        return True
+
+
+AnyConstraint = Constraint | CheckedConstraint
+
+
+class _Unhealed:
+    """What constraints read of a row before their first token; the calls respell nothing."""
+
+    healed = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplyState:
+    """The state after some tokens: of the text, of the search for a marker that is text, and of the calls; None before these begin."""
+
+    text: Any
+    search: StopState | None
+    calls: Any = None
+    is_blank: bool = True  # whether there is nothing but white space before the marker
+
+
+class ReplyConstraint(Policy[ReplyState]):
+    """Text, or text, the marker of a call, and calls.
+
+    Args:
+        writer: the constraint of the text; None for free text.
+        calls: the constraint of what follows the marker.
+        marker: the text by which a call is recognised.
+        begins_reply: whether a call may only begin a reply.
+        model: the model that writes.
+    """
+
+    finish_reason = "constraint"
+    horizon: int = 0
+    max_retries: int | None = None
+
+    def __init__(
+        self,
+        writer: AnyConstraint | None,
+        calls: AnyConstraint,
+        marker: str,
+        *,
+        begins_reply: bool,
+        model: LanguageModel,
+    ) -> None:
+        self.calls = calls
+        self.marker = marker
+        special = model.tokenizer.special_tokens
+        self.marker_id = next((token_id for token_id, name in sorted(special.items()) if name == marker), None)
+        self.horizon = max(calls.horizon, 0 if writer is None else writer.horizon)
+        self.max_retries = calls.max_retries or (None if writer is None else writer.max_retries)
+        self._writer: Any = FreeText.of_model(model) if writer is None else writer
+        self.is_free = writer is None
+        self._begins_reply = begins_reply
+        self._search = None if self.marker_id is not None else StopAt(marker, model.tokenizer, keep=True)
+        self._tokenizer = model.tokenizer
+        self._eos = TokenSet.of(model.eos_token_ids)
+        self._marker_set = TokenSet.of(() if self.marker_id is None else (self.marker_id,))
+        self._first: Any = calls.initial(cast(RowView, _Unhealed()))
+
+    def initial(self, row: RowView) -> ReplyState:
+        """Return the state before the first token."""
+        return ReplyState(self._writer.initial(row), None if self._search is None else self._search.initial(row))
+
+    def advance(self, state: ReplyState, token_id: int) -> ReplyState:
+        """Return the state after one more token."""
+        if self._has_calls(state):
+            calls = self._first if state.calls is None else state.calls
+            return replace(state, calls=self.calls.advance(calls, token_id))
+        if token_id == self.marker_id:
+            return replace(state, calls=self._first)
+        search, is_blank = self._searched(state.search, token_id, state.is_blank)
+        return ReplyState(self._writer.advance(state.text, token_id), search, None, is_blank)
+
+    def branches(self, state: ReplyState, row: RowView) -> list[Branch]:
+        """Return the branches of the calls after a marker; before it those of the text, which ends where a marker may follow."""
+        if self._has_calls(state):
+            return self.calls.branches(self._first if state.calls is None else state.calls, row)
+        if self._search is not None and state.search is not None and self._may_call(state) and state.search.match:
+            return self._search.branches(state.search, row)  # cuts behind the marker
+        branches: list[Branch] = self._writer.branches(state.text, row)
+        if len(branches) == 1 and branches[0].ff_tokens and not branches[0].is_rewind:
+            return [replace(branches[0], ff_tokens=[self._up_to_marker(state, ids) for ids in branches[0].ff_tokens])]
+        mask = branches[0].sample_mask if len(branches) == 1 else None
+        if mask is None or isinstance(mask, LazyTokenSet) or not self._may_call(state) or not (mask & self._eos):
+            return branches
+        return [replace(branches[0], sample_mask=mask | self._marker_set)] if self._marker_set else branches
+
+    def rewound(self, before: ReplyState, after: ReplyState, row: RowView) -> ReplyState:
+        """Return the state after this policy has rewound the row."""
+        if self._has_calls(before):
+            if self._has_calls(after):
+                calls = self.calls.rewound(before.calls, after.calls, row)
+                return replace(after, calls=calls)
+            return after
+        if self._search is not None and before.search is not None and after.search is not None and before.search.match:
+            return replace(after, search=self._search.rewound(before.search, after.search, row))
+        return replace(after, text=self._writer.rewound(before.text, after.text, row))
+
+    def at_end(self, state: ReplyState, row: RowView) -> Branch | None:
+        """Return the branch that rewinds where the text must not end here."""
+        policy, inner = self._present(state)
+        return cast("Branch | None", policy.at_end(inner, row))
+
+    def give_up(self, state: ReplyState, row: RowView, reason: str) -> ReplyState:
+        """Raise the error of the constraint in force, or accept the text."""
+        policy, inner = self._present(state)
+        inner = policy.give_up(inner, row, reason)
+        return replace(state, calls=inner) if policy is self.calls else replace(state, text=inner)
+
+    def hint(self, state: ReplyState, row: RowView) -> int | None:
+        """Return the hint of the constraint in force."""
+        policy, inner = self._present(state)
+        return cast("int | None", policy.hint(inner, row))
+
+    def wish(self, state: ReplyState, row: RowView) -> str:
+        """Return what must follow."""
+        policy, inner = self._present(state)
+        return "" if policy is self.calls else str(policy.wish(inner, row))
+
+    def held_bytes(self, state: ReplyState) -> int:
+        """Return how many trailing bytes may yet be rewound; those of a possible marker, too."""
+        policy, inner = self._present(state)
+        held = int(policy.held_bytes(inner))
+        if policy is self.calls or self._search is None or state.search is None or not self._may_call(state):
+            return held
+        return max(held, self._search.held_bytes(state.search))
+
+    def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
+        """Return whether a whole reply conforms; its tokens begin with `healed`, no part of it."""
+        at = self.calls_begin(token_ids, healed)
+        if at is not None:
+            return self.calls.accepts(token_ids[at:])
+        return self.is_free or bool(self._writer.accepts(token_ids, healed))
+
+    def calls_begin(self, token_ids: Sequence[int], healed: bytes = b"") -> int | None:
+        """Return the index of the first token after the marker; None if there is none. Cost: the tokens before it."""
+        if self.marker_id is not None:
+            return token_ids.index(self.marker_id) + 1 if self.marker_id in token_ids else None
+        assert self._search is not None
+        view = _Unhealed()
+        view.healed = healed
+        search: StopState | None = self._search.initial(cast(RowView, view))
+        is_blank = True
+        for index, token_id in enumerate(token_ids, 1):
+            search, is_blank = self._searched(search, token_id, is_blank)
+            if search is not None and search.match is not None:
+                is_whole = search.num_bytes == search.match.end
+                return index if is_whole and (is_blank or not self._begins_reply) else None
+        return None
+
+    def _present(self, state: ReplyState) -> tuple[Any, Any]:
+        """Return the policy in force, and its state."""
+        if self._has_calls(state):
+            return self.calls, self._first if state.calls is None else state.calls
+        return self._writer, state.text
+
+    def _has_calls(self, state: ReplyState) -> bool:
+        """Whether the marker is complete, so that calls follow."""
+        if state.calls is not None:
+            return True
+        search = state.search
+        if search is None or search.match is None or not self._may_call(state):
+            return False
+        return search.num_bytes == search.match.end
+
+    def _may_call(self, state: ReplyState) -> bool:
+        return state.is_blank or not self._begins_reply
+
+    def _up_to_marker(self, state: ReplyState, token_ids: list[int]) -> list[int]:
+        """Return the tokens up to the one with the end of a marker."""
+        search, is_blank = state.search, state.is_blank
+        for count, token_id in enumerate(token_ids, 1):
+            search, is_blank = self._searched(search, token_id, is_blank)
+            if search is not None and search.match is not None and (is_blank or not self._begins_reply):
+                return token_ids[:count]
+        return token_ids
+
+    def _searched(self, search: StopState | None, token_id: int, is_blank: bool) -> tuple[StopState | None, bool]:
+        """Return the search after one more token, and whether the text that is no part of a marker is still blank."""
+        data = self._tokenizer.text_bytes([token_id])
+        if self._search is None or search is None:
+            return None, is_blank and not data.strip()
+        _, text = search.matcher.push(data[search.num_healed :])
+        return self._search.advance(search, token_id), is_blank and not text.strip()
+
+
+@dataclass(frozen=True, eq=False)
+class ReplyMaker(PieceMaker):
+    """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`."""
+
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a finished row with its value: none if it calls."""
+        assert isinstance(self.constraint, ReplyConstraint)
+        return replace(row, value=None) if self._calls(row) else super().finish(row)
+
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the reply is complete; free text always is."""
+        assert isinstance(self.constraint, ReplyConstraint)
+        return super().is_whole(row) or (self.constraint.is_free and not self._calls(row))
+
+    def _calls(self, row: StateRow) -> bool:
+        assert isinstance(self.constraint, ReplyConstraint)
+        if row.piece is None:
+            return False
+        token_ids = row.token_ids[row.piece.start :]
+        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed]
+        return self.constraint.calls_begin(token_ids, healed) is not None
+
+
+def reply_maker(
+    writer: PieceMaker, form: ToolForm, tools: Sequence[Tool], calls: Callable[[Expression], PieceMaker]
+) -> ReplyMaker:
+    """Return the generator of replies with the text of `writer`, or calls of tools; `calls` makes the generator of their language."""
+    model = writer.model
+    marker = form.marker(special_names_of(model.tokenizer).first_in(form.before))
+    caller = calls(form.expression(tools, marker))
+    assert isinstance(caller.constraint, Constraint | CheckedConstraint)
+    text = writer.constraint
+    assert isinstance(text, Constraint | CheckedConstraint | None)
+    constraint = ReplyConstraint(text, caller.constraint, marker, begins_reply=form.is_whole_reply, model=model)
+    given = {part.name: getattr(writer, part.name) for part in fields(PieceMaker)}
+    source = json.dumps({"reply": [writer.source, caller.source]}, ensure_ascii=False)
+    return ReplyMaker(**{**given, "constraint": constraint, "source": source})
+
+
+ChatT = TypeVar("ChatT")
+
+_NOWHERE = 2**62
+
+
+class ChatStream(Closing, Generic[ChatT]):
+    """Events of a reply, to be iterated once: `for event in stream`, or `async for event in stream`.
+
+    Leaving the loop cuts the reply; `chat` contains it. Nothing is computed before iteration begins.
+    """
+
+    def __init__(
+        self, stream: StateStream, replied: Callable[[SequenceState], ChatT], split: ReplyEvents | None = None
+    ) -> None:
+        """Show the events of `stream`, split where the reply may call."""
+        self._stream, self._replied, self._split = stream, replied, split
+
+    @property
+    def chat(self) -> ChatT:
+        """The conversation with the reply so far; a constrained reply that was cut has no value.
+
+        Raises:
+            Exception: the error of the row.
+        """
+        return self._replied(self._stream.state)
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        """Run, and yield events after each step. A stream can be iterated once."""
+        for event in self._stream:
+            yield from self._shown(event)
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """The asynchronous form, which does not block the event loop."""
+        async for event in self._stream:
+            for shown in self._shown(event):
+                yield shown
+
+    def close(self) -> None:
+        """Cancel the rows."""
+        self._stream.close()
+
+    def _shown(self, event: StreamEvent) -> Iterator[StreamEvent]:
+        return iter((event,)) if self._split is None else self._split.of(event)
+
+
+class ReplyEvents:
+    """Splits the events of one row, of a reply by `maker`, at the marker of a call."""
+
+    def __init__(self, stream: StateStream, maker: ReplyMaker, calls: OpenCalls) -> None:
+        self._stream, self._calls = stream, calls
+        assert isinstance(maker.constraint, ReplyConstraint)
+        self._constraint, self._tokenizer = maker.constraint, maker.model.tokenizer
+        self._num_seen = 0  # characters of the reply in earlier events
+        self._begin: int | None = None  # where the calls begin in its text, once that is known
+
+    def of(self, event: StreamEvent) -> Iterator[StreamEvent]:
+        """Yield the event as one of text, and one for each call that it is about."""
+        text_end, calls_begin = self._marker_place()
+        before = max(text_end - self._num_seen, 0)
+        text = event.text[:before]
+        called = event.text[max(calls_begin - self._num_seen, 0) :]
+        self._num_seen += len(event.text)
+        if self._begin is None:
+            yield event
+            return
+        news = list(self._calls.push(called))
+        shown = replace(event, text=text, value=None)
+        if not news:
+            yield shown
+            return
+        end = (event.finish_reason, event.stop, event.error)
+        if text:
+            yield replace(shown, finish_reason="", stop=None, error=None)
+            shown = StreamEvent(batch=0, sample=0)
+        for number, call in enumerate(news):
+            new = replace(shown if number == 0 else StreamEvent(batch=0, sample=0), text="", call=call)
+            reason, stop, error = end if number == len(news) - 1 else ("", None, None)
+            yield replace(new, finish_reason=reason, stop=stop, error=error)
+
+    def _marker_place(self) -> tuple[int, int]:
+        """Return the numbers of characters before and up to the end of the marker; far beyond the text if there is none yet."""
+        constraint = self._constraint
+        if self._begin is None:
+            ids, healed = self._stream.written()
+            at = constraint.calls_begin(ids, healed)
+            if at is None:
+                return _NOWHERE, _NOWHERE
+            self._begin = len(self._tokenizer.text_bytes(ids[:at])[len(healed) :].decode(errors="replace"))
+        marker = 0 if constraint.marker_id is not None else len(constraint.marker)
+        return self._begin - marker, self._begin
