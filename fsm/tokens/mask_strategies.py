@@ -9,7 +9,7 @@ mask has every token after whose bytes the Brzozowski derivative of the term is 
 lacks bytes all masks are by `spelled`, a search. Also here: `mask_key`, the term under which a mask is cached, without counts out of reach.
 
 `STRATEGIES` is that order; of alternatives the masks are united. The definition, which each but `spelled` equals
-(`tests/property/test_mask_strategies.py`), is one loop:
+(`tests/fsm/test_mask_strategies.py`), is one loop:
 
     for token_id, token in enumerate(vocabulary.tokens):
         allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD

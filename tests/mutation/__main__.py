@@ -33,7 +33,7 @@ from tests.mutation.mutant import Mutant, mutants
 from tests.mutation.server import Answer, Request, TestServer, answered, servers
 
 LEFT_OUT = ("outlines_cont/cli/*",)
-LEFT_OUT_TESTS = ("tests/unit/test_repository.py",)  # it reads the sources and imports them, and runs nothing
+LEFT_OUT_TESTS = ("tests/repository/test_repository.py",)  # it reads the sources and imports them, and runs nothing
 RECORDING_SECONDS = 1_800.0
 
 

@@ -1,0 +1,646 @@
+"""Scripts: fixed and generated text, labels, forks by running again, shared variables, waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from outlines_cont import continuous, control, generate, models, samplers
+from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
+from outlines_cont.engine.drafting.costs import StepCosts
+from outlines_cont.errors import DeadlockError, IncompleteOutput, OptionError, ReplayError, ScriptError
+from tests.engine.test_engine_loop import Planned
+from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.oracle import greedy_ids, next_logits
+
+FIVE = "Amber\n\nBirch\n\nCedar\n\nDune\n\nElm\n\n"
+
+
+def test_five_lines_each_stopped_at_a_line_break_exactly() -> None:
+    words = FIVE.split("\n\n")
+
+    def says(ids: list[int]) -> dict[int, float]:
+        text = model.tokenizer.text_bytes(ids).decode(errors="replace")
+        line, number = text.rsplit(". ", 1)[-1], text.count(". ") - 1
+        if number < 0:
+            return {}
+        rest = (words[number] + "\n\n").removeprefix(line)
+        # Two line breaks are one token of the fake vocabulary: the stop text ends inside of it.
+        return {model.tokenizer.encode(rest if rest.startswith("\n") else rest[:1])[0]: 20.0}
+
+    model = scripted_model(says)
+
+    async def script() -> None:
+        await fixed("Five:\n")
+        start = label()
+        for number in range(1, 6):
+            await fixed(f"{number}. ")
+            line = await gen(stop_at="\n", keep_stop=True, max_tokens=12)
+            assert line.endswith("\n")
+        shared.set("result", text_since(start))
+
+    with model.meter() as meter:
+        result = control.run(model, script, ">").check()
+
+    lines = "".join(f"{number}. {word}\n" for number, word in enumerate(words[:5], 1))
+    assert f"Five:\n{lines}" == result.text
+    assert lines == result.shared["result"]
+    # Each letter and a line break are sampled; the line break of two is spelled anew.
+    assert sum(map(len, words)) + 5 == meter.sampled_tokens
+    assert len(model.tokenizer.encode("Five:\n1. ")) + 4 * len(model.tokenizer.encode("2. ")) == meter.forced_tokens
+    assert meter.forwards == meter.sampled_tokens
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_stop_text_cuts_before_or_behind_it(keep: bool) -> None:
+    model = scripted_model(saying("one; two; three"))
+    seen = []
+
+    async def script() -> None:
+        seen.append(await gen(stop_at=["; "], keep_stop=keep))
+        await fixed("!")
+
+    assert control.run(model, script, ">").check().text == ("one; !" if keep else "one!")
+    assert seen == ["one; " if keep else "one"]
+
+
+def test_fixed_text_is_fed_with_what_stands_before_it() -> None:
+    model = random_model()
+
+    async def script() -> None:
+        await fixed("the name")
+        await fixed(" of ")
+        await gen(max_tokens=3)
+        await fixed(" and")
+        await fixed(" the ")
+        await gen(max_tokens=2)
+
+    with model.meter() as meter:
+        result = control.run(model, script, "is").check()
+    # One forward per sampled token: no run of fixed text takes one of its own.
+    assert (meter.sampled_tokens, meter.forwards) == (5, 5)
+    row = result.state.rows[0][0]
+    assert meter.fed_tokens == len(row.token_ids) - 1
+    assert meter.recomputed_tokens == 0
+
+
+def test_following_a_label_is_as_if_the_text_behind_it_had_never_been() -> None:
+    model = random_model()
+    counts = []
+
+    async def script() -> None:
+        await fixed("the name of")
+        place = label()
+        await gen(max_tokens=6)
+        counts.append(meter.fed_tokens)
+        await fixed(" and red", following=place)
+        assert text_since(place) == " and red"
+        counts.append(meter.fed_tokens)
+        await gen(max_tokens=2)
+
+    with model.meter() as meter:
+        result = control.run(model, script, "is").check()
+    start = model.tokenizer.encode("is", add_special_tokens=True) + model.tokenizer.encode_inside(
+        "the name of", model.tokenizer.encode("is")
+    )
+    new = model.tokenizer.encode(" and red")
+    ids = [*start, *new]
+    ids += greedy_ids(model, ids, 2)
+    row = result.state.rows[0][0]
+    assert ids == list(row.token_ids)
+    # Only the new tokens were fed, and the first of the two that were sampled behind them.
+    assert len(start) + 5 + len(new) + 1 == meter.fed_tokens
+    assert meter.recomputed_tokens == 0
+    wanted = next_logits(model, ids)[-1].log_softmax(-1)
+    assert result.state.logits[0, 0].log_softmax(-1).tolist() == pytest.approx(wanted.tolist(), abs=1e-9)
+
+
+def test_a_fork_has_variables_of_its_own_and_nothing_is_done_twice() -> None:
+    model = random_model()
+    side_effects = []
+
+    async def script() -> None:
+        mine = ["common"]
+        log("before the fork")
+        shared.append("log", "a")
+        before = await gen(max_tokens=3, name="before")
+        place = label()
+        index = await fork(3)
+        side_effects.append(index)
+        mine.append(str(index))
+        shared.append("log", str(index))
+        await fixed(f" {index}: ")
+        after = await gen(max_tokens=4, name="after")
+        inner = await fork(2) if index == 1 else 9
+        mine.append(str(inner))
+        assert text_since(place) == f" {index}: {after}"
+        await fixed(f" {before} {'/'.join(mine)}")
+
+    sampler = samplers.multinomial(temperature=20.0)
+    with model.meter() as meter:
+        result = control.run(model, script, "the", sampler=sampler, rng=3).check()
+    assert [fork.text.rsplit(" ", 1)[1] for fork in result.forks] == [
+        "common/0/9",
+        "common/1/0",
+        "common/2/9",
+        "common/1/1",
+    ]
+    assert [fork.parent for fork in result.forks] == [None, 0, 0, 1]
+    before = result.forks[0].captures["before"]
+    assert all(f"{before} {index}: " in fork.text for fork, index in zip(result.forks, (0, 1, 2, 1), strict=True))
+    assert len({fork.captures["after"] for fork in result.forks}) == 3
+    assert result.shared == {"log": "a012"}
+    assert [fork.log for fork in result.forks] == ["before the fork\n", "", "", ""]
+    # The script ran again for each fork; what it has asked the model for was not generated again.
+    assert meter.sampled_tokens == 3 + 3 * 4
+    # What it does to the world outside is done again where a fork leaves after it.
+    assert Counter(side_effects) == {0: 1, 1: 2, 2: 1}
+    again = control.run(model, script, "the", sampler=sampler, rng=3)
+    assert result.texts == again.texts
+
+
+def test_a_script_that_does_something_else_when_run_again_is_refused() -> None:
+    runs = []
+
+    async def script() -> None:
+        runs.append(1)
+        log(f"run {len(runs)}")
+        await fork(2)
+        await fixed("done")
+
+    result = control.run(random_model(), script, "the", check=False)
+    good, bad = result.forks
+    assert (good.text, good.error) == ("done", None)
+    assert isinstance(bad.error, ReplayError)
+    assert "expected the script to request log('run 1') again" in str(bad.error)
+
+
+def test_two_forks_write_what_the_first_joins() -> None:
+    model = random_model()
+
+    async def script() -> None:
+        await fixed("the name is ")
+        index = await fork(3)
+        if index == 0:
+            first, second = await shared.wait("one", "two")
+            await fixed(f"{first} or {second}")
+            return
+        text = await gen(regex="[a-z]{3}")
+        shared.set("one" if index == 1 else "two", text)
+
+    with model.meter() as meter:
+        result = control.run(model, script, "a", sampler=samplers.multinomial(temperature=9.0), rng=1).check()
+    one, two = result.shared["one"], result.shared["two"]
+    assert result.forks[0].text == f"the name is {one} or {two}"
+    waiting = meter.forwards
+    # The fork that waits takes part in no forward: only its own last text is fed for it, with its score.
+    assert waiting <= 3 + 2
+
+
+def test_a_wait_for_what_is_there_costs_nothing_and_no_names_are_no_wait() -> None:
+    async def script() -> None:
+        shared.set("a", [1])
+        assert await shared.wait("a") == [[1]]
+        assert await shared.wait() == []
+
+    with random_model().meter() as meter:
+        control.run(random_model(), script, "the").check()
+    assert meter.forwards == 0
+
+
+def test_a_wait_that_nobody_can_fulfil_names_the_variables_within_one_round() -> None:
+    model = random_model()
+    caught = []
+
+    async def script() -> None:
+        index = await fork(3)
+        if index == 2:
+            try:
+                await shared.wait("never")
+            except DeadlockError as error:
+                caught.append(error.names)
+                shared.set("late", 1)
+            return
+        await shared.wait("never" if index else "other")
+
+    with model.meter() as meter:
+        result = control.run(model, script, "the", check=False)
+    assert [fork.finish_reason for fork in result.forks] == ["deadlock", "deadlock", "stop"]
+    assert isinstance(result.forks[0].error, DeadlockError)
+    assert result.forks[0].error.names == ("other",)
+    assert "'never'" in str(result.forks[1].error)
+    assert caught == [("never",)]
+    # The prompt, which the forks have in common.
+    assert meter.forwards == 1
+
+
+def test_programs_may_wait_for_each_other() -> None:
+    model = random_model()
+    variables = control.Shared()
+
+    async def asks() -> None:
+        shared.set("question", "name")
+        (answer,) = await shared.wait("answer")
+        await fixed(answer)
+
+    async def answers() -> None:
+        (question,) = await shared.wait("question")
+        await fixed(question)
+        shared.set("answer", await gen(max_tokens=3))
+
+    async def main() -> list[control.Result]:
+        # Both are there before either runs: one alone would be told that nobody is left who could answer.
+        programs = [control.start(model, script, "the", shared=variables) for script in (asks, answers)]
+        return await asyncio.gather(*(program.aresult() for program in programs))
+
+    first, second = asyncio.run(main())
+    assert first.check().text
+    assert second.check().text == "name" + first.text
+    assert first.forks[0].finish_reason == "stop"
+
+    async def waits() -> None:
+        await shared.wait("nothing")
+
+    programs = [control.start(model, waits, "the", shared=variables) for _ in range(2)]
+    assert [program.result().forks[0].finish_reason for program in programs] == ["deadlock"] * 2
+
+
+def test_fifty_forks_append_and_none_is_lost() -> None:
+    async def script() -> None:
+        index = await fork(50)
+        shared.append("all", [index])
+        while True:
+            version = shared.version("sum")
+            if not version:
+                shared.set("sum", index)
+                break
+            if shared.cas("sum", version, shared.get("sum") + index).is_written:
+                break
+
+    result = control.run(random_model(), script, "the").check()
+    assert list(range(50)) == result.shared["all"]
+    assert sum(range(50)) == result.shared["sum"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "wanted"),
+    [
+        ({"choice": ["yes", "no"]}, {"yes", "no"}),
+        ({"choice": ["ab", "abc"]}, {"ab", "abc"}),
+        ({"regex": "(red|green){1}"}, {"red", "green"}),
+        ({"json": {"enum": [12, True]}}, {"12", "12.0", "true"}),
+        ({"grammar": 'start: "is" | "it"'}, {"is", "it"}),
+        ({"substring_of": "ab", "temperature": 1.0}, {"", "a", "b", "ab"}),
+    ],
+)
+def test_what_is_generated_is_of_the_language(request_: dict[str, object], wanted: set[str]) -> None:
+    model = random_model()
+
+    async def script() -> None:
+        await gen(name="x", **request_)  # type: ignore[arg-type]
+
+    sampler = samplers.multinomial(temperature=30.0)
+    programs = [control.start(model, script, "the", sampler=sampler, rng=seed) for seed in range(40)]
+    found = {program.result().check().captures["x"] for program in programs}
+    assert wanted == found
+
+
+def test_a_quotation_occurs_in_its_source_and_ends_with_its_mark() -> None:
+    model = random_model()
+    source = 'The 🙂 said "é no" to the red one.'
+
+    async def script() -> None:
+        await fixed('"')
+        quote = await gen(substring_of=source)
+        assert quote in source
+        assert '"' not in quote
+        await fixed(" end")
+
+    for seed in range(8):
+        result = control.run(model, script, "the", sampler=samplers.multinomial(temperature=5.0), rng=seed).check()
+        assert result.text.endswith('" end')
+
+
+def test_a_constrained_text_that_is_cut_is_an_error_in_the_script() -> None:
+    model = random_model()
+
+    async def script() -> None:
+        with pytest.raises(IncompleteOutput, match="cut it to"):
+            await gen(regex="[a-z]{9}", max_tokens=1)
+        await fixed("!")
+        assert len(await gen(max_tokens=2)) >= 1
+
+    result = control.run(model, script, "the").check()
+    assert "!" in result.text
+
+
+def test_options_that_mean_nothing_are_refused_where_they_are_written() -> None:
+    async def script() -> None:
+        with pytest.raises(OptionError, match="at most one constraint"):
+            await gen(regex="a", choice=["b"])
+        with pytest.raises(OptionError, match="`max_tokens`"):
+            await gen(max_tokens=0)
+        with pytest.raises(OptionError, match="`temperature`"):
+            await gen(temperature=-1.0)
+        with pytest.raises(OptionError, match="`stop_at`"):
+            await gen(stop_at=[3])  # type: ignore[list-item]
+        with pytest.raises(OptionError, match="1 or more, as `count`"):
+            await fork(0)
+        with pytest.raises(OptionError, match="expected a text"):
+            await fixed(3)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="shared value"):
+            shared.set("x", object())
+        place = label()
+        await fixed("abc")
+        inner = label()
+        await fixed("d", following=place)
+        with pytest.raises(ScriptError, match="text before it was cut"):
+            text_since(inner)
+        with pytest.raises(ScriptError, match="text before it was cut"):
+            await fixed("e", following=inner)
+
+    assert control.run(random_model(), script, "the").check().text == "d"
+
+
+def test_stop_ends_a_fork_and_runs_its_finally_blocks() -> None:
+    async def script() -> None:
+        try:
+            if await fork(2):
+                stop()
+            await fixed("a")
+        finally:
+            shared.append("ended", "x")
+
+    result = control.run(random_model(), script, "the").check()
+    assert result.texts == ["a", ""]
+    assert result.shared["ended"] == "xx"
+
+
+def test_nothing_else_can_be_awaited_and_nothing_works_outside() -> None:
+    async def script() -> None:
+        await asyncio.sleep(0.0)
+
+    (ended,) = control.run(random_model(), script, "the", check=False).forks
+    assert isinstance(ended.error, ScriptError)
+    assert "not a task of an event loop" in str(ended.error)
+    with pytest.raises(ScriptError, match="expected a script that `control.run` runs"):
+        label()
+
+
+def test_a_script_that_fails_leaves_its_forks_alone() -> None:
+    model = random_model()
+
+    async def script() -> None:
+        index = await fork(3)
+        await gen(max_tokens=2)
+        if index == 1:
+            log("about to fail")
+            raise KeyError("mine")
+        await gen(max_tokens=2)
+
+    result = control.run(model, script, "the", sampler=samplers.multinomial(temperature=5.0), rng=2, check=False)
+    assert [ended.finish_reason for ended in result.forks] == ["stop", "error", "stop"]
+    assert isinstance(result.forks[1].error, KeyError)
+    assert 'raise KeyError("mine")' in result.forks[1].trace
+    assert result.log == "about to fail\n"
+
+
+def test_events_replay_the_text_of_every_fork_at_every_moment() -> None:
+    model = random_model()
+
+    async def script() -> None:
+        await fixed("the ")
+        place = label()
+        await gen(stop_at=["e", "a"], max_tokens=8, name="first")
+        index = await fork(2)
+        await fixed(f"{index} 🙂", following=place)
+        await gen(max_tokens=5, name="second")
+
+    program = control.start(model, script, "is", sampler=samplers.multinomial(temperature=9.0), rng=4)
+    replay = Replay()
+    for event in program.events():
+        replay.push(event)
+    result = program.result().check()
+    assert {ended.index: ended.text for ended in result.forks} == replay.texts
+    start = len(model.tokenizer.encode("is", add_special_tokens=True))
+    for ended in result.forks:
+        assert ended.state is not None
+        assert replay.token_ids[ended.index] == list(ended.state.rows[0][0].token_ids[start:])
+        assert replay.captures[ended.index] == ended.captures
+    assert replay.finished == {0: "stop", 1: "stop"}
+    assert Replay(result.events).texts == replay.texts
+
+
+def test_a_generator_goes_on_from_a_program_and_a_program_from_a_generator() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    text = continuous(generate.text(model))
+
+    async def script() -> None:
+        await gen(max_tokens=3)
+        await fixed(" and ")
+
+    with model.meter() as meter:
+        state = text("the name", max_tokens=3)
+        state = control.run(model, script, state).check().state
+        state = text(state, max_tokens=3)
+    whole = text("the name", max_tokens=6) + " and "
+    whole = text(whole, max_tokens=3)
+    assert [row.token_ids for row in whole.rows[0]] == [row.token_ids for row in state.rows[0]]
+    assert meter.recomputed_tokens == 0
+    del state, whole
+    gc.collect()
+    assert model.kv_store.nbytes == 0
+
+
+def test_a_script_that_ends_before_its_end_runs_its_finally_blocks() -> None:
+    model = random_model()
+    variables = control.Shared()
+    done = threading.Event()
+
+    async def script() -> None:
+        try:
+            while True:
+                await gen(max_tokens=1)
+        finally:
+            shared.append("ended", "x")
+            done.set()
+
+    (ended,) = control.run(model, script, "the", budget=control.Budget(tokens=3), shared=variables, check=False).forks
+    assert ended.finish_reason == "tokens"
+    assert done.wait(5)
+    done.clear()
+    program = control.start(model, script, "the", shared=variables)
+    next(program.events()).fork  # dropped, so the program is cancelled
+    assert done.wait(5)
+    assert program.is_over
+    assert variables.get("ended") == "xx"
+
+
+def test_arguments_are_given_by_a_partial_function() -> None:
+    async def script(text: str, count: int) -> None:
+        for _ in range(count):
+            await fixed(text)
+
+    assert control.run(random_model(), partial(script, "ab", 3), "the").check().text == "ababab"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_options_are_drawn_as_often_as_all_their_spellings_are_probable(seed: int) -> None:
+    model = random_model()
+    options = ["ab", "abc", "no"]
+    temperature, count = 4.0, 500
+    chances = dict.fromkeys(options, 0.0)
+
+    def spell(ids: list[int], text: bytes, chance: float) -> None:
+        logits = next_logits(model, ids)[-1] / temperature
+        allowed = {
+            token_id: text + data
+            for token_id, data in enumerate(model.tokenizer.token_bytes)
+            if data and any(option.encode().startswith(text + data) for option in options)
+        }
+        ends = [EOS] if text.decode() in options else []
+        if ends and not allowed:
+            chances[text.decode()] += chance
+            return
+        probs = logits[[*allowed, *ends]].softmax(0).tolist()
+        for (token_id, longer), p in zip(allowed.items(), probs, strict=False):
+            spell([*ids, token_id], longer, chance * p)
+        if ends:
+            chances[text.decode()] += chance * probs[-1]
+
+    spell(model.tokenizer.encode("the", add_special_tokens=True), b"", 1.0)
+    assert sum(chances.values()) == pytest.approx(1.0)
+
+    async def script() -> None:
+        await fork(count)
+        await gen(choice=options, force=False)
+
+    result = control.run(
+        model,
+        script,
+        "the",
+        sampler=samplers.multinomial(temperature=temperature),
+        rng=seed,
+        budget=control.Budget(forks=None),
+    )
+    found = Counter(result.check().texts)
+    assert set(found) == set(options)
+    square = sum((found[option] - count * p) ** 2 / (count * p) for option, p in chances.items())
+    assert square < 9.21  # 99 of 100 draws of two degrees of freedom are below
+
+
+def test_a_controller_may_wait_for_what_a_script_writes() -> None:
+    model = random_model()
+    variables = control.Shared()
+
+    class Waits(control.Controller):
+        def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[control.Branch]:
+            if last_append:
+                return []
+            text = variables.get("text")
+            return [control.Branch()] if text is None else [control.Branch(ff_tokens=[model.tokenizer.encode(text)])]
+
+    async def script() -> None:
+        variables.set("begun", 1)
+        await gen(max_tokens=6)
+        shared.set("text", "yes")
+        await shared.wait("nothing")
+
+    for order in (1, -1):
+        programs = [control.start(model, one, "the", shared=variables) for one in [Waits(), script][::order]]
+        waits, writes = [program.result().forks[0] for program in programs][::order]
+        assert (waits.text, waits.error) == ("yes", None)
+        assert writes.finish_reason == "deadlock"
+        variables = control.Shared()
+
+
+@pytest.mark.timeout(60)
+def test_an_error_in_a_policy_of_a_piece_is_raised_where_the_script_waits_for_it() -> None:
+    def plan(state: int, row: object) -> list[control.Branch]:
+        if state == 2:
+            raise RuntimeError("poison")
+        return [control.Branch(sample_mask=control.TokenSet.all)]
+
+    caught: list[str] = []
+
+    async def script() -> None:
+        try:
+            await gen(max_tokens=5, policies=[Planned(plan)])
+        except RuntimeError as error:
+            caught.append(str(error))
+        await fixed("!")
+
+    result = control.run(random_model(), script, "the name").check()
+    assert result.text.endswith("!")
+    assert caught
+
+
+@pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(temperature=1.5)])
+@pytest.mark.parametrize("draft", ["lookup", "right", "wrong"])
+def test_a_draft_of_a_piece_changes_no_text(
+    sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
+    monkeypatch.setattr(StepCosts, "length", lambda *_: 8)  # else it follows from what forwards take
+    model = random_model()
+    written: list[list[int]] = []
+
+    class Oracle:
+        """Guesses what was written before, or something else."""
+
+        def propose(self, token_ids: list[int]) -> list[int]:
+            known = next((ids for ids in written if ids[: len(token_ids)] == list(token_ids)), list(token_ids))
+            return [(i + (draft == "wrong")) % 200 + 3 if draft == "wrong" else i for i in known[len(token_ids) :][:4]]
+
+    def script(guess: object) -> control.Script:
+        async def run() -> None:
+            start = label()
+            await gen(regex="[ab]{3}c{2}[ab]{4}", draft=guess, name="first")
+            await fixed(" and ")
+            await gen(max_tokens=6, stop_at="q", draft=guess)
+            which = await fork(2)
+            await fixed(f"{which}:", following=start if which else None)
+            await gen(choice=["abcabc", "abcab", "xyz"], draft=guess, temperature=0.7)
+            await gen(max_tokens=5)
+
+        return run
+
+    with model.meter() as plain_meter:
+        plain = control.run(model, script(None), "abcab ", sampler=sampler, rng=3)
+    written += [list(fork.state.rows[0][0].token_ids) for fork in plain.forks if fork.state is not None]
+    with model.meter() as meter:
+        guessed = control.run(
+            model, script("lookup" if draft == "lookup" else Oracle()), "abcab ", sampler=sampler, rng=3
+        )
+    assert plain.texts == guessed.texts
+    assert written == [list(fork.state.rows[0][0].token_ids) for fork in guessed.forks if fork.state is not None]
+    assert plain.captures == guessed.captures
+    assert (meter.proposed_tokens > 0, plain_meter.proposed_tokens) == (True, 0)
+    if draft == "right":
+        assert meter.accepted_tokens > 5
+        assert meter.forwards < plain_meter.forwards
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("heal", "following=label"),
+        ("guidance", "no second sequence"),
+        ("min_tokens", "option of a call"),
+        ("sampler", r"control.run\(..., sampler=...\)"),
+        ("max_token", "Did you mean 'max_tokens'"),
+        ("draft", "expected 'lookup', a model"),
+    ],
+)
+def test_what_a_piece_does_not_take_is_refused_with_what_to_write(option: str, advice: str) -> None:
+    async def script() -> None:
+        await gen(**{option: 5})  # type: ignore[arg-type]
+
+    with pytest.raises(OptionError, match=advice) as refused:
+        control.run(random_model(), script, "a")
+    assert option == refused.value.option

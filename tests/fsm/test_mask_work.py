@@ -1,0 +1,188 @@
+"""Masks of numbers, negated patterns and word boundaries that took seconds, or went over their budget: work is counted."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+import warnings
+from functools import cache
+from itertools import product
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, json_schema, regex
+from fsm.automaton.lazy_dfa import DEAD
+from fsm.terms import work
+from tests.fsm.test_json_numbers import is_valid
+from tests.vocabularies import tekken_token_bytes
+from tests.walks import RANDOMS
+
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+BYTES = Vocabulary([*(bytes((byte,)) for byte in range(256)), None], [256])
+PIECES = Vocabulary([*BYTES.tokens, *b"12,00,000,123,.5,-1,ab,a ,1 , a,--".split(b",")], [256])
+DENIED = [
+    "a+b",
+    "(ab)*c",
+    "[a-f]{3,}x",
+    r"\d{4}-\d{2}",
+    "foo.*bar",
+    "^[A-Z]+$",
+    "x{2,5}y",
+    "q[^u]",
+    "(?:no|yes)$",
+    r"\s\s",
+    "z.{3}z",
+    "end$",
+]
+NOTS = [{"not": {"pattern": pattern}} for pattern in DENIED]
+MULTIPLES = [86_400, 65_536, 100_000, 1_000_000, 10_000, 99_991, 2**31 - 1, 10**20]
+COUNTED = {"type": "string", "minLength": 3, "maxLength": 40}
+HOST = {"type": "string", "format": "hostname", "minLength": 3, "maxLength": 60, "not": {"pattern": "example"}}
+CASES: dict[str, tuple[int, int, Expression]] = {  # the most work and new states of one mask
+    **{
+        f"multiple of {m}": (200, 100, json_schema({"type": "integer", "multipleOf": m, "minimum": 0}))
+        for m in MULTIPLES
+    },
+    "twelve patterns": (60_000, 400, json_schema({"type": "string", "allOf": NOTS})),
+    "twelve patterns, counted": (120_000, 4_000, json_schema(COUNTED | {"allOf": NOTS})),
+    "host name": (12_000, 400, json_schema(HOST)),
+    "words": (5_000, 1_500, regex(r"(?:\b\w{1,10}\b\s){1,100}")),
+}
+
+
+@cache
+def tekken() -> Vocabulary:
+    return Vocabulary(*tekken_token_bytes())
+
+
+def some_id(token_fsm: TokenFSM, state: int, random: Random) -> int | None:
+    """An id that the mask allows, if it has one that does not end the text."""
+    ids = [i for i in token_fsm.allowed_token_ids(state).tolist() if i not in token_fsm.vocabulary.eos_token_ids]
+    return random.choice(ids) if ids else None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mask_takes_little_work_few_states_and_little_memory(name: str) -> None:
+    most_work, most_states, expression = CASES[name]
+    token_fsm = TokenFSM(Expression(expression.node), tekken())
+    state, random = token_fsm.initial_state, Random(5)
+    for _ in range(3):
+        states, done = len(token_fsm.automaton), work.done()
+        tracemalloc.start()
+        token_fsm.bitmask(state)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert work.done() - done <= most_work
+        assert len(token_fsm.automaton) - states <= most_states
+        assert peak <= 100 << 20
+        token_id = some_id(token_fsm, state, random)
+        if token_id is None:
+            break
+        state = token_fsm.next_state(state, token_id)
+
+
+def test_a_mask_that_takes_too_much_has_the_single_bytes_that_are_proven() -> None:
+    token_fsm = TokenFSM(regex("x(?:(?!a.{9}b).)*c"), BYTES)
+    exact = TokenFSM(token_fsm.expression, Vocabulary(BYTES.tokens, BYTES.eos_token_ids))
+    token_fsm.max_mask_work = token_fsm.max_slow_work = 0
+    state, random, text = token_fsm.initial_state, Random(2), b""
+    for _ in range(40):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            token_id = some_id(token_fsm, state, random)
+        assert token_id is not None
+        assert token_id in exact.allowed_token_ids(exact.automaton.next_state(exact.initial_state, text))
+        text += bytes((token_id,))
+        state = token_fsm.next_state(state, token_id)
+
+
+@relaxed
+@given(RANDOMS)
+def test_random_counted_patterns_with_word_boundaries_are_what_re_matches(random: Random) -> None:
+    pattern = random_pattern(random)
+    try:
+        expression = regex(pattern, ascii=True)
+        token_fsm = TokenFSM(expression, PIECES)
+    except (EmptyLanguage, UnsupportedRegex, BudgetExceeded):
+        return  # at once, and not out of a mask
+    note(pattern)
+    text = walked(token_fsm, random)
+    assert text is None or len(text) > 20 or re.fullmatch(pattern, text.decode(), re.ASCII)  # `re` backtracks
+    for size in range(4):
+        for short in map("".join, product("a 1-", repeat=size)):
+            assert expression.accepts(short) == bool(re.fullmatch(pattern, short, re.ASCII)), short
+
+
+@relaxed
+@given(RANDOMS)
+def test_random_numbers_are_masked_within_the_budget_and_end_valid(random: Random) -> None:
+    schema = random_numbers(random)
+    note(schema)
+    try:
+        token_fsm = TokenFSM(json_schema(schema), PIECES)
+    except EmptyLanguage:
+        return
+    text = walked(token_fsm, random)
+    assert text is None or is_valid(schema, text.decode())
+    step = int(re.findall(r"\d+", schema)[0])  # the divisor
+    if '"type": "integer"' in schema:
+        for value in (0, step, -step, 3 * step, 10 * step, step + 1, 7, random.randrange(10**6), 10**6 // step * step):
+            assert token_fsm.expression.accepts(str(value)) == is_valid(schema, str(value)), value
+
+
+def random_pattern(random: Random) -> str:
+    parts = [r"\w", "a", "[a1]", " ", r"\s", "-", "."]
+    bounds = ["", "", "+", "*", "?", "{1,3}", "{2}", "{0,40}", "{3,}", "{1,300}"]
+
+    def some(depth: int) -> str:
+        found = ""
+        for _ in range(random.randint(1, 3)):
+            look = random.choice([r"\b", r"\b", r"\B", "", "", r"(?!\w)", r"(?<=\s)", r"(?<!a)"])
+            inner = f"(?:{some(depth - 1)})" if depth and random.random() < 0.6 else random.choice(parts)
+            found += look + inner + random.choice(bounds[5:] if inner[0] == "(" else bounds)
+        return found + random.choice([r"\b", "", ""])
+
+    return some(random.randint(0, 1)) + random.choice(["", "|" + some(1)])
+
+
+def random_numbers(random: Random) -> str:
+    """A schema as text; its first number is the divisor."""
+    step = random.choice(
+        [
+            random.randint(1, 50),
+            random.randint(50, 10**7),
+            random.randint(1, 99) * 10 ** random.randint(1, 9),
+            2 ** random.randint(3, 40),
+        ]
+    )
+    found: dict[str, object] = {"multipleOf": step, "type": random.choice(["integer", "number"])}
+    far = lambda: random.choice([0, 1, -1, step, random.randint(-(10**9), 10**9), random.randint(-(10**16), 10**16)])  # noqa: E731
+    for keyword in random.sample(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], random.randint(0, 2)):
+        found[keyword] = far()
+    denied = [
+        {"multipleOf": step * random.randint(2, 9)},
+        {"enum": [step, 0, 5 * step]},
+        {"multipleOf": 86_400},
+        {"const": far()},
+    ]
+    found["allOf"] = [{"not": one} for one in random.sample(denied, random.randint(0, 3))] or [{}]
+    return json.dumps(found)
+
+
+def walked(token_fsm: TokenFSM, random: Random) -> bytes | None:
+    """Walk at random, comparing each mask with the plain loop, and return the text where it ends."""
+    state, text, automaton = token_fsm.initial_state, b"", token_fsm.automaton
+    for _ in range(30):
+        allowed = token_fsm.allowed_token_ids(state).tolist()
+        plain = [i for i, token in enumerate(PIECES.tokens) if token and automaton.next_state(state, token) != DEAD]
+        ends = token_fsm.is_accepting(state)
+        assert allowed == sorted(plain + [256] * ends)
+        assert allowed
+        if not plain or (ends and random.random() < 0.3):
+            return text
+        token_id = random.choice(plain)
+        state, text = token_fsm.next_state(state, token_id), text + (PIECES.tokens[token_id] or b"")
+    return text if token_fsm.is_accepting(state) else None

@@ -1,0 +1,688 @@
+"""Healing, case by case: what is given back, what counts, and what stays as it was."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, pre_tokenizers, trainers
+
+import fsm
+from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont.engine.engine import engine_of
+from outlines_cont.errors import OptionError, StateFileError
+from outlines_cont.generation.call import Call
+from outlines_cont.generation.options import Options
+from outlines_cont.models.tokenizer.token_bytes import TokenStarts
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
+from tests.engine.test_interrupts import _interrupted_everywhere as interrupted_everywhere
+from tests.fakes import (
+    END_OF_TURN,
+    EOS,
+    FAMILIES,
+    FakeTokenizer,
+    Script,
+    random_model,
+    random_network,
+    recurrent_network,
+    scripted_model,
+)
+from tests.healing import Spell, fitting, num_open
+from tests.oracle import ends_of
+from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
+
+IDS = FakeTokenizer()._ids
+TINY = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\nRecord: "
+
+
+def liking(*texts: bytes, then: bytes = b"") -> Script:
+    """A script that likes some tokens, the first most, after any text; behind a text that ends in `then` it likes the end."""
+    tokenizer = FakeTokenizer()
+
+    def script(ids: list[int]) -> dict[int, float]:
+        if then and tokenizer.text_bytes(ids).endswith(then):
+            return {EOS: 30.0}
+        return {IDS[text]: 20.0 - 2 * at for at, text in enumerate(texts)}
+
+    return script
+
+
+def tokens(state: SequenceState, sample: int = 0) -> list[bytes]:
+    row = state.rows[0][sample]
+    return [state.tokenizer.text_bytes([i]) for i in row.token_ids]
+
+
+# -- what is given back ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "liked", "ending", "value"),
+    [
+        ('say: "x"', b'":', [b"x", b'":'], ":"),
+        ("say th", b" the", [b"y", b" the"], "e"),  # three tokens are given back
+        ("say th", b"n", [b"y", b" ", b"t", b"h", b"n"], "n"),  # no longer one is liked: they come again
+        ("say (", b"n", [b" ", b"(", b"n"], "n"),  # no longer token begins so
+    ],
+)
+def test_a_longer_token_is_reached(prompt: str, liked: bytes, ending: list[bytes], value: str) -> None:
+    state = continuous(generate.text(scripted_model(liking(liked))))(prompt, heal=True, max_tokens=1)
+    assert value == state.value
+    assert prompt + value == str(state)
+    assert ending == tokens(state)[-len(ending) :]
+
+
+def test_nothing_is_given_back_by_default() -> None:
+    model = scripted_model(liking(b" the", b"n"))
+    assert generate.text(model)("say th", max_tokens=1) == " the"
+    assert generate.text(model)("say th", max_tokens=1, heal=True) == "e"
+
+
+def test_the_bundled_model_goes_on_as_with_tokens_given_back_by_hand() -> None:
+    model = models.tiny()
+    write = continuous(generate.text(model))
+    prompt = TINY + '{"cust'
+    assert not write(prompt, max_tokens=4).value.startswith("omer")
+    state = write(prompt, max_tokens=4, heal=True)
+    assert state.value.startswith('omer"')
+    fed = SequenceState.stack([write(TINY + '{"', max_tokens=1).tokens[..., :-1]])
+    assert str(fed) == TINY + '{"'
+    assert write(fed, max_tokens=4).rows[0][0].token_ids == state.rows[0][0].token_ids
+
+
+def test_http_goes_on_with_two_slashes() -> None:
+    """In a trained vocabulary `://` is one token, so nothing but it goes on with `http:` in what the model has read."""
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer, trained.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270, special_tokens=["</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    trained.train_from_iterator(["see http://a.org http://b.org: c"] * 3, trainer)
+    size = trained.get_vocab_size()
+    config = transformers.LlamaConfig(
+        vocab_size=size,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        eos_token_id=0,
+    )
+    model = models.from_transformers(
+        transformers.LlamaForCausalLM(config),
+        transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="</s>"),
+    )
+    (slashes,) = model.tokenizer.encode("://")
+    write = continuous(generate.text(model, sampler=samplers.greedy(logit_bias={slashes: 100.0})))
+    assert "http::/" in str(write("see http:", max_tokens=1))  # what is there is not changed
+    state = write("see http:", max_tokens=1, heal=True)
+    assert (state.value, str(state)) == ("//", "see http://")
+    (span,) = (span for span in state.spans[0][0] if span.num_healed)
+    assert ("://", 1, [slashes]) == (span.text, span.num_healed, [state.rows[0][0].token_ids[i] for i in span.tokens])
+    digits = continuous(generate.regex(model, "//[a-z]{2}"))("see http:", heal=True)
+    assert str(digits).startswith("see http://")
+
+
+@pytest.mark.parametrize("prompt", ["a", "t"])
+@pytest.mark.parametrize("bos", [True, False])
+def test_a_prompt_of_one_token(prompt: str, bos: bool) -> None:
+    """The first token stays: without one before it, nothing is there to draw after."""
+    model = models.from_transformers(random_network("llama"), FakeTokenizer(bos=bos))
+    state = continuous(generate.text(model))(prompt, heal=True, max_tokens=3)
+    assert str(state).startswith(prompt)
+    piece = state.rows[0][0].piece
+    assert piece is not None
+    assert (1 if bos else 0) == piece.healed
+
+
+def test_special_tokens_are_never_given_back() -> None:
+    model = scripted_model(liking(b"n"))
+    state = continuous(generate.text(model))("say th", max_tokens=1)
+    row = state.tokens[..., :4].rows[0][0].append([END_OF_TURN], reset=True)
+    ended = SequenceState(model, ((row,),), 0)
+    after = continuous(generate.text(model))(ended, heal=True, max_tokens=1)
+    assert row.token_ids == after.rows[0][0].token_ids[: len(row.token_ids)]
+    assert [bool(span.num_healed) for span in after.spans[0][0] if span.is_piece] == [False]
+    # What stands behind one is given back up to it.
+    more = continuous(generate.text(model))(ended + "th", heal=True, max_tokens=1)
+    assert more.rows[0][0].token_ids[4 + 0] == END_OF_TURN or END_OF_TURN in more.rows[0][0].token_ids
+    assert more.rows[0][0].piece.healed == 2  # type: ignore[union-attr]
+
+
+def test_half_a_character_is_completed() -> None:
+    """The first two bytes of the four of an emoji are a token, of which no longer one begins; single bytes begin it."""
+    emoji = "🙂".encode()
+    model = scripted_model(liking(emoji[:2], emoji[2:3], emoji[3:]))
+    whole = continuous(generate.text(model))("so >", max_tokens=1)
+    (row,) = whole.tokens[..., :-1].rows[0]
+    cut = SequenceState(model, ((row.append([IDS[emoji[:1]]], reset=True),),), 0)
+    state = continuous(generate.text(model))(cut, heal=True, max_tokens=1)
+    assert model.tokenizer.text_bytes(row.token_ids) + emoji[:2] == model.tokenizer.text_bytes(
+        state.rows[0][0].token_ids
+    )
+    assert [b">", emoji[:2]] == tokens(state)[-2:]
+
+
+def test_a_space_at_the_end_joins_what_follows() -> None:
+    model = scripted_model(liking(b" the", b"t"))
+    state = continuous(generate.text(model))("say ", heal=True, max_tokens=1)
+    assert (state.value, str(state)) == ("the", "say the")
+    assert generate.text(model)("say ", max_tokens=1) == " the"
+
+
+@pytest.mark.parametrize("vocabulary", [tekken_token_bytes, sentencepiece_token_bytes])
+def test_real_vocabularies_are_looked_up_as_a_scan_finds_them(vocabulary) -> None:  # type: ignore[no-untyped-def]
+    token_bytes = vocabulary()[0]
+    starts = TokenStarts(token_bytes)
+    ids = {data: i for i, data in enumerate(token_bytes) if data}
+    for spelled in ([b"see", b" http", b":"], [b"x", b" "], [b" th", b"e"], [b"n", b"\xf0", b"\x9f"], [b"{", b'"']):
+        row = [1, *(ids[data] for data in spelled if data in ids)]
+        count = starts.num_open(row)
+        assert num_open(token_bytes, row) == count
+        removed = b"".join(token_bytes[i] or b"" for i in row[len(row) - count :])
+        if removed:
+            assert fitting(token_bytes, removed) == starts.spelling(removed).tolist()
+
+
+# -- what counts -------------------------------------------------------------------------------------------------------
+
+
+def test_max_tokens_counts_tokens_with_new_text() -> None:
+    model = scripted_model(liking(b"h", b"t", b"o"))
+    for limit in (1, 3):
+        state = continuous(generate.text(model))("say th", heal=True, max_tokens=limit)
+        assert [b" ", b"t", b"h", *[b"h"] * limit] == tokens(state)[3:]
+    forced = continuous(generate.regex(model, "xyzxyz"))("say th", heal=True, max_tokens=2)
+    assert (str(forced), forced.finish_reasons[0][0]) == ("say thxy", "length")
+    resumed = continuous(generate.regex(model, "xyzxyz")).resume(forced, max_tokens=3)
+    assert str(resumed) == "say thxyzxy"
+    assert continuous(generate.regex(model, "xyzxyz")).resume(resumed).value == "xyzxyz"
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_constraint_holds_for_the_new_text_alone(force: bool) -> None:
+    model = scripted_model(liking(b" the", b'":', b" ", b"t"))
+    state = continuous(generate.regex(model, "e[0-9]{2}", force=force))("say th", heal=True)
+    assert str(state.value).startswith("e")
+    assert tokens(state)[2:4] == [b"y", b" the"]
+    assert state.finish_reasons[0][0] == "constraint"
+    # Where nothing that fits would join, what was given back comes again.
+    digits = continuous(generate.regex(model, "[0-9]{2}", force=force))("say th", heal=True)
+    assert str(digits) == f"say th{digits.value}"
+
+
+def test_checks_read_the_new_text_alone() -> None:
+    model = random_model()
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
+    expression = fsm.json_schema(schema)
+    assert expression.has_checks
+    for seed in range(3):
+        state = continuous(generate.json(model, schema, sampler=samplers.multinomial()))("is: [1", heal=True, rng=seed)
+        assert sorted(state.value) == [1, 2]
+        assert str(state).startswith("is: [1")
+        assert expression.accepts(str(state)[len("is: [1") :])
+
+
+def test_stop_texts_are_looked_for_behind_what_is_healed() -> None:
+    model = scripted_model(liking(b" the", b" ", b"n"))
+    write = continuous(generate.text(model))
+    inside = write("say t", heal=True, stop_at="e", max_tokens=3)
+    assert (inside.value, str(inside), inside.finish_reasons[0][0]) == ("h", "say th", "stop")
+    at_once = write("say t", heal=True, stop_at="he", max_tokens=3)
+    assert (at_once.value, str(at_once)) == ("", "say t")
+    # `the` begins in the prompt, so it is none; the second one is.
+    second = write("say t", heal=True, stop_at="the", max_tokens=3)
+    assert (second.value, str(second)) == ("he ", "say the ")
+
+
+def test_what_is_healed_counts_as_given_for_penalties() -> None:
+    """`a` was there before; only when it has come again does it lose to `n`."""
+    sampler = samplers.greedy(presence_penalty=3.0)
+    state = continuous(generate.text(scripted_model(liking(b"a", b"n")), sampler=sampler))(
+        "say xa", heal=True, max_tokens=2
+    )
+    assert tokens(state)[-4:] == [b"x", b"a", b"a", b"n"]
+
+
+def test_policies_of_the_user_apply_to_the_boundary() -> None:
+    class Without(Policy[None]):
+        def initial(self, row: RowView) -> None:
+            assert row.healed == b" th"
+
+        def branches(self, state: None, row: RowView) -> list[Branch]:
+            return [Branch(sample_mask=~TokenSet.of([IDS[b" the"]]))]
+
+        def advance(self, state: None, token_id: int) -> None:
+            return None
+
+    model = scripted_model(liking(b" the", b"n"))
+    state = continuous(generate.text(model))("say th", heal=True, max_tokens=1, policies=[Without()])
+    assert b" the" not in tokens(state)
+    assert str(state).startswith("say th")
+
+
+# -- batches, searches, chains -----------------------------------------------------------------------------------------
+
+
+def test_every_row_of_a_batch_heals_by_itself() -> None:
+    model = random_model()
+    prompts = ["say th", "yes", 'a longer one: "', "12 is it t", "("]
+    write = continuous(generate.text(model))
+    together = write(prompts, heal=True, max_tokens=5)
+    for index, prompt in enumerate(prompts):
+        alone = write(prompt, heal=True, max_tokens=5)
+        assert alone.rows[0][0].token_ids == together.rows[index][0].token_ids
+        assert pytest.approx(alone.rows[0][0].logprobs, abs=1e-6) == together.rows[index][0].logprobs
+
+
+def test_the_first_of_many_samples_is_the_one_alone() -> None:
+    model = random_model()
+    for prompt in ("say th", 'say "', "yes"):
+        many = continuous(generate.text(model, sampler=samplers.multinomial(3)))(prompt, heal=True, max_tokens=4, rng=2)
+        alone = continuous(generate.text(model, sampler=samplers.multinomial()))(prompt, heal=True, max_tokens=4, rng=2)
+        assert alone.rows[0][0].token_ids == many.rows[0][0].token_ids
+        assert all(text.startswith(prompt) for text in many)
+
+
+def test_a_full_search_finds_the_most_probable_healed_text() -> None:
+    model = random_model()
+    wide = samplers.beam_search(40)
+    options = ["e", "en", "at", "e is"]
+    state = continuous(generate.choice(model, options, sampler=wide))("say th", heal=True)
+    assert sorted(options) == sorted({str(value) for value in state.values[0]})
+    assert all(text.startswith("say th") for text in state)
+    best = max(state.rows[0], key=lambda row: row.weight)
+    assert best.value == state.best().value
+    # The weight is that of all tokens from the boundary on.
+    for row in state.rows[0]:
+        assert pytest.approx(row.weight) == sum(row.logprobs) + ends_of(row)
+
+
+def test_best_of_and_forks() -> None:
+    model = random_model()
+    state = continuous(generate.text(model, sampler=samplers.best_of(4)))("say th", heal=True, max_tokens=3, rng=1)
+    assert str(state).startswith("say th")
+    forks = continuous(generate.text(model, sampler=samplers.multinomial()))(
+        (state + " th").fork(3).take([(0, 0), (0, 1), (0, 2)]), heal=True, max_tokens=3
+    )
+    assert all(text.startswith(str(state) + " th") for text in forks)
+    assert all(row.piece is not None and row.piece.healed >= 1 for group in forks.rows for row in group)
+
+
+def test_a_state_in_the_middle_of_a_chain() -> None:
+    model = random_model()
+    write = continuous(generate.text(model))
+    first = write("say", max_tokens=4)
+    given = first + " th"
+    state = write(given, heal=True, max_tokens=3)
+    assert str(state).startswith(str(given))
+    assert state.rows[0][0].piece.healed == 3  # type: ignore[union-attr]
+
+
+def test_of_a_state_that_was_fed_what_is_given_back_is_fed_again_once() -> None:
+    model = scripted_model(liking(b"n", b"t", b"h"))
+    write = continuous(generate.text(model))
+    given = write("say", max_tokens=1) + " th"
+    assert given.logits is not None
+    with model.meter() as meter:
+        state = write(given, heal=True, max_tokens=2)
+    assert tokens(state)[-5:] == [b" ", b"t", b"h", b"n", b"n"]
+    # Three tokens and the one before them, whose logits are not known any more.
+    assert (meter.forwards, meter.recomputed_tokens, meter.fed_tokens, meter.reused_tokens) == (2, 4, 4 + 1, 7)
+
+
+def test_ends_that_were_drawn_before_stay_in_the_weight() -> None:
+    def script(ids: list[int]) -> dict[int, float]:
+        return {EOS: 3.0} if ids[-1] == IDS[b"t"] else {IDS[b"t"]: 3.0}
+
+    model = scripted_model(script)
+    first = continuous(generate.text(model))("say ")
+    assert (first.value, first.finish_reasons[0][0]) == ("t", "stop")
+    state = continuous(generate.text(model))(first, heal=True)
+    row = state.rows[0][0]
+    assert (str(state), state.value) == ("say t", "")
+    assert ends_of(first.rows[0][0]) < 0
+    assert pytest.approx(2 * ends_of(first.rows[0][0])) == ends_of(row)
+    assert pytest.approx(sum(row.logprobs) + ends_of(row)) == row.weight
+
+
+# -- no forward more ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_samples", [1, 3])
+def test_what_comes_again_is_not_fed_again(num_samples: int) -> None:
+    model = scripted_model(liking(b"n", b" ", b"t", b"h"))
+    write = continuous(generate.text(model, sampler=samplers.multinomial(num_samples, temperature=0.01)))
+    with model.meter() as plain:
+        write("say th", max_tokens=4, rng=1)
+    with model.meter() as healed:
+        state = write("say th", max_tokens=4, rng=1, heal=True)
+    assert tokens(state)[3:7] == [b" ", b"t", b"h", b"n"]
+    assert (plain.forwards, plain.fed_tokens) == (healed.forwards, healed.fed_tokens)
+    assert healed.recomputed_tokens == 0
+
+
+def test_a_longer_token_costs_no_forward() -> None:
+    model = scripted_model(liking(b" the", b"n"))
+    with model.meter() as plain:
+        continuous(generate.text(model))("say th", max_tokens=4)
+    with model.meter() as healed:
+        continuous(generate.text(model))("say th", max_tokens=4, heal=True)
+    assert plain.forwards == healed.forwards
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "mamba2"])
+def test_every_kind_of_cache_gives_what_giving_back_by_hand_gives(family: str) -> None:
+    model = models.from_transformers(
+        recurrent_network() if family == "mamba2" else random_network(family), FakeTokenizer()
+    )
+    draw = samplers.multinomial(2, temperature=2.0)
+    write, token_bytes = continuous(generate.text(model, sampler=draw)), model.tokenizer.token_bytes
+    for prompt in ("is it th", "12 (", 'a "'):
+        row = continuous(generate.text(model))(prompt, max_tokens=1).tokens[..., :-1].rows[0][0]
+        count = num_open(token_bytes, row.token_ids)
+        given = SequenceState(model, ((row,),), 0)
+        removed = model.tokenizer.text_bytes(row.token_ids[len(row.token_ids) - count :])
+        policies = [Spell(removed, token_bytes)]
+        cut = given.tokens[..., : len(row.token_ids) - count].fork(2)
+        by_hand = write(cut, policies=policies, max_tokens=12, rng=4)
+        for start in (prompt, given.fork(2)):
+            healed = write(start, heal=True, max_tokens=4, rng=4)
+            for got, other in zip(healed.rows[0], by_hand.rows[0], strict=True):
+                assert other.token_ids[: len(got.token_ids)] == got.token_ids
+                assert pytest.approx(other.logprobs[: len(got.token_ids)], abs=1e-6) == got.logprobs
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_forward_that_fails_is_taken_again(at: int) -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
+    prompts = ["is it th", "12 (", 'a "', "yes"]
+    fed = write(prompts, max_tokens=1, rng=2).tokens[..., :-1] + " th"
+    assert fed.logits is not None
+    wanted = [write(given, heal=True, max_tokens=5, rng=5) for given in (prompts, fed)]
+    forward, count = model.forward, itertools.count()
+
+    def fails_once(*arguments: Any) -> torch.Tensor:
+        if next(count) == at:
+            raise RuntimeError("out of memory, say")
+        return forward(*arguments)
+
+    for given, state in zip((prompts, fed), wanted, strict=True):
+        count = itertools.count()
+        model.forward = fails_once  # type: ignore[method-assign]
+        assert state == write(given, heal=True, max_tokens=5, rng=5)
+        del model.forward
+
+
+class BackOnce(Policy[tuple[int, bool]]):
+    """Goes back by four tokens when there are six, and refuses the one that stood there."""
+
+    def initial(self, row: RowView) -> tuple[int, bool]:
+        return 0, False
+
+    def branches(self, state: tuple[int, bool], row: RowView) -> list[Branch]:
+        if state == (6, False):
+            return [Branch(backtrack=4, exclude=TokenSet.of([row.token_ids[-4]]))]
+        return [Branch(sample_mask=TokenSet.all)]
+
+    def advance(self, state: tuple[int, bool], token_id: int) -> tuple[int, bool]:
+        return state[0] + 1, state[1]
+
+    def rewound(self, before: tuple[int, bool], after: tuple[int, bool]) -> tuple[int, bool]:
+        return after[0], True
+
+
+def test_a_resumed_piece_that_has_gone_back_behind_its_cut_reads_its_own_tokens_after_a_forward_that_fails() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model))
+    cut = write(["is it so", "yes"], max_tokens=5)
+    wanted = write.resume(cut, max_tokens=8, policies=[BackOnce()])
+    forward = model.forward
+    for at in range(6):
+        count = itertools.count()
+
+        def fails_once(*arguments: Any, at: int = at, count: Any = count) -> torch.Tensor:
+            if next(count) == at:
+                raise RuntimeError("out of memory, say")
+            return forward(*arguments)
+
+        model.forward = fails_once  # type: ignore[method-assign]
+        found = write.resume(cut, max_tokens=8, policies=[BackOnce()])
+        del model.forward
+        assert wanted == found
+        for row, other in zip(wanted.rows, found.rows, strict=True):
+            assert pytest.approx(row[0].logprobs, abs=1e-9) == other[0].logprobs
+
+
+def test_a_prompt_that_is_read_in_parts() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model))
+    prompts = ["is it a long prompt th", "12 (", 'a "']
+    wanted = write(prompts, heal=True, max_tokens=4)
+    for limit in (3, 4, 5, 7):
+        engine_of(model).max_batch_tokens = limit
+        found = write(prompts, heal=True, max_tokens=4)
+        assert wanted == found
+
+
+# -- what is seen ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_shows_the_new_text_alone() -> None:
+    model = random_model()
+    for prompt in ("say th", 'say "', "12 is it t"):
+        for stop in (None, "e"):
+            texts = list(generate.text(model).stream(prompt, heal=True, max_tokens=6, stop_at=stop))
+            assert generate.text(model)(prompt, heal=True, max_tokens=6, stop_at=stop) == "".join(texts)
+    shapes = [*generate.text(model).stream(["say th", "yes"], heal=True, max_tokens=3)]
+    joined = ["".join(part) for part in zip(*shapes, strict=True)]
+    assert generate.text(model)(["say th", "yes"], heal=True, max_tokens=3) == joined
+
+
+def test_spans_show_what_is_healed() -> None:
+    model = scripted_model(liking(b"h", b"t", b" "))
+    state = continuous(generate.text(model))("say th", heal=True, max_tokens=2)
+    spans = [(span.kind, span.text, span.num_healed, span.is_piece) for span in state.spans[0][0]]
+    assert spans == [("prompt", "say", 0, False), ("healed", " th", 3, True), ("generated", "hh", 0, True)]
+    joined = continuous(generate.text(scripted_model(liking(b" the"))))("say th", heal=True, max_tokens=2)
+    spans = [(span.kind, span.text, span.num_healed, span.is_piece) for span in joined.spans[0][0]]
+    assert spans == [("prompt", "say", 0, False), ("generated", " the", 3, True), ("generated", " the", 0, True)]
+    later = (state + "!").spans[0][0]
+    assert [span.kind for span in later] == ["prompt", "healed", "generated", "appended"]
+    assert state._repr_html_().count("probability ") == 1 + 5  # the legend, and every token that was drawn
+
+
+def test_saved_and_resumed() -> None:
+    model = random_model()
+    write = continuous(generate.regex(model, "[a-z]{8}"))
+    whole = write("say th", heal=True)
+    cut = write("say th", heal=True, max_tokens=2)
+    assert cut.finish_reasons[0][0] == "length"
+    buffer = io.BytesIO()
+    cut.save(buffer)
+    buffer.seek(0)
+    loaded = SequenceState.load(buffer, model)
+    assert cut.rows[0][0].piece == loaded.rows[0][0].piece
+    assert cut.spans == loaded.spans
+    for state in (cut, loaded):
+        resumed = write.resume(state)
+        assert whole.rows[0][0].token_ids == resumed.rows[0][0].token_ids
+        assert whole.value == resumed.value
+
+
+def test_a_file_that_has_healed_more_than_it_has_is_refused(tmp_path: Path) -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("say th", heal=True, max_tokens=2)
+    row = state.rows[0][0]
+    assert row.piece is not None
+    broken = SequenceState(model, ((replace(row, piece=replace(row.piece, healed=1000)),),), 0)
+    broken.save(tmp_path / "state")
+    with pytest.raises(StateFileError, match="healed more text"):
+        SequenceState.load(tmp_path / "state", model)
+
+
+def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
+    def runs() -> list[Call]:
+        draw = samplers.multinomial(2, temperature=2.0)
+        beams = samplers.beam_search(3)
+        options = Options(heal=True, max_tokens=3, has_max_tokens=True)
+        return [
+            Call(generate.text(model, sampler=draw), fed, options, rng=1),
+            Call(generate.text(model, sampler=draw), ["is it th", 'a "'], options, rng=2),
+            Call(generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", Options(heal=True)),
+        ]
+
+    def finished(run: Call) -> SequenceState:
+        for _ in run.steps():
+            pass
+        return run.state()
+
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    fed = (continuous(generate.text(model))("yes", max_tokens=2) + " th").fork(2)
+    assert fed.logits is not None
+    wanted = [finished(run) for run in runs()]
+    again = runs()
+    jobs = [run._make_job() for run in again]
+    for job in jobs:
+        engine_of(model).submit(job)
+    count = interrupted_everywhere(engine_of(model), lambda: all(job.is_over for job in jobs), 151)
+    assert count > 20
+    for run, expected in zip(again, wanted, strict=True):
+        run.collect()
+        assert expected == run.state()
+        assert expected.values == run.state().values
+
+
+@pytest.mark.parametrize("retract", [False, True])
+def test_events_report_every_token_and_the_new_text_alone(retract: bool) -> None:
+    model = random_model()
+    for prompt in ("say th", 'say "', "12 is it t"):
+        for stop in (None, "e"):
+            stream = continuous(generate.text(model)).stream(
+                prompt, heal=True, max_tokens=6, stop_at=stop, retract=retract
+            )
+            events = list(stream)
+            text, ids = "", []
+            for event in events:
+                text = text[: len(text) - event.retract] + event.text
+                ids = [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
+            row = stream.state.rows[0][0]
+            assert row.piece is not None
+            assert list(row.token_ids[row.piece.start :]) == ids
+            assert stream.state.value == text
+            assert continuous(generate.text(model))(prompt, heal=True, max_tokens=6, stop_at=stop) == stream.state
+
+
+def test_a_state_that_is_taken_in_the_middle_begins_with_the_given_text() -> None:
+    model = scripted_model(liking(b"n", b" ", b"t", b"h"))
+    whole = continuous(generate.text(model))("say th", heal=True, max_tokens=3)
+    stream = continuous(generate.text(model)).stream("say th", heal=True, max_tokens=3)
+    seen = [str(stream.state)]
+    for _ in stream:
+        state = stream.state
+        seen.append(str(state))
+        resumed = continuous(generate.text(model)).resume(state, max_tokens=8)
+        assert str(resumed).startswith("say thn")
+    assert all(text.startswith("say th") for text in seen)
+    assert str(whole) == seen[-1]
+
+
+def test_a_check_may_refuse_the_token_at_the_boundary_while_a_stream_runs() -> None:
+    """No new text of it was shown, so another may be drawn in its place."""
+    model = scripted_model(liking(b"1", b"12", b"20", b"2", b",", b"]"))
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
+    generator = generate.json(model, schema, force=False)
+    assert "".join(generator.stream("is: ", heal=True)) == str(continuous(generator)("is: ", heal=True)).removeprefix(
+        "is: "
+    )
+
+
+def test_min_tokens_and_stops_count_the_new_text() -> None:
+    model = scripted_model(liking(b"n", b" ", b"t", b"h"))
+
+    def script(ids: list[int]) -> dict[int, float]:
+        return {EOS: 9.0, IDS[b"n"]: 3.0, IDS[b" "]: 2.0, IDS[b"t"]: 1.0}
+
+    least = continuous(generate.text(scripted_model(script)))("say th", heal=True, min_tokens=2)
+    assert (least.value, least.finish_reasons[0][0]) == ("nn", "stop")
+    write = continuous(generate.text(model))
+    # `hn` begins in the prompt: it is none but where that is asked for.
+    assert write("say th", heal=True, stop_at="hn", max_tokens=3).value == "nnn"
+    asked = write("say th", heal=True, stop_at="hn", max_tokens=3, stop_in_prompt=True)
+    assert (asked.value, str(asked)) == ("", "say th")
+    kept = write("say th", heal=True, stop_at="hn", max_tokens=3, stop_in_prompt=True, keep_stop=True)
+    assert (kept.value, str(kept)) == ("n", "say thn")
+    token = write("say th", heal=True, stop_token_ids=[IDS[b"n"]])
+    assert (token.value, str(token)) == ("", "say th")
+    assert [[IDS[b"n"]]] == token.stops
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_fails_before_the_text_is_spelled_is_as_it_came() -> None:
+    class Failing(Policy[int]):
+        def initial(self, row: RowView) -> int:
+            return 0
+
+        def branches(self, state: int, row: RowView) -> list[Branch]:
+            if state == 1:
+                raise ArithmeticError("on purpose")
+            return [Branch(sample_mask=TokenSet.all)]
+
+        def advance(self, state: int, token_id: int) -> int:
+            return state + 1
+
+    model = scripted_model(liking(b"n", b" ", b"t"))
+    for is_fed in (False, True):
+        given = continuous(generate.text(model))("say", max_tokens=1).tokens[..., :3] + " th"
+        if is_fed:
+            assert given.logits is not None
+        state = continuous(generate.text(model))(given, heal=True, max_tokens=3, policies=[Failing()])
+        assert isinstance(state.errors[0][0], ArithmeticError)
+        assert given.rows[0][0].token_ids == state.rows[0][0].token_ids
+        assert str(state) == "say th"
+    prompt = continuous(generate.text(model))(["say th", "x th"], heal=True, max_tokens=3, policies=[Failing()])
+    assert list(prompt) == ["say th", "x th"]
+
+
+def test_a_context_without_room_to_spell_leaves_the_row_as_it_came() -> None:
+    model = scripted_model(liking(b" ", b"r", b"e"))
+    limit = model.context_length
+    assert limit is not None
+    prompt = "x" * (limit - 3) + " re"  # one token less than the context; spelled by single bytes it is one more
+    assert limit - 1 == len(model.tokenizer.encode(prompt, add_special_tokens=True))
+    state = continuous(generate.text(model))(prompt, heal=True)
+    assert (prompt, "length", "") == (str(state), state.finish_reasons[0][0], state.value)
+    longer = continuous(generate.text(scripted_model(liking(b" red"))))(prompt, heal=True)
+    assert prompt + "d" == str(longer)[: limit + 1]
+
+
+def test_another_policy_cannot_change_the_given_text() -> None:
+    class Putting(Policy[int]):
+        def initial(self, row: RowView) -> int:
+            return 0
+
+        def branches(self, state: int, row: RowView) -> list[Branch]:
+            return [Branch(ff_tokens=[[IDS[b"x"]]])] if state == 0 else [Branch(sample_mask=TokenSet.all)]
+
+        def advance(self, state: int, token_id: int) -> int:
+            return 1
+
+    model = scripted_model(liking(b"n"))
+    state = continuous(generate.text(model))("say th", heal=True, max_tokens=2, policies=[Putting()])
+    assert state.errors[0][0] is not None
+    assert str(state) == "say th"
+
+
+def test_heal_is_a_bool() -> None:
+    with pytest.raises(OptionError, match="expected True or False as `heal`, got 'yes'"):
+        generate.text(random_model())("say", heal="yes")  # type: ignore[arg-type]

@@ -1,0 +1,171 @@
+"""Penalties: what they count, what they do to logits, and that rewinds take counts back."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import RepetitionPenaltyLogitsProcessor
+
+from outlines_cont import continuous, generate
+from outlines_cont.errors import OptionError
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import RowView
+from outlines_cont.samplers import Greedy, best_of, greedy, multinomial
+from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.params import penalised
+from tests.engine.test_engine_loop import Planned, _ids, _write
+from tests.fakes import random_model
+from tests.oracle import next_logits
+from tests.sampling_oracle import plain_law
+
+_APPENDS = st.lists(st.tuples(st.integers(0, 200), st.booleans()), max_size=200)
+
+
+@settings(max_examples=100)
+@given(_APPENDS, _APPENDS, st.integers(0, 200), _APPENDS)
+def test_counts_that_are_kept_up_are_those_of_the_row(
+    start: list[tuple[int, bool]], more: list[tuple[int, bool]], back: int, after: list[tuple[int, bool]]
+) -> None:
+    counts = TokenCounts([t for t, _ in start], [g for _, g in start])
+    other, row = counts.fork(), [*start]
+    for token in more:
+        counts.add(*token)
+        row.append(token)
+    for _ in range(min(back, len(row))):
+        counts.remove(*row.pop())
+    for token in after:
+        counts.add(*token)
+        row.append(token)
+    for held, tokens in ((counts, row), (other, start)):
+        in_row = dict(zip(held.token_ids.tolist(), held.in_row.tolist(), strict=True))
+        generated = dict(zip(held.token_ids.tolist(), held.generated.tolist(), strict=True))
+        assert Counter(t for t, _ in tokens) == +Counter(in_row)
+        assert Counter(t for t, is_generated in tokens if is_generated) == +Counter(generated)
+
+
+def test_the_repetition_penalty_is_that_of_transformers() -> None:
+    logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(1))
+    rows = [[3, 3, 7, 49], [0, 1, 2, 3]]
+    theirs = RepetitionPenaltyLogitsProcessor(1.3)(torch.tensor(rows), logits.clone())
+    sampler = greedy(repetition_penalty=1.3)
+    ours = penalised(logits, [sampler.penalties] * 2, [TokenCounts(row, [False] * 4) for row in rows])
+    assert torch.allclose(theirs, ours, rtol=1e-6)
+
+
+def test_frequency_counts_every_time_and_presence_once_and_neither_the_prompt() -> None:
+    counts = TokenCounts([1, 1, 2, 2, 2, 3], [False, False, True, True, True, True])
+    sampler = greedy(frequency_penalty=0.5, presence_penalty=0.25)
+    (row,) = penalised(torch.zeros(1, 5), [sampler.penalties], [counts]).tolist()
+    assert row == [0.0, 0.0, -1.75, -0.75, 0.0]
+
+
+def test_a_mask_is_stronger_than_any_bias() -> None:
+    logits = torch.tensor([[-math.inf, 1.0, 0.0]])
+    sampler = greedy(logit_bias={0: 1000.0, 2: 5})
+    assert int(sampler.sample(logits, None)[0][0]) == 2
+
+
+def test_a_token_that_the_model_cannot_write_is_not_penalised() -> None:
+    sampler = greedy(repetition_penalty=2.0)
+    token_ids, _ = sampler.sample(torch.tensor([[4.0, 3.0]]), None, [TokenCounts([0, 900], [False] * 2)])
+    assert int(token_ids[0]) == 1
+
+
+@pytest.mark.parametrize("sampler", [
+    greedy(repetition_penalty=1.6),
+    greedy(frequency_penalty=2.0, presence_penalty=1.0),
+    greedy(logit_bias={50: 3.0}, frequency_penalty=1.0, repetition_penalty=0.9),
+], ids=str)  # fmt: skip
+def test_rows_that_go_back_are_penalised_by_what_they_hold(sampler: Greedy) -> None:
+    model = random_model()
+    retried: list[int] = []
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 5 and not retried:
+            retried.extend(row.token_ids[-3:])
+            return [Branch(backtrack=3, sample_mask=~TokenSet.of([row.token_ids[-3]]))]
+        return [Branch(sample_mask=TokenSet.all)]
+
+    prompts = [_ids("the name the"), _ids("a")]
+    steering = [[Planned(plan)], [Planned(lambda s, r: [Branch(sample_mask=TokenSet.all)])]]
+    row, other = _write(model, prompts, steering, sampler=sampler)
+    assert retried
+    first = _plain(prompts[0], sampler, 5)
+    kept = first[: len(prompts[0]) + 2]
+    assert first[-3:] == retried
+    assert _plain(kept, sampler, 6, len(prompts[0]), without=retried[0]) == list(row.token_ids)
+    assert _plain(prompts[1], sampler, 8) == list(other.token_ids)
+
+
+def _plain(
+    ids: list[int], sampler: Greedy, num: int, start: int | None = None, without: int | None = None
+) -> list[int]:
+    """Greedy decoding with everything counted anew at each step; `without` is not taken first."""
+    start, ids = len(ids) if start is None else start, [*ids]
+    for _ in range(num):
+        logits = next_logits(random_model(), ids)[-1].double()
+        if without is not None:
+            logits[without], without = -torch.inf, None
+        ids.append(int(plain_law(logits.tolist(), sampler.params, ids, ids[start:]).argmax()))
+    return ids
+
+
+def test_a_chain_counts_what_its_generators_wrote_but_not_what_was_added() -> None:
+    model, sampler = random_model(), greedy(frequency_penalty=3.0)
+    write = continuous(generate.text(model, sampler=sampler))
+    state = write(write("the ", max_tokens=4) + " name", max_tokens=4)
+    ids = state.token_ids[0, 0].tolist()
+    prompt = len(model.tokenizer.encode("the ", add_special_tokens=True))
+    first = ids[prompt : prompt + 4]
+    for end in range(len(ids) - 4, len(ids)):
+        logits = next_logits(model, ids[:end])[-1].double()
+        free = [i for i, data in enumerate(model.tokenizer.token_bytes) if data] + sorted(model.eos_token_ids)
+        masked = torch.full_like(logits, -torch.inf)
+        masked[free] = logits[free]
+        written = [*first, *ids[len(ids) - 4 : end]]
+        assert ids[end] == int(plain_law(masked.tolist(), sampler.params, ids[:end], written).argmax())
+
+
+@pytest.mark.parametrize("make", [greedy, multinomial, lambda **options: best_of(2, **options)])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repetition_penalty": 0}, "`repetition_penalty`, got 0"),
+        ({"repetition_penalty": math.nan}, "`repetition_penalty`, got nan"),
+        ({"repetition_penalty": math.inf}, "`repetition_penalty`, got inf"),
+        ({"frequency_penalty": math.nan}, "`frequency_penalty`, got nan"),
+        ({"presence_penalty": "1"}, "`presence_penalty`, got '1'"),
+        ({"presence_penalty": True}, "`presence_penalty`, got True"),
+        ({"logit_bias": {5: math.nan}}, "for token 5 .*`logit_bias`, got nan"),
+        ({"logit_bias": {5: -math.inf}}, "-100 is as good as minus infinity.*`logit_bias`, got -inf"),
+        ({"logit_bias": {"5": 1.0}}, "ints of 0 or more, as `logit_bias`, got '5'"),
+        ({"logit_bias": {1: 1.0, "5": 1.0}}, "got '5'"),
+        ({"logit_bias": {-1: 1.0}}, "got -1"),
+        ({"logit_bias": [(1, 1.0)]}, "expected a mapping from token ids"),
+    ],
+)
+def test_an_option_out_of_range_is_named(make: object, options: Mapping[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make(**options)  # type: ignore[operator]
+
+
+def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused_before_anything_runs() -> None:
+    model = random_model()
+    with pytest.raises(OptionError, match=f"ids below {model.vocab_size}.*got 99999"):
+        generate.text(model, sampler=greedy(logit_bias={3: 1.0, 99999: 1.0}))
+    with pytest.raises(OptionError, match="ids below 5"):
+        greedy(logit_bias={5: 1.0}).sample(torch.zeros(1, 5), None)
+
+
+@pytest.mark.parametrize("beyond", [2, 3])
+def test_the_first_token_beyond_the_vocabulary_is_not_penalised_either(beyond: int) -> None:
+    sampler = greedy(repetition_penalty=2.0, presence_penalty=0.5)
+    logits = torch.tensor([[4.0, 3.0], [1.0, 2.0]])
+    counts = [TokenCounts([0, beyond], [True] * 2), TokenCounts([beyond], [True])]
+    assert penalised(logits, [sampler.penalties] * 2, counts).tolist() == [[1.5, 3.0], [1.0, 2.0]]
