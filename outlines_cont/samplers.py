@@ -1,7 +1,4 @@
-"""The options of samplers that become warpers (`top_k=`, `dry=`, ...): `warpers_of` makes the warpers, in the order of `STEPS`, and
-`options_of` is the inverse, penalties included: the options that a sampler was made with, for its `repr`.
-
-Samplers as frozen values, and functions that make them from checked options: greedy (penalties, argmax) and multinomial (penalties,
+"""Samplers as frozen values, and functions that make them from checked options: greedy (penalties, argmax) and multinomial (penalties,
 logits warpers, inverse transform sampling) choose token by token, by `SamplerBatch`; of the n texts of best of n `generation.run` keeps the
 best; beams are ranked by `engine.beam`. They have no state: `sample` is given random numbers and token counts.
 
@@ -13,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from inspect import Parameter
 from typing import Any, ClassVar, ParamSpec, cast
@@ -46,7 +43,7 @@ _NUMBERED = (Temperature, TopK, TopP, MinP, TypicalP, TopA)
 _NO_TEMPERATURE = Temperature(1)
 
 
-def warpers_of(options: Mapping[str, Any]) -> tuple[Warper, ...]:
+def _warpers_of(options: Mapping[str, Any]) -> tuple[Warper, ...]:
     """Return the warpers for options by name, in the order of `STEPS`; None adds none, a number out of its range raises `OptionError`."""
     made: list[Warper] = []
     for option, kind in _STANDARD.items():
@@ -56,20 +53,6 @@ def warpers_of(options: Mapping[str, Any]) -> tuple[Warper, ...]:
             check(option, value, type(warper) is kind, f"`samplers.{kind.__name__}(...)` or None")
             made.append(warper)
     return tuple(warper for warper in made if warper != _NO_TEMPERATURE)
-
-
-def options_of(params: SamplingParams) -> Iterator[tuple[str, object]]:
-    """Yield the name and the value of each option that changes something, in the order of the steps."""
-    yield from params.penalty_options()
-    values: dict[str, Any] = {
-        warper.name: getattr(warper, fields(warper)[0].name) if type(warper) in _NUMBERED else warper  # type: ignore[arg-type]
-        for warper in params.warpers
-        if warper.is_standard
-    }
-    if warpers_of(values) == params.warpers:
-        yield from values.items()
-    else:
-        yield "warpers", params.warpers
 
 
 __all__ = [
@@ -160,11 +143,25 @@ class _TokenSampler(ABC):
         last = "take the largest" if params.is_greedy else "draw"
         return " > ".join(["mask", *penalties, *map(str, params.warpers), last])
 
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The options that it was made with and that change something, by name, in the order of the steps."""
+        standard: dict[str, Any] = {
+            warper.name: getattr(warper, fields(warper)[0].name) if type(warper) in _NUMBERED else warper  # type: ignore[arg-type]
+            for warper in self.params.warpers
+            if warper.is_standard
+        }
+        is_standard = _warpers_of(standard) == self.params.warpers
+        return {
+            **dict(self.params.penalty_options()),
+            **(standard if is_standard else {"warpers": self.params.warpers}),
+        }
+
     def __repr__(self) -> str:
         """The call that makes it, with the options in the order of their steps."""
         is_default = self.num_samples is None or (self.num_samples == 1 and self._maker == "multinomial")
         first = [] if is_default else [repr(self.num_samples)]
-        options = [f"{option}={value!r}" for option, value in options_of(self.params)]
+        options = [f"{option}={value!r}" for option, value in self.options.items()]
         return f"{self._maker}({', '.join(first + options)})"
 
 
@@ -361,7 +358,7 @@ def multinomial(
     """
     penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
     numbers = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p, "top_a": top_a}
-    standard = warpers_of({"temperature": temperature, **numbers, "dry": dry, "mirostat": mirostat, "xtc": xtc})
+    standard = _warpers_of({"temperature": temperature, **numbers, "dry": dry, "mirostat": mirostat, "xtc": xtc})
     own = standard if warpers is None else _checked_warpers(warpers, standard)
     return Multinomial(samples=n, warpers=own, penalties=penalties)
 

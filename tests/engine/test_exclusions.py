@@ -396,7 +396,7 @@ def test_a_piece_that_is_cut_remembers_what_is_excluded(
     policies: list[Policy[Any]] = [Allows(Language(language_seed), forces), Refuses(*rules)]
     whole = steered(new_row(policies), seed)
     cut = steered(new_row(policies, max_tokens=length), seed)
-    if cut.finish_reason == "length":
+    if cut.piece.finish_reason == "length":
         assert len(cut.piece_ids) == length
         resumed = new_row(policies, cut.snapshot(None) if is_snapshot else cut.leave(None))
         assert [cut.uniform(1), cut.uniform(1, 2)] == [resumed.uniform(1), resumed.uniform(1, 2)]
@@ -483,7 +483,7 @@ def test_a_text_that_grows_may_be_taken_back_ever_again(monkeypatch: pytest.Monk
             return [self.branch if state and state[-1] == LETTERS[1] else Branch(sample_mask=TokenSet.of(LETTERS[1:2]))]
 
     row = steered(new_row([Respells(Branch(backtrack=1, ff_tokens=FORCED), 0)], max_tokens=20), 1)
-    assert (row.finish_reason, row.piece_ids) == ("length", [LETTERS[0]] * 20)
+    assert (row.piece.finish_reason, row.piece_ids) == ("length", [LETTERS[0]] * 20)
 
 
 @pytest.mark.parametrize("branch", [Branch(exclude=TokenSet.none), Branch(backtrack=1, ff_tokens=FORCED)])

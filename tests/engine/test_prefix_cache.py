@@ -536,7 +536,7 @@ def test_an_interrupted_change_of_the_cache_costs_no_more_than_its_entries() -> 
     model = opened()
     generate.text(model)(SYSTEM, max_tokens=1)
     with (
-        mock.patch("outlines_cont.kv.prefix_tree.PrefixNode", side_effect=KeyboardInterrupt),
+        mock.patch("outlines_cont.kv.prefix_cache.PrefixNode", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         generate.text(model)("in " + SYSTEM, max_tokens=1)

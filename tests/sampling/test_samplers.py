@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.errors import BatchMismatch, OptionError
-from outlines_cont.samplers import Multinomial, greedy, multinomial, options_of
+from outlines_cont.samplers import Multinomial, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 
 _LOGITS = st.lists(st.one_of(st.integers(-6, 6).map(float), st.just(-math.inf)), min_size=1, max_size=12).filter(
@@ -29,7 +29,7 @@ _SAMPLERS = st.builds(
 
 def _by_hand(logits: list[float], sampler: Multinomial) -> dict[int, float]:
     """The distribution that is left: temperature, then top_k, then top_p, then min_p; ties at a border all stay."""
-    options: dict[str, Any] = dict(options_of(sampler.params))
+    options: dict[str, Any] = dict(sampler.options)
     weights = {i: math.exp(x / options.get("temperature", 1.0)) for i, x in enumerate(logits) if x > -math.inf}
     ranked = sorted(weights.values(), reverse=True)
     if "top_k" in options:

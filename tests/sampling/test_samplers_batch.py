@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import samplers
-from outlines_cont.samplers import DRY, XTC, Greedy, Mirostat, Multinomial, best_of, greedy, multinomial, options_of
+from outlines_cont.samplers import DRY, XTC, Greedy, Mirostat, Multinomial, best_of, greedy, multinomial
 from outlines_cont.sampling import STEPS, SamplerBatch, TokenCounts
 from tests.sampling_oracle import made_row, plain_law
 
@@ -182,7 +182,7 @@ def test_a_sampler_is_shown_as_the_call_that_makes_it_with_its_options_in_order(
     again = eval(repr(sampler), vars(samplers))  # noqa: S307 (what the test is about)
     assert sampler == again
     assert hash(sampler) == hash(again)
-    names = [name for name, _ in options_of(sampler.params)]
+    names = list(sampler.options)
     assert sorted(names, key=STEPS.index) == names
     assert ["mask", *names] == [step.split()[0] for step in str(sampler).split(" > ")[:-1]]
 

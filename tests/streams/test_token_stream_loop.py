@@ -111,8 +111,8 @@ def test_a_draw_is_that_of_the_sampler_for_the_same_number(name: str) -> None:
     random = np.random.default_rng(3)
     stream = TokenStream(FakeTokenizer(), prompt=prompt, stop_token_ids=[])
     for at in range(30):
-        logits = torch.from_numpy(random.normal(size=VOCAB_SIZE - 5) * 3)
-        allowed = TokenSet.of(random.choice(VOCAB_SIZE - 5, 40, replace=False).tolist())
+        logits = torch.from_numpy(random.normal(size=VOCAB_SIZE) * 3)
+        allowed = TokenSet.of(random.choice(VOCAB_SIZE, 40, replace=False).tolist())
         uniform = float(random.random())
         ids = [*prompt, *stream.token_ids]
         counts = TokenCounts(ids, [i >= len(prompt) for i in range(len(ids))])
