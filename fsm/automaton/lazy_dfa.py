@@ -116,16 +116,24 @@ class Automaton:
         max_states: the most states that may be made; more raise `BudgetExceeded`.
         max_row_bytes: the most memory for rows, and the most for moves; at the limit they are dropped and made again when needed. Other
             data, some hundred bytes for a state, has no bound but `max_states`.
+        derivatives: those of terms with common parts; by default new ones.
 
     A state stays valid for the life of the automaton. Several threads may use one automaton.
     """
 
     initial_state = 1
 
-    def __init__(self, root: Node, *, max_states: int = 500_000, max_row_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        root: Node,
+        *,
+        max_states: int = 500_000,
+        max_row_bytes: int = 64 << 20,
+        derivatives: Derivatives | None = None,
+    ) -> None:
         self.max_states = max_states
         self.max_row_bytes = max_row_bytes
-        self.derivatives = Derivatives()
+        self.derivatives = derivatives or Derivatives()
         self.nodes: list[Node] = [EMPTY, root]
         self._ids: dict[Node, int] = {root: self.initial_state, EMPTY: DEAD}
         self._lock = threading.RLock()

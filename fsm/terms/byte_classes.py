@@ -42,7 +42,10 @@ def disjoint(by_mask: Mapping[int, list[Target]]) -> Iterable[tuple[int, list[Ta
     out: list[tuple[int, list[Target]]] = []
     for rest, targets in by_mask.items():
         split = list[tuple[int, list[Target]]]()
-        for mask, found in out:
+        for place, (mask, found) in enumerate(out):
+            if not rest:
+                split += out[place:]
+                break
             both = mask & rest
             if not both:
                 split.append((mask, found))

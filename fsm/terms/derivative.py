@@ -9,8 +9,9 @@ Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Re
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 
 from fsm.errors import ExpressionError, exceeded
 from fsm.terms import continuation as continuations
@@ -250,26 +251,45 @@ class Derivatives:
         return self._inhabited.get((node, alphabet))
 
     def _solve(self, root: Node, alphabet: int) -> None:
-        """Find which terms below `root` have a text: the least fixed point of `_has_text`, as rules form cycles."""
-        inner = list[Node]()
+        """Find which terms below `root` have a text: the least fixed point of `_has_text`, as rules form cycles.
+
+        What is left of a guarded tail where the rival is over is no part of it; such terms are added one by one while `root` has no text.
+        """
+        inner, value, left = list[Node](), dict[Node, bool](), dict[Node, list[Node]]()
+        more: dict[Node, Iterator[Node]] = {}
 
         def parts(node: Node) -> tuple[Node, ...]:
-            if self._known(node, alphabet) is not None or node.kind in _SEARCHED:
+            if node in value or self._known(node, alphabet) is not None or node.kind in _SEARCHED:
                 return ()
             inner.append(node)
+            if _is_guarded(node):
+                left[node], more[node] = [], self._left_of(node, alphabet)
             return nodes.children(node)
 
-        value = {node: self._leaf(node, alphabet) for node in list(nodes.reached(root, parts))}
-        changed = True
+        def add(node: Node) -> None:
+            value.update(
+                (part, self._leaf(part, alphabet)) for part in list(nodes.reached(node, parts)) if part not in value
+            )
+
+        add(root)
+        changed, rounds = True, 0
         while changed:
             changed = False
             for node in reversed(inner):
-                if not value[node] and self._has_text(node, value, alphabet):
+                if not value[node] and self._has_text(node, value, left, alphabet):
                     value[node] = changed = True
+            if not changed and not value[root]:
+                rounds += 1
+                new = [(node, term) for node in more if _is_open(node, value) for term in islice(more[node], rounds)]
+                for node, term in new:
+                    left[node].append(term)
+                    add(term)
+                changed = bool(new)
         if len(self._inhabited) > self.max_memo:
             self._inhabited.clear()
         for node, answer in value.items():
-            self._inhabited[node, alphabet] = answer
+            if answer or not (value[root] and more):  # there a term may have a text that was not looked for
+                self._inhabited[node, alphabet] = answer
             if answer and alphabet == ALL_BYTES:
                 node.is_inhabited = True
 
@@ -288,13 +308,21 @@ class Derivatives:
         pairs = product((self.arcs(tail), completed(self.arcs(rival), EMPTY)))
         return _merge((mask, nodes.munch(EPSILON, *pair)) for mask, pair in pairs if not pair[1].nullable)
 
-    def _may_begin(self, guarded: Node) -> bool:
-        """True when a guarded tail has a prefix that excludes the rival or ends before it; also after `_MAX_EXITS` states of the search."""
-        states = nodes.reached(guarded, lambda state: [target for _, target in self.arcs(state)])
-        for count, state in enumerate(states):
-            if state.nullable or count > _MAX_EXITS or state.kind is not Kind.MUNCH or state.args[0] is not EPSILON:
-                return True
-        return False
+    def _left_of(self, guarded: Node, alphabet: int) -> Iterator[Node]:
+        """What may be left of a guarded tail where its rival is over: the tail has a text if one of them has.
+
+        After `_MAX_EXITS` states of the search the empty text, so that the tail counts as one that has a text.
+        """
+
+        def targets(state: Node) -> list[Node]:
+            return [target for mask, target in self.arcs(state) if mask & alphabet] if _is_guarded(state) else []
+
+        for count, state in enumerate(nodes.reached(guarded, targets)):
+            if state.nullable or count > _MAX_EXITS:
+                yield EPSILON
+                return
+            if not _is_guarded(state):
+                yield state
 
     def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
         """The live arcs of a head, each with the derivative of its rival, and a mask of the bytes that continue either."""
@@ -304,15 +332,15 @@ class Derivatives:
             taken |= mask
         return product((own, completed(others, EMPTY))), taken
 
-    def _has_text(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
-        """Whether a term has a text, given for which of its parts this is known."""
+    def _has_text(self, node: Node, value: dict[Node, bool], left: dict[Node, list[Node]], alphabet: int) -> bool:
+        """Whether a term has a text, given for which of its parts, and of what may be left of it, this is known."""
         kind, args = node.kind, node.args
         if kind is Kind.MUNCH:
             head, tail, rival = args
             if not (value[head] and value[tail]):
                 return False
             if head is EPSILON:
-                return self._may_begin(node)
+                return any(value[term] for term in left[node])
             return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
         if kind is Kind.FIELDS:
             return bool(args[0].is_inhabited(*args[1:], value, alphabet))
@@ -393,6 +421,16 @@ class Derivatives:
         if node.is_plain:
             return arcs
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _is_guarded(node: Node) -> bool:
+    """True for a tail of which no prefix is a text of a rival."""
+    return node.kind is Kind.MUNCH and node.args[0] is EPSILON
+
+
+def _is_open(guarded: Node, value: dict[Node, bool]) -> bool:
+    """True where a guarded tail has no known text, and the tail by itself has one."""
+    return not value[guarded] and value[guarded.args[1]]
 
 
 def _needed(node: Node) -> tuple[Node, ...]:

@@ -63,7 +63,7 @@ def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, firs
     The rest may begin with the bytes of the 256-bit mask `first`. For some of the labels `base rest` may be dead as well. None where too
     much of the trie begins like a text of the language, and where it is ambiguous whether the base has ended.
     """
-    excluded = Automaton(language)
+    excluded = Automaton(language, derivatives=automaton.derivatives)
     dead, steps = list[int](), 0
     stack = [(Trie.root, state, excluded.initial_state)]
     while stack:
@@ -99,7 +99,7 @@ MAX_JUMPS = (
     6  # the most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below
 )
 MAX_OPEN_WORK = (
-    20_000  # work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper
+    40_000  # work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper
 )
 
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, pack
 from fsm.terms import node as nodes
-from fsm.terms.node import EPSILON, Kind, Node
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, is_counted, opened_loops
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, finish, sweep, sweep_each
@@ -37,8 +38,28 @@ Required = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
 class _Unpruned(Automaton):
     """The automaton of an open term, with states that may be dead, as that depends on the counts."""
 
+    def __init__(self, root: Node, max_states: int, derivatives: Derivatives | None) -> None:
+        super().__init__(root, max_states=max_states, derivatives=derivatives)
+        self._excludes_all: dict[Node, bool] = {}
+
     def arcs(self, state: int) -> list[tuple[int, int]]:
-        return [(mask, self.state_of(target)) for mask, target in self.derivatives.arcs(self.nodes[state])]
+        arcs = self.derivatives.arcs(self.nodes[state])
+        return [(mask, self.state_of(target)) for mask, target in arcs if not self._is_dead(target)]
+
+    def _is_dead(self, term: Node) -> bool:
+        known = self._excludes_all.get(term)
+        if known is None:
+            known = self._excludes_all[term] = _excludes_all(term)
+        return known
+
+
+def _excludes_all(term: Node) -> bool:
+    """True where a term plainly excludes every text that its ruler allows, such as after a match of a negated pattern."""
+    if term.kind is not Kind.INTERSECTION:
+        return False
+    bodies = [m.args[0].body for m in term.args if m.kind is Kind.MACHINE and isinstance(m.args[0], Ruler)]
+    others = [m for m in term.args if m.kind is Kind.COMPLEMENT]
+    return bool(bodies) and nodes.intersection((nodes.repeat(bodies[0]), *others)) is EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +121,8 @@ class Counted:
 class OpenWalk:
     """The product of an open term (see `Counted`) and the tokens below one node of a vocabulary's trie, for all count bounds.
 
-    `rounds` and `between` are those of the same tokens and nodes in the loop that is counted; see `CharacterLoop`. Raises `BudgetExceeded`
+    `rounds` and `between` are those of the same tokens and nodes in the loop that is counted; see `CharacterLoop`. Walks of one pattern
+    have most of their derivatives in common. Raises `BudgetExceeded`
     where the states take more work than the thread may do.
     Cost: 5 to 10 ms and 1 MB for 131,072 tokens.
     """
@@ -108,14 +130,21 @@ class OpenWalk:
     max_leaving = 16
 
     def __init__(
-        self, term: Node, rounds: NDArray[np.uint16], between: NDArray[np.uint16], trie: Trie, node: int = Trie.root
+        self,
+        term: Node,
+        rounds: NDArray[np.uint16],
+        between: NDArray[np.uint16],
+        trie: Trie,
+        node: int = Trie.root,
+        derivatives: Derivatives | None = None,
     ) -> None:
         self._trie, self._between = trie, between
-        self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
+        self._automaton = _Unpruned(term, max_states=4 * MAX_STATES, derivatives=derivatives)
         self._completions: dict[Required, dict[int, _Completions]] = {}
         self._leaving: dict[Node, _Leaving] = {}
         self._accepting: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
         self._known_parts: dict[int, tuple[Node, bool]] = {}
+        self._known_targets: dict[int, list[tuple[int, bool]]] = {}
         at_node = self._walk(node)
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
@@ -242,11 +271,12 @@ class OpenWalk:
         needs_unbounded, lows = required[0], dict(required[1])
         found = dict[bool, _Path]()  # by whether any number of iterations may be added
         seen = set[tuple[int, bool]]()
-        # Characters of several bytes are last, as they seldom lead to new states.
-        queue: list[tuple[int, bool, int, int, bool, bool]] = [(0, False, 0, state, False, False)]
+        # Of equally many iterations a path with a cycle is first; characters of several bytes are last, as they seldom lead to new states.
+        queue: list[tuple[int, bool, bool, int, int, bool]] = [(0, True, False, 0, state, False)]
         nearest, steps, most = _NO_PATH.rounds, 0, MAX_VISITED
         while queue and len(found) <= needs_unbounded:
-            rounds, _, _, here, is_unbounded, is_end = heappop(queue)
+            rounds, is_bounded, _, _, here, is_end = heappop(queue)
+            is_unbounded = not is_bounded
             steps += 1
             if steps > most:
                 nearest = min(nearest, rounds)
@@ -263,25 +293,32 @@ class OpenWalk:
             known = ahead.get(here)
             if known is not None:
                 nearest = min(nearest, rounds + known.at_least)
-                for way, more in ((known.least, is_unbounded), (known.unbounded, True)):
+                for way, fixed in ((known.least, is_bounded), (known.unbounded, False)):
                     if way.end >= 0:
-                        heappush(queue, (rounds + way.rounds, False, steps, way.end, more, True))
+                        heappush(queue, (rounds + way.rounds, fixed, False, steps, way.end, True))
                 continue
             over, is_free = self._when_over(here)
             if is_free or any(done(place) >= lows[loop] for loop, place in over):
-                heappush(queue, (rounds, False, steps, here, is_unbounded, True))
+                heappush(queue, (rounds, is_bounded, False, steps, here, True))
             if len(self._automaton) > self._most_states:
                 nearest = min(nearest, rounds)
                 continue
             is_between = self._parts(here)[1]  # an iteration counts from its first byte on
-            for target in dict.fromkeys(target for _, target in self._automaton.arcs(here)):
-                if target == here and is_between and not is_unbounded:
-                    heappush(queue, (rounds, False, steps, here, True, False))
+            for target, is_inside in self._targets(here):
+                if target == here and is_between and is_bounded:
+                    heappush(queue, (rounds, False, False, steps, here, False))
                 elif (target, is_unbounded) not in seen:
-                    is_inside = not self._parts(target)[1]
-                    heappush(queue, (rounds + is_between, is_inside, steps, target, is_unbounded, False))
+                    heappush(queue, (rounds + is_between, is_bounded, is_inside, steps, target, False))
         least = found.get(False, _NO_PATH)
         return _Completions(least, found.get(True, _NO_PATH), min(nearest, least.rounds))
+
+    def _targets(self, state: int) -> list[tuple[int, bool]]:
+        """The states after one byte, and whether the ruler is inside of an iteration there."""
+        known = self._known_targets.get(state)
+        if known is None:
+            found = dict.fromkeys(target for _, target in self._automaton.arcs(state))
+            known = self._known_targets[state] = [(target, not self._parts(target)[1]) for target in found]
+        return known
 
     def _left(self, automaton: Automaton, counted: Counted) -> NDArray[np.int32]:
         """The tokens that leave the pattern within the bounds and continue in the term after it."""

@@ -34,7 +34,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, VocabularyError, stacklevel_of_user
 from fsm.terms import work
 from fsm.terms.characters import JSON_CHARACTER
-from fsm.terms.derivative import share
+from fsm.terms.derivative import Derivatives, share
 from fsm.terms.node import Kind, Node, memory
 from fsm.terms.rule import TEXT_BYTES
 from fsm.tokens import vocabulary as vocabulary_file
@@ -49,6 +49,7 @@ Arrays = dict[str, NDArray[Any]]
 FORMAT = b"fsm vocabulary 2\n"
 """Changes whenever other bytes would be written for the same tokens; a test remembers them."""
 SUFFIX = ".fsm-vocabulary"
+MAX_OPEN_ARCS = 6_000  # derivatives that open walks share, some kilobytes each
 _TYPES = ("<u1", "<u2", "<u4", "<i2", "<i4")
 _START = len(FORMAT) + 32
 
@@ -212,6 +213,7 @@ class Vocabulary:
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
+        self._derivatives = Derivatives(max_memo=MAX_OPEN_ARCS)  # of open walks
         # By serial number, so that they keep no term alive:
         self._is_class: dict[int, bool] = {}
         self._reaches: dict[int, int] = {}
@@ -285,6 +287,7 @@ class Vocabulary:
         for cache in self._caches:
             cache.clear()
         self.sparse.clear()
+        self._derivatives = Derivatives(max_memo=MAX_OPEN_ARCS)
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
@@ -313,7 +316,7 @@ class Vocabulary:
         key, loop = (term, node), self.loop(body, node)
         if loop is not None and key not in self._open_walks:
             try:
-                walk = OpenWalk(term, loop.rounds, loop.between, self.trie, node)
+                walk = OpenWalk(term, loop.rounds, loop.between, self.trie, node, self._derivatives)
             except BudgetExceeded:
                 self._open_walks.put(key, None, 2_000)
                 work.check()  # of what the thread may do itself

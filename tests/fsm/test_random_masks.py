@@ -11,7 +11,7 @@ from fsm import Expression, TokenFSM, grammar, json_schema, regex
 from fsm.terms.node import Node
 from fsm.tokens import mask_strategies
 from fsm.tokens.mask_strategies import MaskMaker, Words
-from tests.fuzz.languages import draw, smaller
+from tests.fuzz.languages import draw, is_valid, smaller
 from tests.fuzz.masks import Counts, Example, check, failure, plain, run, shrunk, vocabulary
 
 
@@ -44,6 +44,7 @@ ONE_KEY = {"type": "object", "not": {"propertyNames": {"not": {"enum": ["1"]}}}}
         (regex(r"[^ ]{0,9}") & ~regex("a.*"), b""),
         (((regex(".{2,9}") & ~regex("ab+")) + (regex("a*") & regex("b*"))), b"c"),
         (grammar('start: stmt+\nstmt: "if" N | N\nN: /[a-z]+/'), b""),
+        (grammar('start: B* A A | B? "if"\nA: /[a-z]+\\b/\nB: /[^a ]+/', lexer="dynamic"), b""),
     ],
 )
 @pytest.mark.parametrize("name", ["bytes", "mixed"])
@@ -53,6 +54,18 @@ def test_a_mask_is_that_of_the_plain_loop(expression: Expression, text: bytes, n
     state = token_fsm.automaton.next_state(token_fsm.initial_state, text)
     found = [token_id for token_id in token_fsm.allowed_token_ids(state).tolist() if tokens.tokens[token_id]]
     assert plain(token_fsm.automaton, state, tree) == found
+
+
+def test_a_word_after_a_terminal_that_takes_it_is_no_way_on() -> None:
+    language = grammar('start: B* A A | B? "if"\nA: /[a-z]+\\b/\nB: /[^a ]+/', lexer="dynamic")
+    token_fsm = TokenFSM(language, vocabulary("bytes")[0])
+    assert token_fsm.allowed_token_ids(token_fsm.initial_state).tolist() == [ord("i")]
+
+
+def test_word_boundaries_of_another_library_are_those_of_ascii() -> None:
+    assert is_valid("schema", {"pattern": r"\b3"}, '"ਰ3"')
+    assert is_valid("schema", {"patternProperties": {r"\Bé": False}}, '{"é": 1}') is False
+    assert is_valid("schema", {"pattern": r"\\b"}, r'"\\b"')
 
 
 def test_a_seed_draws_the_same_language_again() -> None:

@@ -222,7 +222,8 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
                     return True
                 if kind.startswith("schema"):
                     value = json.loads(text, object_pairs_hook=_object_of)
-                    return jsonschema_rs.Draft202012Validator(source, validate_formats=False).is_valid(value)
+                    judged = _with_ascii_boundaries(source)
+                    return jsonschema_rs.Draft202012Validator(judged, validate_formats=False).is_valid(value)
                 found = [re.fullmatch(one, text) is not None for one in source]
                 return None if len(found) > 2 else found[0] and found[1] == (kind == "both")
         except lark.exceptions.UnexpectedInput:
@@ -236,6 +237,21 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
             RuntimeError,  # inside of Lark
         ):
             return None
+
+
+_BOUNDARIES = {
+    r"\b": "(?:(?<=[0-9A-Za-z_])(?![0-9A-Za-z_])|(?<![0-9A-Za-z_])(?=[0-9A-Za-z_]))",
+    r"\B": "(?:(?<=[0-9A-Za-z_])(?=[0-9A-Za-z_])|(?<![0-9A-Za-z_])(?![0-9A-Za-z_]))",
+}
+
+
+def _with_ascii_boundaries(schema: Any) -> Any:
+    """The schema with word boundaries spelled out as ECMA-262 defines them, by ASCII: those of jsonschema-rs are of Unicode."""
+    if isinstance(schema, dict):
+        return {_with_ascii_boundaries(key): _with_ascii_boundaries(value) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_with_ascii_boundaries(item) for item in schema]
+    return re.sub(r"\\.", lambda m: _BOUNDARIES.get(m[0], m[0]), schema) if isinstance(schema, str) else schema
 
 
 @contextmanager

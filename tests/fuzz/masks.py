@@ -292,6 +292,8 @@ def _ends_well(one: Example, expression: Expression, walked: _Walk) -> None:
     except BudgetExceeded:
         rest = None
     if rest is None:
+        if _is_dead(walked.fsm.automaton.nodes[walked.state]):
+            raise WrongMask(f"the walk ends in {walked.text!r}, after which no text follows")
         counts.of["ends not found"] += 1
         return
     text = walked.text + rest
@@ -301,6 +303,16 @@ def _ends_well(one: Example, expression: Expression, walked: _Walk) -> None:
         raise WrongMask(f"the walk ends in {text!r}, which is not accepted")
     if not has_checks and is_valid(one.kind, one.source, text.decode()) is False:
         raise WrongMask(f"the walk ends in {text!r}, which another library refuses")
+
+
+def _is_dead(term: nodes.Node) -> bool:
+    """True where no text of a term is found in all of its states, of which there are few."""
+    automaton = Automaton(term, max_states=MAX_STATES)
+    try:
+        states = nodes.reached(automaton.initial_state, lambda state: automaton.moves(state).values())
+        return not any(map(automaton.is_accepting, states))
+    except BudgetExceeded:
+        return False
 
 
 def failure(one: Example, counts: Counts, before: Made | None = None) -> tuple[str, str, Made | None]:
