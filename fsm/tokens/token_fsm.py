@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
-from fsm.drawing.graph import StateGraph
-from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import explored, visible
+from fsm.drawing import StateGraph, explored, picture, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, stacklevel_of_user
 from fsm.expression import Expression, as_bytes
 from fsm.terms import node as nodes
