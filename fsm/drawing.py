@@ -21,8 +21,7 @@ from fsm.automaton.character_dfa import CharacterSteps
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import clip
 from fsm.terms import node as nodes
-from fsm.terms.character_class import category
-from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
+from fsm.terms.characters import ALL_CHARACTERS, Ranges, category, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
 from fsm.terms.state_elimination import refined

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fsm.expression import Expression
-from fsm.languages.option import choice
+from fsm.languages import choice
 from fsm.pattern.python_pattern import regex
 from fsm.recipe import remembered
-from fsm.schema.formats.table import format_node
+from fsm.schema.keywords.formats import format_node
 from fsm.terms import node as nodes
 from fsm.terms.rule import Rules
 

@@ -12,8 +12,8 @@ from math import inf, prod
 
 from fsm.schema.context import Context
 from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.keywords.value import values_at
-from fsm.schema.places.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node

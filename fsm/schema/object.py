@@ -16,12 +16,11 @@ from itertools import combinations
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
-from fsm.schema.context import Context
+from fsm.schema.context import Context, Syntax
 from fsm.schema.key_minterms import KeyMinterms, few_texts
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, Schema, SomeMember, values_of
+from fsm.schema.keywords.place import Builder, Conjunction, NegatedKeyword, Place, Schema, SomeMember, values_of
 from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
-from fsm.schema.syntax import Syntax
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
 from fsm.terms import work

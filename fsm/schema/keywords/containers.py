@@ -29,8 +29,7 @@ from fsm.schema.keywords.keyword import (
     no_failures,
     unless_trivial,
 )
-from fsm.schema.keywords.scalar import loose_reading
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     COUNT,
     FLAG,
     NAME_LISTS,
@@ -47,7 +46,8 @@ from fsm.schema.places.place import (
     SomeMember,
     negation_of,
 )
-from fsm.schema.places.resource import Resources
+from fsm.schema.keywords.resource import Resources
+from fsm.schema.keywords.scalar import loose_reading
 
 
 def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     COUNT,
     JSON_TYPES,
     WATCHERS,

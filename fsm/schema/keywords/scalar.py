@@ -1,6 +1,6 @@
 """`Keyword` objects of strings and numbers: character counts, `pattern`, `format`, bounds, `multipleOf`, each with its negation (that of a
 bound is the opposite bound). `pattern` and `format` of strings give a term here; automata of numbers and counts are built in `scalars/`.
-`NUMBER_FORMATS`: formats of numbers, as other keywords; those of strings are in `formats/table.py`. An unknown format rejects nothing.
+`NUMBER_FORMATS`: formats of numbers, as other keywords; those of strings are in `formats.py`. An unknown format rejects nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from fsm.errors import SchemaError, shorten
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
-from fsm.schema.formats.table import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
+from fsm.schema.keywords.formats import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Failure, Keyword, count_bounds, negated
-from fsm.schema.places.place import DIVISOR, MAX_SINGLE, NUMBER, TEXT, NegatedKeyword, Place
+from fsm.schema.keywords.place import DIVISOR, MAX_SINGLE, NUMBER, TEXT, NegatedKeyword, Place
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 

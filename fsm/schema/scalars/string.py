@@ -11,7 +11,7 @@ from typing import Literal
 from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Conjunction, Place, excluded_values, negated_values_of, values_of
+from fsm.schema.keywords.place import Conjunction, Place, excluded_values, negated_values_of, values_of
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, json_text
 from fsm.terms.node import EMPTY, Node
