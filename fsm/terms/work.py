@@ -1,7 +1,7 @@
 """Work budgets: a counter per thread of the steps of building terms, with nested bounds, so that limits do not depend on the machine's
 speed. A unit is about one member of a union or one transition of a derivative, 3 to 10 us; a cached derivative costs nothing. `WorkLimit`
-sets a bound, `check` raises where the tightest one is exceeded (when called, so some work may pass it), and `uncounted` suspends both. It imports
-nothing of ours: `work_bound` of `limits.py` is a bound with an error message.
+sets a bound, `check` raises where the tightest one is exceeded (when called, so some work may pass it), and `uncounted` suspends both.
+It imports nothing of ours: `work_bound` of `limits.py` is a bound with an error message.
 """
 
 from __future__ import annotations
