@@ -6,9 +6,8 @@ have no lists of names of their own. A new keyword is one more object in the fil
 
 from __future__ import annotations
 
-from fsm.schema.keywords.containers import ARRAYS, COMBINING, OBJECTS
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword, Registry
-from fsm.schema.keywords.scalar import NUMBERS, STRINGS
+from fsm.schema.keywords.standard import ARRAYS, COMBINING, NUMBERS, OBJECTS, STRINGS
 from fsm.schema.keywords.value import ANNOTATIONS, ANY_VALUE, PYTHON_TYPES
 
 __all__ = ["KEYWORDS", "Keyword", "Registry"]
