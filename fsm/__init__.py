@@ -23,9 +23,7 @@ from fsm.errors import (
     VocabularyGap,
 )
 from fsm.expression import Expression, Report, ReportLine, from_interegular
-from fsm.languages.option import choice
-from fsm.languages.substring import substring
-from fsm.languages.until import until
+from fsm.languages import choice, substring, until
 from fsm.lark.grammar import grammar
 from fsm.limits import Limits
 from fsm.pattern.python_pattern import regex

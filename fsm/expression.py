@@ -13,14 +13,11 @@ from typing import Any, Literal, Self
 
 from fsm.automaton import origin as origins
 from fsm.automaton.captures import CapturedPart, Captures, together
-from fsm.automaton.character_dfa import character_dfa
+from fsm.automaton.character_dfa import character_dfa, make_fsm, read_fsm
 from fsm.automaton.checker import Checker, checks_of, has_checks
-from fsm.automaton.interegular_fsm import make_fsm, read_fsm
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
-from fsm.drawing.graph import StateGraph
-from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import expression_graph
+from fsm.drawing import StateGraph, expression_graph, picture
 from fsm.errors import BudgetExceeded, clip
 from fsm.recipe import Call, follow, recipe, remembered
 from fsm.terms import node as nodes

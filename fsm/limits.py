@@ -1,6 +1,7 @@
 """`Limits`: the bounds of compiling a schema or a grammar (sizes, depths, counts, work), as a dataclass with defaults. Most raise
 `BudgetExceeded` when they are passed. `max_nesting` bounds the language instead; beyond `max_work`, `max_alternatives` or `max_key_kinds`
 more of a schema is left to checks, where that helps and it is not `strict`. Bounds of masks are those of `TokenFSM`.
+`work_bound` bounds the work of a thread (`terms/work.py`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from fsm.errors import BudgetExceeded
+from fsm.terms.work import HEAVY, WorkLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +77,21 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> WorkLimit:
+    """Return a context in which `work.check` raises `BudgetExceeded` once this thread did more than `most`.
+
+    Args:
+        name: of the bound.
+        most: units of work.
+        doing: the task that is bounded, for the message.
+        heavy: what takes much work there.
+        advice: how to correct it; by default to simplify the expression, or raise the bound.
+    """
+
+    def exceeded() -> BudgetExceeded:
+        correction = advice or f"Simplify the expression, or raise `{name}`"
+        return BudgetExceeded(f"{doing} takes more than {most:,} steps of work: {heavy}. {correction}.", name, most)
+
+    return WorkLimit(most, exceeded)

@@ -1,7 +1,7 @@
 """Predefined languages, such as `fsm.types.date` and `fsm.types.email`, as expressions that are built when they are first used. Most are
-regular expressions, or formats of JSON Schema; `iban` and `credit_card` verify check digits. Some leave out spellings that a standard
-allows (`integer` has no `-0`, `email` no quoted local part), and only strings and list items have more than ASCII. All can be combined like
-other expressions, but `json_value` is recursive, so `&` and `~` refuse it.
+regular expressions, or formats of JSON Schema. Some leave out spellings that a standard allows (`integer` has no `-0`, `email` no quoted
+local part), and only strings and list items have more than ASCII. All can be combined like other expressions, but `json_value` is
+recursive, so `&` and `~` refuse it. For numbers with check digits `docs/constrain.md` has a recipe.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fsm.expression import Expression
-from fsm.languages.iban import iban as iban_node
-from fsm.languages.luhn import luhn
-from fsm.languages.option import choice
+from fsm.languages import choice
 from fsm.pattern.python_pattern import regex
 from fsm.recipe import remembered
-from fsm.schema.formats.table import format_node
+from fsm.schema.keywords.formats import format_node
 from fsm.terms import node as nodes
 from fsm.terms.rule import Rules
 
-MAX_CARD_DIGITS = 19
 MAX_LIST_ITEMS = 99
 MAX_INDENT = 40
 
@@ -50,10 +47,6 @@ ipv6: Expression
 """An address in the text form of RFC 4291, section 2.2, `::` and an embedded IPv4 address included; without a zone."""
 semver: Expression
 """A version as Semantic Versioning 2.0.0 has it, without a leading `v`."""
-iban: Expression
-"""A bank account number with the length of its country and valid check digits, without spaces; see `iban.py`."""
-credit_card: Expression
-"""A card number of 12 to 19 digits with a valid check digit, without spaces; see `luhn.py`."""
 hex_color: Expression
 """`#` and 3, 4, 6 or 8 hexadecimal digits (CSS Color 4, section 5.2)."""
 json_string: Expression
@@ -137,8 +130,6 @@ _BUILDERS: dict[str, Callable[[], Expression]] = {
     "ipv4": lambda: _format("ipv4"),
     "ipv6": lambda: _format("ipv6"),
     "semver": _semver,
-    "iban": lambda: Expression(iban_node()),
-    "credit_card": lambda: Expression(luhn(12, MAX_CARD_DIGITS)),
     "hex_color": lambda: regex(f"#(?:{_HEX}{{3,4}}|{_HEX}{{6}}|{_HEX}{{8}})"),
     "json_string": lambda: regex(rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}}))*"'),
     "json_value": _json_value,

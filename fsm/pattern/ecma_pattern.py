@@ -21,16 +21,20 @@ from functools import cached_property, lru_cache
 from fsm.errors import NotRegular, SchemaError, clip
 from fsm.pattern import postfix
 from fsm.pattern.lookaround import search
-from fsm.terms.character_class import (
+from fsm.terms.characters import (
+    ALL_CHARACTERS,
     ASCII_DIGITS,
     ASCII_WORD,
+    MAX_CODE_POINT,
+    Ranges,
+    Speller,
     ecma_space,
     ignoring_case,
+    invert,
     single,
     unicode_property,
     union,
 )
-from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
 
 MAX_COUNT = 10**15

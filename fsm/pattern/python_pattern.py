@@ -32,8 +32,7 @@ from fsm.pattern.postfix import Anchor
 from fsm.recipe import remembered
 from fsm.terms import characters
 from fsm.terms import node as nodes
-from fsm.terms.character_class import category, ignoring_case, single, union
-from fsm.terms.characters import Ranges, invert, normalize
+from fsm.terms.characters import Ranges, category, ignoring_case, invert, normalize, single, union
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ANYTHING, Node
 

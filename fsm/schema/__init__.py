@@ -1,7 +1,7 @@
 """JSON Schema as languages over bytes: `json_schema` makes a term of a document, with checks where no automaton is exact.
 
 A document is split into cases, each case into the JSON types, each type into a term; `blame` goes the same way back from a text. Imports
-the rooms below it (documents, scalars, keywords, places, formats), `fsm.automaton`, `fsm.expression` and `fsm.terms`.
+the rooms below it (documents, scalars, keywords, keywords), `fsm.automaton`, `fsm.expression` and `fsm.terms`.
 """
 
 from __future__ import annotations

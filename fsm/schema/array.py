@@ -11,9 +11,9 @@ from itertools import product
 from math import inf, prod
 
 from fsm.schema.context import Context
-from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.keyword import KEYWORDS, counts_at
+from fsm.schema.keywords.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.keywords.value import values_at
-from fsm.schema.places.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
@@ -43,7 +43,7 @@ class _Count:
 
 def array_node(places: Conjunction, context: Context) -> Builder:
     """The arrays that satisfy all places."""
-    lo, hi = KEYWORDS["minItems"].merged(places, 0), KEYWORDS["maxItems"].merged(places)
+    lo, hi = counts_at(places, "Items")
     lo = max((lo, *(some.start + 1 for _, some in negated_values_of(places, "items"))))
     most = _most_different(places, context)
     if (hi is not None and lo > hi) or lo > most:

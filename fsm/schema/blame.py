@@ -24,7 +24,7 @@ from fsm.errors import FSMError, reference
 from fsm.schema.context import KeyOrder
 from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, Role
-from fsm.schema.places.place import WATCHERS, Conjunction, Place
+from fsm.schema.keywords.place import WATCHERS, Conjunction, Place
 from fsm.schema.value_check import scan
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Node

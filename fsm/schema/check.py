@@ -1,17 +1,25 @@
-"""`Translation`: a copy of a schema document in the keywords of draft 2020-12 (by `older_word.py`), for the validator, which knows only its
+r"""`pattern` inside checks: a pattern that might backtrack is matched by a lazy DFA where it is regular, else by bounded backtracking. On a
+lookaround or a back-reference (`(.+)-\1`) the validator `jsonschema-rs` backtracks, and reports a text that takes too many steps as not
+matching; here that raises `BudgetExceeded`. DFAs of more than `MAX_STATES` are given up for backtracking. Other patterns are left to the
+validator's linear-time engine.
+
+`Translation`: a copy of a schema document in the keywords of draft 2020-12 (by `in_latest_words`), for the validator, which knows only its
 draft. It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a registry
 are not translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document correctly.
 
 `SchemaCheck`: validates a complete JSON value by `jsonschema-rs`, for subschemas that the automaton only over-approximates. It has a
 conjunction of subschemas, possibly negated, which the validator reads offline as JSON-pointer references into the schema document; keywords
-of older drafts are rewritten for it (`translation.py`), and where a pattern might make it backtrack, `matching.py` matches `pattern`
+of older drafts are rewritten for it, and where a pattern might make it backtrack, `PatternKeyword` matches it
 instead. It cannot check negated single keywords and those of Python types (`is_checkable`): then the value around is checked.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from contextlib import suppress
+from contextvars import ContextVar
 from decimal import Decimal
 from functools import cached_property, partial
 from types import SimpleNamespace
@@ -20,13 +28,77 @@ from urllib.parse import quote, unquote
 
 import jsonschema_rs
 
-from fsm.errors import SchemaError, reference
-from fsm.schema import matching
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import BudgetExceeded, SchemaError, reference
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.documents.document import Document, has_older_words, in_latest_words
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword
+from fsm.schema.keywords.place import Conjunction, Dialect, Inside, NegatedKeyword, Place, Schema, escape, part_at
+from fsm.schema.keywords.resource import LATEST
 from fsm.schema.keywords.value import TextLanguage
-from fsm.schema.places.place import Conjunction, Dialect, Inside, NegatedKeyword, Place, Schema, escape, part_at
-from fsm.schema.places.resource import LATEST
+from fsm.terms.characters import utf8
+
+MAX_BACKTRACKS = 50_000_000  # of one match: some seconds
+NOT_REGULAR = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_BACKTRACKS:,} steps"
+MAX_STATES = 50_000
+
+_BACKTRACKS = re.compile(r"\(\?<?[=!]|\\+(?:[1-9]|k<)")
+_UNDECIDED: ContextVar[str | None] = ContextVar("undecided pattern", default=None)
+"""The pattern that could not be decided in the current validation."""
+
+
+def may_backtrack(schemas: str) -> bool:
+    """Whether the JSON text of schemas may contain a lookaround or a back-reference."""
+    return _BACKTRACKS.search(schemas) is not None
+
+
+def is_valid(validator: Any, value: Any) -> bool:
+    """True when `value` is valid.
+
+    Raises:
+        BudgetExceeded: a pattern could not be decided within `MAX_BACKTRACKS` steps.
+    """
+    _UNDECIDED.set(None)
+    answer = bool(validator.is_valid(value))
+    pattern = _UNDECIDED.get()
+    if pattern is not None:
+        raise BudgetExceeded(
+            f"whether a text matches the pattern {pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
+            "Write the pattern without the back-reference, give it fewer ways to match (`[^-]+` instead of `.+`), or a `maxLength`.",
+            "max_backtracks",
+            MAX_BACKTRACKS,
+        )
+    return answer
+
+
+class PatternKeyword:
+    """The keyword `pattern` as the validator calls it: the class is the factory, an instance one pattern in a schema."""
+
+    def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
+        self._pattern = pattern
+        self._automaton: Automaton | None = None
+        with suppress(SchemaError):  # not regular, or malformed, which the validator reports
+            if may_backtrack(pattern):
+                self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
+        options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)
+        self._matcher = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
+
+    def validate(self, instance: Any) -> None:
+        """Raise `ValueError` where a text does not match."""
+        if isinstance(instance, str) and not self._matches(instance):
+            raise ValueError(f"{instance!r} does not match {self._pattern!r}")
+
+    def _matches(self, text: str) -> bool:
+        if self._automaton is not None:
+            try:
+                return self._automaton.accepts(text.encode(errors="surrogatepass"))
+            except BudgetExceeded:
+                self._automaton = None
+        error = next(self._matcher.iter_errors(text), None)
+        if error is not None and not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
+            _UNDECIDED.set(self._pattern)
+        return error is None
+
 
 _OLDER = ("draft-04", "draft-06", "draft-07")
 """Drafts that have some of the older keywords themselves."""
@@ -156,9 +228,9 @@ class SchemaCheck:
         """True when the value that `data` spells in JSON is valid.
 
         Raises:
-            BudgetExceeded: a pattern takes too many steps of backtracking to be decided; see `matching.py`.
+            BudgetExceeded: a pattern takes too many steps of backtracking to be decided; see here.
         """
-        return matching.is_valid(self._validator, json.loads(data))
+        return is_valid(self._validator, json.loads(data))
 
     def fault(self, data: bytes) -> int | None:
         """Always None: the validator needs a complete value."""
@@ -176,8 +248,8 @@ class SchemaCheck:
         resources[document.resources.uri.removesuffix("#")] = root  # in place of one in the registry
         draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
         keywords: dict[str, Any] = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
-        if matching.may_backtrack(json.dumps([wanted, resources])):
-            keywords["pattern"] = matching.PatternKeyword
+        if may_backtrack(json.dumps([wanted, resources])):
+            keywords["pattern"] = PatternKeyword
         try:
             return jsonschema_rs.validator_for(
                 {"$schema": dialect.metaschema, "allOf": wanted},

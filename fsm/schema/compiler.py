@@ -30,20 +30,18 @@ from fsm.errors import (
     stacklevel_of_user,
 )
 from fsm.expression import Expression, Report, ReportLine
-from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
 from fsm.recipe import remembered
-from fsm.schema import matching, spelling
+from fsm.schema import spelling
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin, empty_place, is_empty
-from fsm.schema.check import SchemaCheck, is_checkable
-from fsm.schema.context import Context, KeyOrder
+from fsm.schema.check import NOT_REGULAR, SchemaCheck, is_checkable
+from fsm.schema.context import BOOLEAN, NULL, Context, KeyOrder, Whitespace, syntax_of
 from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
 from fsm.schema.documents.document import Document
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
-from fsm.schema.keywords.value import VALIDATOR, types_at
-from fsm.schema.object import object_node
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     JSON_TYPES,
     Builder,
     Conjunction,
@@ -55,15 +53,15 @@ from fsm.schema.places.place import (
     negated_values_of,
     values_of,
 )
+from fsm.schema.keywords.value import VALIDATOR, types_at
+from fsm.schema.object import object_node
 from fsm.schema.scalars.enumeration import names, scalar_node
 from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
-from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.schema.term_table import Dependence, Frame, Key, TermTable
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import EMPTY, Check, Node
-from fsm.terms.work import work_bound
 
 _MAX_WARNED = 8
 _BLAME_WORK = 20_000
@@ -103,7 +101,7 @@ def json_schema(
         registry: schemas by URI, which references may name; the standard metaschemas are known. Nothing is ever fetched.
         dialect: a draft from `draft-03` to `draft/2020-12`, or `openapi-3.0`; None: the one that `$schema` names, `openapi-3.0` inside a
             document with `openapi: 3.0.x`, or else the latest draft. Keywords of older drafts (`dependencies`, a list of `items`, ...)
-            are read in every dialect; see `older_word.py`.
+            are read in every dialect; see `documents/document.py`.
         limits: bounds of compiling.
 
     Raises:
@@ -447,7 +445,7 @@ class _BuildPass:
         listed = scalar_node(places, types, limits=self._limits, left_out=left_out)
         if listed is not None:
             context.note_spellings(*spelling.of_listed(places, types))
-            context.leave_out(left_out, matching.NOTE)
+            context.leave_out(left_out, NOT_REGULAR)
             return listed
         self._leave_to_checks(places, types)
         self._note_spellings(places, types)
@@ -456,7 +454,7 @@ class _BuildPass:
             members.append(self._numbers(places, types))
         if "string" in types:
             strings = string_node(places, limits=self._limits, left_out=left_out)
-            context.leave_out(left_out, matching.NOTE)
+            context.leave_out(left_out, NOT_REGULAR)
             context.note_strings(strings)
             members.append(strings)
         if "array" in types:

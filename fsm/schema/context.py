@@ -1,4 +1,7 @@
-"""`Context`: the mutable state of one compilation of a schema, shared by all builders of terms: options, caches, and notes for the report.
+"""`Syntax`: the separators of JSON text, with no, one or an optional space, and the term of any JSON value up to a nesting depth. That is a
+chain of rules, one per nesting level, each built when it is reached; its objects have a check for repeated keys.
+
+`Context`: the mutable state of one compilation of a schema, shared by all builders of terms: options, caches, and notes for the report.
 The notes are the keywords that are left to checks, with reasons, the values of unbounded length, impossible properties, and the spellings
 that are never generated. With `strict`, a note on a check raises `SchemaError`.
 """
@@ -7,16 +10,68 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Literal
 
 from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.schema.documents.document import Document
 from fsm.schema.key_minterms import KeyMinterms
-from fsm.schema.places.place import Place
-from fsm.schema.syntax import Syntax
+from fsm.schema.keywords.place import Place
+from fsm.schema.scalars.number import NUMBER
+from fsm.schema.scalars.string import STRING
+from fsm.schema.value_check import DISTINCT_KEYS
+from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import is_unbounded
 from fsm.terms.node import EMPTY, Node
+from fsm.terms.rule import Rule
+
+Whitespace = Literal["none", "one_space", "spaced"]
+
+NULL = nodes.literal(b"null")
+BOOLEAN = nodes.words((b"true", b"false"))
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """The terms of the separators of JSON, and methods that make members, items and values with them."""
+
+    comma: Node
+    colon: Node
+
+    def any_value(self, nesting: int) -> Node:
+        """Any value, with at most `nesting` arrays and objects inside one another; each level is built when it is reached."""
+        return _any_rule(self, nesting).term
+
+    def any_number(self, part: Node, close: Node) -> tuple[Node, Node]:
+        """Any number of equal members or items and the closing bracket: as the first in their object or array, and after others."""
+        more = nodes.concat(nodes.repeat(nodes.concat(self.comma, part)), close)
+        return nodes.alternation((close, nodes.concat(part, more))), more
+
+
+@cache
+def syntax_of(whitespace: Whitespace) -> Syntax:
+    """The syntax for one setting of `whitespace`."""
+    one = nodes.literal(b" ")
+    space = {"none": nodes.EPSILON, "one_space": nodes.optional(one), "spaced": one}[whitespace]
+    return Syntax(nodes.concat(nodes.literal(b","), space), nodes.concat(nodes.literal(b":"), space))
+
+
+@lru_cache(maxsize=1_000)
+def _any_rule(syntax: Syntax, nesting: int) -> Rule:
+    return Rule("any JSON value", lambda: _any_value(syntax, nesting), is_sure=True, family=syntax)
+
+
+def _any_value(syntax: Syntax, nesting: int) -> Node:
+    scalars = (NULL, BOOLEAN, NUMBER, STRING)
+    if nesting == 0:
+        return nodes.alternation(scalars)
+    value = syntax.any_value(nesting - 1)
+    items, _ = syntax.any_number(value, nodes.literal(b"]"))
+    members, _ = syntax.any_number(nodes.sequence((STRING, syntax.colon, value)), nodes.literal(b"}"))
+    an_object = nodes.checked(nodes.concat(nodes.literal(b"{"), members), DISTINCT_KEYS)
+    return nodes.alternation((*scalars, nodes.concat(nodes.literal(b"["), items), an_object))
+
 
 KeyOrder = Literal["schema", "any"]
 _BOUNDS = ("type", "propertyNames", "maxLength", "maxItems", "maxProperties")

@@ -40,10 +40,10 @@ from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError, shorten
-from fsm.schema.formats.uri import MAX_URL_BYTES, url
+from fsm.schema.keywords.formats import MAX_URL_BYTES, url
 from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.place import Inside, to_decimal
 from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
-from fsm.schema.places.place import Inside, to_decimal
 from fsm.schema.scalars.number_range import Bound, decimal_text, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.value_check import TypeCheck

@@ -16,12 +16,11 @@ from itertools import combinations
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
-from fsm.schema.context import Context
+from fsm.schema.context import Context, Syntax
 from fsm.schema.key_minterms import KeyMinterms, few_texts
-from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Builder, Conjunction, NegatedKeyword, Place, Schema, SomeMember, values_of
+from fsm.schema.keywords.keyword import KEYWORDS, counts_at
+from fsm.schema.keywords.place import Builder, Conjunction, NegatedKeyword, Place, Schema, SomeMember, values_of
 from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
-from fsm.schema.syntax import Syntax
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
 from fsm.terms import work
@@ -81,7 +80,7 @@ def object_node(places: Conjunction, context: Context) -> Builder:
             members += [(json.loads(word), value, False) for word in kind.few]
         elif value is not EMPTY:
             others.append((kind, value))
-    lo, hi = KEYWORDS["minProperties"].merged(places, 0), KEYWORDS["maxProperties"].merged(places)
+    lo, hi = counts_at(places, "Properties")
     _note_unbounded(others, hi, context)
     hi = None if hi is not None and not others and hi >= len(members) else hi
     lo = 0 if lo <= sum(member[2] for member in members) else lo

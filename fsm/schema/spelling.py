@@ -5,8 +5,8 @@ the same value (white space, escapes, numbers) the language usually has one or f
 from __future__ import annotations
 
 from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.place import Conjunction, is_number, values_of
 from fsm.schema.keywords.value import values_at
-from fsm.schema.places.place import Conjunction, is_number, values_of
 from fsm.schema.scalars.number import MAX_EXACT_DIGITS
 from fsm.schema.scalars.number_range import MAX_DIGITS
 

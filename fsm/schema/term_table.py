@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary, ref
 from fsm.errors import BudgetExceeded
 from fsm.schema import spelling
 from fsm.schema.context import Context
-from fsm.schema.places.place import Builder, Conjunction
+from fsm.schema.keywords.place import Builder, Conjunction
 from fsm.terms.node import EMPTY, Node
 from fsm.terms.rule import Rule
 

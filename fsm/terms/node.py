@@ -51,7 +51,7 @@ class Kind:
     CHECK: ClassVar[Kind]  # (body, Check): the texts of the body that pass the check; see `checker.py`
     MACHINE: ClassVar[
         Kind
-    ]  # (Machine, state): the texts that an automaton of its own kind accepts from a state; see `luhn.py`
+    ]  # (Machine, state): the texts that an automaton of its own kind accepts from a state; see `Substrings`
     CONTINUATION: ClassVar[Kind]  # (head, Continuation, behind): the head, then a pattern with lookarounds
 
     def __init__(self, name: str) -> None:

@@ -1,9 +1,7 @@
 """Work budgets: a counter per thread of the steps of building terms, with nested bounds, so that limits do not depend on the machine's
 speed. A unit is about one member of a union or one transition of a derivative, 3 to 10 us; a cached derivative costs nothing. `WorkLimit`
 sets a bound, `check` raises where the tightest one is exceeded (when called, so some work may pass it), and `uncounted` suspends both.
-
-`work_bound`: a context manager that bounds the work of a thread: beyond it, `check` raises `BudgetExceeded` with a name and a message.
-The work is counted and compared in `work_budget.py`; this module has the error message.
+It imports nothing of ours: `work_bound` of `limits.py` is a bound with an error message.
 """
 
 from __future__ import annotations
@@ -11,8 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from fsm.errors import BudgetExceeded
 
 HEAVY = "loops inside loops that can begin and end in many places, or lookarounds and negations that must be followed together"
 """What takes much work, for error messages."""
@@ -73,21 +69,3 @@ def check() -> None:
     """Raise the error of the nearest bound, `BudgetExceeded`, if it is exceeded."""
     if _work.done > _work.most:
         raise _work.exceeded()
-
-
-def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> WorkLimit:
-    """Return a context in which `work_budget.check` raises `BudgetExceeded` once this thread did more than `most`.
-
-    Args:
-        name: of the bound.
-        most: units of work.
-        doing: the task that is bounded, for the message.
-        heavy: what takes much work there.
-        advice: how to correct it; by default to simplify the expression, or raise the bound.
-    """
-
-    def exceeded() -> BudgetExceeded:
-        correction = advice or f"Simplify the expression, or raise `{name}`"
-        return BudgetExceeded(f"{doing} takes more than {most:,} steps of work: {heavy}. {correction}.", name, most)
-
-    return WorkLimit(most, exceeded)

@@ -30,10 +30,10 @@ from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import DEAD, Automaton, as_loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded
+from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import Kind, Node
-from fsm.terms.work import work_bound
 from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.tokens.coreachable import Spelling
 from fsm.tokens.open_walk import as_counted

@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
-from fsm.drawing.graph import StateGraph
-from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import explored, visible
+from fsm.drawing import StateGraph, explored, picture, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, stacklevel_of_user
 from fsm.expression import Expression, as_bytes
+from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import Kind, Node
-from fsm.terms.work import work_bound
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
 from fsm.tokens.explanation import Explanation, explain, explain_special, gap_error, wanted

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner, Result
 
-from fsm.schema.syntax import Whitespace
+from fsm.schema.context import Whitespace
 from outlines_cont import Chat, generate, models
 from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.options import Whitespace as WhitespaceOption

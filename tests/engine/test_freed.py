@@ -59,7 +59,7 @@ KINDS: dict[str, Callable[[], Expression]] = {
     "repeat": lambda: (regex("ab|c") + ",").repeat(2, 9),
     "substring": lambda: fsm.substring("the quick brown fox"),
     "until": lambda: fsm.until("END"),
-    "machine": lambda: fsm.types.credit_card + "!",
+    "machine": lambda: json_schema({"type": "integer", "multipleOf": 7}) + "!",
     "type": lambda: fsm.types.json_value + "!",
     "fields": lambda: json_schema({"properties": {"a": {"type": "integer"}, "b": {"pattern": "^a", "maxLength": 9}}}),
     "members": lambda: json_schema({"minProperties": 2, "maxProperties": 4, "patternProperties": {"^x": {}}}),

@@ -189,4 +189,4 @@ def test_only_one_module_imports_interegular() -> None:
     root = Path(fsm.__file__).parents[1]
     imports = re.compile(r"^\s*(?:import|from) interegular", re.MULTILINE)
     paths = [path for package in ("fsm", "outlines_cont") for path in (root / package).rglob("*.py")]
-    assert [path.name for path in paths if imports.search(path.read_text(encoding="utf-8"))] == ["interegular_fsm.py"]
+    assert [path.name for path in paths if imports.search(path.read_text(encoding="utf-8"))] == ["character_dfa.py"]

@@ -15,7 +15,7 @@ import pytest
 from fsm.automaton.lazy_dfa import shortest_text
 from fsm.expression import Report
 from fsm.schema import json_schema, spelling
-from fsm.schema.formats.table import SPELLINGS
+from fsm.schema.keywords.formats import SPELLINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json_text.md").read_text(encoding="utf-8")
 ROWS = [

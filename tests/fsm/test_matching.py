@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fsm import BudgetExceeded, json_schema
-from fsm.schema import matching
+from fsm.schema import check
 
 TWO_HALVES = r"^(.+)(.+)-\1\2$"
 """A text of n characters takes some n * n / 4 steps."""
@@ -25,7 +25,7 @@ def test_a_long_text_that_takes_many_steps_of_backtracking_is_accepted() -> None
 
 
 def test_what_the_matcher_cannot_tell_is_an_error_and_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "MAX_BACKTRACKS", 10_000)
+    monkeypatch.setattr(check, "MAX_BACKTRACKS", 10_000)
     for schema in ({"pattern": TWO_HALVES}, {"not": {"pattern": TWO_HALVES}}):
         expression = json_schema({"type": "string", **schema})
         with pytest.raises(BudgetExceeded, match=r"not decided within 10,000 steps of backtracking\. Write") as caught:
@@ -35,7 +35,7 @@ def test_what_the_matcher_cannot_tell_is_an_error_and_no_refusal(monkeypatch: py
 
 
 def test_a_regular_pattern_beside_it_is_matched_by_the_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "MAX_BACKTRACKS", 1_000)
+    monkeypatch.setattr(check, "MAX_BACKTRACKS", 1_000)
     far = r"^(?=.*(?:a|aa)*c)(?!.*(?:b|bb)+d)[a-z]*$"
     expression = json_schema({"type": "string", "allOf": [{"pattern": r"^(.).*\1$"}, {"pattern": far}]})
     assert expression.accepts(json.dumps("a" * 400 + "c" + "b" * 400 + "a"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fsm
 from fsm.errors import EmptyLanguage
 from fsm.schema.check import Translation
-from fsm.schema.places.resource import LATEST
+from fsm.schema.keywords.resource import LATEST
 
 NAMES = st.sampled_from("abc")
 SCALARS = st.sampled_from([None, True, -2, 0, 1, 2, 0.5, "x", "y"])

@@ -18,7 +18,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import NoNegation, Role
-from fsm.schema.places.place import COUNT, FLAG, TEXT, Place
+from fsm.schema.keywords.place import COUNT, FLAG, TEXT, Place
 from fsm.schema.scalars.string import CHARACTERS
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_text

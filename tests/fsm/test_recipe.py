@@ -34,7 +34,7 @@ _MADE = {
     "substring": lambda: fsm.substring("the name", end="."),
     "operators": lambda: ("(" + (fsm.regex("[ab]") | "c").repeat(1, 3) + ")") & ~fsm.regex(".*cc.*"),
     "names": lambda: fsm.regex("[0-9]+").named("count") + " " + fsm.choice(["lamps", "desks"]).named("what"),
-    "types": lambda: fsm.types.iban | fsm.types.date | fsm.types.markdown_list,
+    "types": lambda: fsm.types.email | fsm.types.date | fsm.types.markdown_list,
 }
 
 

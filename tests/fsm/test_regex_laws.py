@@ -17,15 +17,19 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import RegexSyntaxError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.pattern.python_pattern import regex
-from fsm.terms.character_class import category, general_category, ignoring_case, unicode_property, union
 from fsm.terms.characters import (
     ALL_CHARACTERS,
     MAX_CODE_POINT,
     Ranges,
+    category,
+    general_category,
+    ignoring_case,
     intersect,
     invert,
     json_spelling,
     json_text,
+    unicode_property,
+    union,
     utf8,
 )
 from tests.judged import at_least, judged

@@ -15,7 +15,7 @@ from fsm.errors import EmptyLanguage, SchemaError, SchemaWarning
 from fsm.schema.check import Translation
 from fsm.schema.documents.document import meant_by
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.places.resource import dialect_named
+from fsm.schema.keywords.resource import dialect_named
 
 D4, D7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 D2019, D2020 = "https://json-schema.org/draft/2019-09/schema", "https://json-schema.org/draft/2020-12/schema"
@@ -316,7 +316,7 @@ def test_an_option_names_the_dialect_of_a_schema_that_names_none() -> None:
     ],
 )
 def test_the_uri_of_a_draft_may_be_spelled_in_many_ways(uri: str, name: str) -> None:
-    from fsm.schema.places.resource import dialect_named
+    from fsm.schema.keywords.resource import dialect_named
 
     assert name == dialect_named(uri).name
     with warnings.catch_warnings(action="error"):

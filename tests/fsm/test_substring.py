@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm
-from fsm.languages.substring import Substrings
+from fsm.languages import Substrings
 
 
 def _substrings(text: str) -> set[str]:

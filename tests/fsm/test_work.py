@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from fsm import BudgetExceeded, Expression, TokenFSM, Vocabulary, regex
+from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.rule import Rule
-from fsm.terms.work import work_bound
 
 Tokens = tuple[list[bytes | None], list[int]]
 ENTANGLED = "(?:(?!a.{20}b).)*c"

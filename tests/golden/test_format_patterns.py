@@ -6,8 +6,8 @@ import pytest
 
 from fsm import json_schema, regex, types
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.schema.formats import uri
-from fsm.schema.formats.table import format_node
+from fsm.schema.keywords import formats
+from fsm.schema.keywords.formats import format_node
 from fsm.terms import node as nodes
 
 DATE = (
@@ -202,7 +202,7 @@ NO_HOSTS += [
     ("schemes", "scheme"), [(("http", "https"), "https"), (("ftp", "file"), "ftp"), (None, "x+1.-")]
 )
 def test_a_url_has_a_host_and_a_port(schemes: tuple[str, ...] | None, scheme: str) -> None:
-    accepts = Automaton(uri.url(schemes)).accepts
+    accepts = Automaton(formats.url(schemes)).accepts
     assert [host for host in HOSTS if not accepts(f"{scheme}://{host}".encode())] == []
     assert [host for host in NO_HOSTS if accepts(f"{scheme}://{host}".encode())] == []
 
@@ -212,7 +212,7 @@ def test_the_rest_of_a_url_has_its_bounds(start: str, most: int, most_mixed: int
     for schemes, before in ((("http",), "http://a.b"), (None, "x://a.b"), (None, "file:///"), (("file",), "file:///"))[
         : 4 if start != "#" else 2
     ]:
-        accepts = Automaton(uri.url(schemes)).accepts
+        accepts = Automaton(formats.url(schemes)).accepts
         begin = before if before[0] == "f" else before + start
         for plain, mixed, is_right in (
             (most, 0, True), (most + 1, 0, False), (0, most_mixed, True), (0, most_mixed + 1, False), (most, most_mixed, True),
@@ -221,14 +221,14 @@ def test_the_rest_of_a_url_has_its_bounds(start: str, most: int, most_mixed: int
             text = begin + "a" * plain + "é" * (mixed > 0) + "b" * (mixed - 1)
             assert is_right == accepts(text.encode()), (begin, plain, mixed)
     for length, is_right in ((1, True), (64, True), (65, False), (0, False)):
-        assert is_right == Automaton(uri.url(("http",))).accepts(b"http://" + b"a" * length + b"@a.b")
-    file = Automaton(uri.url(("file",)))
+        assert is_right == Automaton(formats.url(("http",))).accepts(b"http://" + b"a" * length + b"@a.b")
+    file = Automaton(formats.url(("file",)))
     assert not file.accepts(b"file://a/b")
     assert not file.accepts(b"file:/a")
     assert not file.accepts(b"http://a.b")
-    assert not Automaton(uri.url(("http",))).accepts(b"file:///a")
-    assert not Automaton(uri.url(("http",))).accepts(b"https://a.b")
-    anything = Automaton(uri.url(None))
+    assert not Automaton(formats.url(("http",))).accepts(b"file:///a")
+    assert not Automaton(formats.url(("http",))).accepts(b"https://a.b")
+    anything = Automaton(formats.url(None))
     assert anything.accepts(b"a" * 21 + b"://a.b")
     assert not anything.accepts(b"a" * 22 + b"://a.b")
     assert not anything.accepts(b"1a://a.b")

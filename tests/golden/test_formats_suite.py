@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from fsm.schema import json_schema
-from fsm.schema.formats.table import FORMATS
+from fsm.schema.keywords.formats import FORMATS
 from tests.golden.test_schema_suite import GROUPS, needs_suite, spellings
 from tests.walks import random_text
 

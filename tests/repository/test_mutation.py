@@ -242,13 +242,13 @@ def test_the_list_shows_a_sample_that_the_seed_decides(capsys: pytest.CaptureFix
 
 
 def test_lines_that_are_named_are_taken_with_all_of_their_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    source = (Path(__file__).parents[2] / "fsm/languages/luhn.py").read_text(encoding="utf-8")
-    line = mutants("fsm/languages/luhn.py", source)[-1].line
-    expected = [mutant.kind for mutant in mutants("fsm/languages/luhn.py", source) if mutant.line == line]
-    assert main(["--list", "--at", f"fsm/languages/luhn.py:{line}"]) == 0
+    source = (Path(__file__).parents[2] / "fsm/terms/distance.py").read_text(encoding="utf-8")
+    line = mutants("fsm/terms/distance.py", source)[-1].line
+    expected = [mutant.kind for mutant in mutants("fsm/terms/distance.py", source) if mutant.line == line]
+    assert main(["--list", "--at", f"fsm/terms/distance.py:{line}"]) == 0
     out = capsys.readouterr().out
     assert [
-        said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/languages/luhn.py:")
+        said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/terms/distance.py:")
     ] == expected
 
 

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from fsm import FSMError, TokenFSM, Vocabulary, choice, draw, json_schema, regex
 from fsm.automaton.lazy_dfa import shortest_text
-from fsm.drawing.graph import StateGraph
-from fsm.drawing.state_graph import expression_graph
+from fsm.drawing import StateGraph, expression_graph
 from outlines_cont.cli.__main__ import app
 
 SVG = "{http://www.w3.org/2000/svg}"

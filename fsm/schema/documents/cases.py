@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 from fsm.schema.documents.disjoint import are_disjoint
 from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Keyword, NoNegation, Part, Role
+from fsm.schema.keywords.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.keywords.value import schemas_listed, types_at, values_at
-from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
 from fsm.terms import work
 
 MAX_EXACT = 200  # cases of one value where negations multiply them

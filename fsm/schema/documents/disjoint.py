@@ -14,8 +14,8 @@ from typing import Any
 
 from fsm.schema.documents.document import Document
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, Role, type_of
+from fsm.schema.keywords.place import Place
 from fsm.schema.keywords.value import identity, types_at, values_at
-from fsm.schema.places.place import Place
 from fsm.terms import work
 
 _MAX_PAIRS = 20_000

@@ -18,7 +18,7 @@ name is an annotation.
 `Document`: a schema document whose subschemas are rewritten to draft 2020-12, validated, and resolved, each when it is first met. It
 collects the notes for the report: each enforced keyword by its JSON pointer, and remarks on those that are not enforced as written. Where
 the author may have meant something else (a misspelling, an unknown format), `strict` makes the remark an error. References are resolved by
-`places/resource.py`, those to pointers in the root without it; `make` interns schemas that are not in the document.
+`keywords/resource.py`, those to pointers in the root without it; `make` interns schemas that are not in the document.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular, SchemaError, shorten
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS, Role
-from fsm.schema.keywords.value import values_at
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     VALUE,
     Dialect,
     NegatedKeyword,
@@ -46,7 +45,8 @@ from fsm.schema.places.place import (
     expected,
     part_at,
 )
-from fsm.schema.places.resource import DRAFT_3, LATEST, Resources, dialect_named, dialect_of, is_known
+from fsm.schema.keywords.resource import DRAFT_3, LATEST, Resources, dialect_named, dialect_of, is_known
+from fsm.schema.keywords.value import values_at
 from fsm.terms.characters import json_text
 from fsm.terms.node import Check
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fsm.errors import SchemaError, shorten
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import JSON_TYPES, Schema, expected
+from fsm.schema.keywords.place import JSON_TYPES, Schema, expected
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 

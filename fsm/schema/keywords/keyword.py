@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     COUNT,
     JSON_TYPES,
     WATCHERS,
@@ -117,7 +117,6 @@ class Keyword:
         types: the types of instances that it can reject.
         role: how it takes part in the cases of a schema.
         since: the first draft that has it; None: no draft, so the validator gets `accepts`.
-        merge: combines the values that several schemas have for the same instance; None: each of them applies by itself.
         failures: yields the ways to fail it, given this object, a place and the value there.
         language: returns the term of the accepted strings, without their quotes, given the value, its pointer and limits; None for a
             value that does not constrain strings; it may raise `NotRegular`.
@@ -146,7 +145,6 @@ class Keyword:
     types: frozenset[str] = ALL_TYPES
     role: Role = Role.ASSERTION
     since: str | None = None
-    merge: Callable[[Iterable[Any]], Any] | None = None
     failures: Callable[[Keyword, Place, Any], Iterator[Failure]] = default_failures
     language: Callable[[Any, str, Limits], Node | None] | None = None
     accepts: Callable[[Any, Any], bool] | None = None
@@ -193,12 +191,6 @@ class Keyword:
         schemas = self.shape.schemas(place.get(self.name))
         return [place.beside(schema, self.name, *tokens, negated=negated) for tokens, schema in schemas]
 
-    def merged(self, places: Conjunction, default: Any = None) -> Any:
-        """The values at all places combined by `merge`, as a whole number; the default where no place has the keyword."""
-        assert self.merge is not None
-        values = [int(value) for _, value in values_of(places, self.name)]
-        return self.merge(values) if values else default
-
 
 def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword, Keyword]:
     """The lower and the upper bound of a count of characters, items or members; the tightest wins; each negates to the other."""
@@ -211,7 +203,13 @@ def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword,
         yield ({"type": [*types], least: int(value) + 1},)
 
     bound = partial(Keyword, shape=COUNT, types=types, since="draft-04", is_built=True)
-    return bound(least, merge=max, failures=below), bound(most, merge=min, failures=above)
+    return bound(least, failures=below), bound(most, failures=above)
+
+
+def counts_at(places: Conjunction, noun: str) -> tuple[int, int | None]:
+    """The tightest bounds of a count at some places: those of the characters of a string for `Length`, for example."""
+    least, most = ([int(value) for _, value in values_of(places, side + noun)] for side in ("min", "max"))
+    return max(least, default=0), min(most, default=None)
 
 
 def type_of(instance: Any) -> str:

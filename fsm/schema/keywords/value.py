@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fsm.schema.keywords import place as shapes
 from fsm.schema.keywords.keyword import ALL_TYPES, KEYWORDS, PYTHON_TYPE, STRING, Failure, Keyword, Part, Role
-from fsm.schema.places import place as shapes
-from fsm.schema.places.place import NegatedKeyword, Place, Shape, check_text, expected, is_number, to_decimal
+from fsm.schema.keywords.place import NegatedKeyword, Place, Shape, check_text, expected, is_number, to_decimal
 from fsm.terms.node import Node
 
 TEXT = "fsm:text"

@@ -12,8 +12,7 @@ from typing import Any
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
-from fsm.schema.keywords.value import identity, pointer_to, values_at
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     Conjunction,
     NegatedKeyword,
     Place,
@@ -23,6 +22,7 @@ from fsm.schema.places.place import (
     negated_values_of,
     values_of,
 )
+from fsm.schema.keywords.value import identity, pointer_to, values_at
 from fsm.schema.scalars.number import check_digits, demand_of, is_whole, number_texts
 from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes

@@ -31,7 +31,7 @@ from typing import Any
 from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     MAX_SINGLE,
     Conjunction,
     excluded_values,

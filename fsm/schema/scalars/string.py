@@ -10,8 +10,8 @@ from typing import Literal
 
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.places.place import Conjunction, Place, excluded_values, negated_values_of, values_of
+from fsm.schema.keywords.keyword import KEYWORDS, counts_at
+from fsm.schema.keywords.place import Conjunction, Place, excluded_values, negated_values_of, values_of
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, json_text
 from fsm.terms.node import EMPTY, Node
@@ -46,7 +46,7 @@ def string_node(places: Conjunction, *, limits: Limits, left_out: list[tuple[Pla
         SchemaError: a pattern that is malformed or not supported.
         BudgetExceeded: a pattern is too long.
     """
-    lo, hi = KEYWORDS["minLength"].merged(places, 0), KEYWORDS["maxLength"].merged(places)
+    lo, hi = counts_at(places, "Length")
     if hi is not None and lo > hi:
         return EMPTY
     parts = dict[Node, None]()

@@ -1,23 +1,28 @@
-"""The keywords of arrays, as `Keyword` objects: items, `contains`, counts, `uniqueItems`; with their negations (other keywords, or
-`SomeItem`). Their terms are in `schema/array.py`; a negated `uniqueItems` or `unevaluatedItems` is left to a check.
+"""The standard keywords of strings, numbers, arrays and objects, and those that apply other schemas to the same value, as `Keyword` objects,
+each with its negation. `pattern` and `format` of strings give a term here; automata of numbers, arrays and objects are built elsewhere
+(`scalars/`, `array.py`, `object.py`). Negations are other keywords where there are some (the opposite bound), or `SomeItem` and `SomeMember`;
+references, `allOf`, `anyOf`, `oneOf`, `not` and `if` are negated by De Morgan's laws, by ways to fail made of their branches. Left to a check
+are the negations of `uniqueItems` and of `unevaluated...`, and of a `oneOf` of more than 8; `Document` negates references.
 
-The keywords of objects, as `Keyword` objects: properties, keys, counts, dependencies (as cases); with their negations (other keywords,
-or `SomeMember`) and what they apply to a member. Terms: `schema/object.py`; a negated `unevaluatedProperties` is left to a check.
-
-The keywords that apply other schemas to the same value, as `Keyword` objects: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`. They
-are negated by De Morgan's laws, by ways to fail made of their branches; a `oneOf` of more than 8 by a check, references by `Document`.
+`NUMBER_FORMATS`: formats of numbers, as other keywords; those of strings are in `formats.py`. An unknown format rejects nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
+from difflib import get_close_matches
+from functools import lru_cache, partial
 from typing import Any
 
+from fsm.errors import SchemaError, shorten
 from fsm.limits import Limits
+from fsm.pattern.ecma_pattern import ecma_search, read_loosely
+from fsm.schema.keywords.formats import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
 from fsm.schema.keywords.keyword import (
     ARRAY,
+    NUMERIC,
     OBJECT,
+    STRING,
     Failure,
     Keyword,
     Make,
@@ -26,14 +31,17 @@ from fsm.schema.keywords.keyword import (
     NoNegation,
     Role,
     count_bounds,
+    negated,
     no_failures,
     unless_trivial,
 )
-from fsm.schema.keywords.scalar import loose_reading
-from fsm.schema.places.place import (
+from fsm.schema.keywords.place import (
     COUNT,
+    DIVISOR,
     FLAG,
+    MAX_SINGLE,
     NAME_LISTS,
+    NUMBER,
     SCHEMA,
     SCHEMA_LIST,
     SCHEMA_MAP,
@@ -47,7 +55,112 @@ from fsm.schema.places.place import (
     SomeMember,
     negation_of,
 )
-from fsm.schema.places.resource import Resources
+from fsm.schema.keywords.resource import Resources
+from fsm.terms.characters import json_spelling
+from fsm.terms.node import Node
+
+NUMBER_FORMATS: dict[str, dict[str, Any]] = {
+    "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
+    "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
+    "float": {"minimum": -MAX_SINGLE, "maximum": MAX_SINGLE},
+    "double": {},  # every number of our JSON texts fits
+}
+"""The number formats of the OpenAPI registry, each as an equivalent schema of other keywords; they constrain numbers only."""
+
+
+def _pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
+    """The inside of the strings in which a pattern is found; raises `NotRegular`, or `SchemaError` for a malformed pattern."""
+    limits.check("max_pattern_length", len(pattern), "characters of a pattern", pointer)
+    try:
+        return _found(pattern)
+    except SchemaError:
+        return ecma_search(pattern, json_spelling, pointer=pointer)  # raises again, with the position
+
+
+@lru_cache(maxsize=256)
+def _found(pattern: str) -> Node:
+    """Cached, as large schemas repeat the same few patterns: azure-pipelines.json has 6,000 of them in 67,000 places."""
+    return ecma_search(pattern, json_spelling)
+
+
+def loose_reading(pattern: str, limits: Limits) -> tuple[str, ...]:
+    """A note on a pattern that was read though ECMA-262 refuses it with the `u` flag."""
+    loose = read_loosely(pattern) if len(pattern) <= limits.max_pattern_length else ()
+    return (f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}",) if loose else ()
+
+
+def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
+    """A bound; its negation is the opposite one."""
+
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
+        yield ({"type": "number", opposite: value},)
+
+    return Keyword(name, NUMBER, NUMERIC, since=since, failures=failures, is_built=True)
+
+
+NUMBERS = (
+    _bound("minimum", "exclusiveMaximum"),
+    _bound("maximum", "exclusiveMinimum"),
+    _bound("exclusiveMinimum", "maximum"),
+    _bound("exclusiveMaximum", "minimum"),
+    Keyword("multipleOf", DIVISOR, NUMERIC, since="draft-04", failures=negated, is_built=True, is_heavy=True),
+)
+_NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
+
+
+def _format_language(name: str, pointer: str, limits: Limits) -> Node | None:
+    return None if name in NUMBER_FORMATS else format_node(name)
+
+
+def _format_failures(keyword: Keyword, place: Place, name: str) -> Iterator[Failure]:
+    """A format of numbers fails where one of the keywords that define it does."""
+    if name not in NUMBER_FORMATS:
+        yield (NegatedKeyword(keyword.name, name, STRING),)
+    for other, value in _number_keywords(name).items():
+        yield from _NUMBERS[other].failures(_NUMBERS[other], place, value)
+
+
+def _number_keywords(name: str) -> dict[str, Any]:
+    return NUMBER_FORMATS.get(name, {})
+
+
+def _ignored_format(name: object, asserts_format: bool) -> str | None:
+    if not isinstance(name, str) or (asserts_format and (name in STRING_FORMATS or name in NUMBER_FORMATS)):
+        return None
+    if not asserts_format:
+        return 'formats="annotate"'
+    near = get_close_matches(name.lower(), FORMATS, 1)
+    known = ", ".join((*FORMATS, *OPENAPI_FORMATS, *NUMBER_FORMATS))
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known are {known}."
+    return f"the format {shorten(name)} is not known, so that any text passes. {hint}"
+
+
+STRINGS = (
+    *count_bounds("minLength", "maxLength", STRING),
+    Keyword(
+        "pattern",
+        TEXT,
+        STRING,
+        since="draft-04",
+        language=_pattern_node,
+        remarks=loose_reading,
+        is_heavy=True,
+        is_built=True,
+    ),
+    Keyword(
+        "format",
+        TEXT,
+        STRING | NUMERIC,
+        since="draft-04",
+        language=_format_language,
+        failures=_format_failures,
+        ignored=_ignored_format,
+        stands_for=_number_keywords,
+        is_built=True,
+        is_heavy=True,
+        spelling=SPELLINGS.get,
+    ),
+)
 
 
 def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Failure]:

@@ -1,21 +1,27 @@
 """`expression_graph`: the DFA over characters of an expression, minimised (Moore's partition refinement) and simplified for drawing. A
 chain of states with one edge each becomes one edge, an optional space is joined to the edge before it, a character of a JSON string is one
 edge, and a count above `MAX_COUNT` is drawn as a loop; so the graph is for reading and not for matching. States are explored breadth first,
-up to 8 for each that may be drawn. Also here: `explored`, the graph of any automaton, and labels (`visible`, `class_label`).
+up to 8 for each that may be drawn. `explored` is the graph of any automaton, `visible` and `class_label` make labels.
+
+A `StateGraph` is written as SVG (`picture`) or as DOT source for Graphviz. The picture has all states on one line, so that no arrow crosses
+a state and no label lies on another, whatever the graph; for a layout by ranks pass the DOT source to Graphviz.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from html import escape
+from itertools import accumulate, count
 from typing import Any
 
 from fsm.automaton.character_dfa import CharacterSteps
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.drawing.graph import StateGraph
+from fsm.errors import clip
 from fsm.terms import node as nodes
-from fsm.terms.character_class import category
-from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
+from fsm.terms.characters import ALL_CHARACTERS, Ranges, category, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
 from fsm.terms.state_elimination import refined
@@ -24,6 +30,58 @@ MAX_COUNT = 8
 """The largest count that is drawn state by state."""
 _NUM_RUNS = 6
 _SPACE = "␣"
+
+_RADIUS, _LANE, _CHARACTER, _LONGEST = 15, 20, 6.7, 48
+_STYLE = (
+    "text{font:12px ui-monospace,monospace;fill:#1f2328;text-anchor:middle}"
+    ".s{fill:#eef4fb;stroke:#2f6db3;stroke-width:1.5}.e{fill:none;stroke:#2f6db3}"
+    ".a{fill:none;stroke:#6e7781;stroke-width:1.2}.h{marker-end:url(#h)}"
+    ".l{fill:#57606a;font-size:11px}.b{fill:white;fill-opacity:.8}"
+)
+_HEAD = (
+    '<defs><marker id="h" markerWidth="8" markerHeight="8" refX="7" refY="3" orient="auto">'
+    '<path d="M0,0 L7,3 L0,6 z" fill="#6e7781"/></marker></defs>'
+)
+
+
+@dataclass(slots=True)
+class StateGraph:
+    """The states of a drawing, in breadth-first order, and their edges.
+
+    Attributes:
+        arrows: for each state, the labels of its edges by target.
+        accepting: the accepting states.
+        order: the states that are drawn, the initial one first; edges may lead to states beyond them.
+    """
+
+    arrows: dict[int, dict[int, list[str]]] = field(default_factory=dict)
+    accepting: set[int] = field(default_factory=set)
+    order: list[int] = field(default_factory=list)
+
+    def sources(self) -> dict[int, list[int]]:
+        """For each state, the states with an edge to it."""
+        found = defaultdict[int, list[int]](list)
+        for state, targets in self.arrows.items():
+            for target in targets:
+                found[target].append(state)
+        return found
+
+    def to_dot(self) -> str:
+        """Return the graph in the DOT language of Graphviz: accepting states as double circles, numbered as in the SVG picture.
+
+        An edge to a state that is not drawn leads to a node `...`.
+        """
+        numbers = {state: number for number, state in enumerate(self.order, 1)}
+        lines = ["digraph {", "  rankdir=LR;", "  node [shape=circle];"]
+        lines += [f"  {numbers[state]} [shape=doublecircle];" for state in self.order if state in self.accepting]
+        for state in self.order:
+            for target, names in self.arrows[state].items():
+                label = " ".join(names).replace("\\", "\\\\").replace('"', '\\"')
+                beyond = f'"... {numbers[state]} {target}"'
+                if target not in numbers:
+                    lines.append(f'  {beyond} [shape=plaintext, label="..."];')
+                lines.append(f'  {numbers[state]} -> {numbers.get(target, beyond)} [label="{label}"];')
+        return "\n".join([*lines, "}"])
 
 
 def expression_graph(root: Node, max_states: int) -> StateGraph:
@@ -195,3 +253,65 @@ def _join_chains(graph: StateGraph) -> None:
         del graph.arrows[source][state]
         graph.arrows[source][target] = [before[0] + names[0]]
         sources[target] = [source if other == state else other for other in sources[target]]
+
+
+def picture(graph: StateGraph) -> str:
+    """Return an SVG picture: states as circles on one line, a ring in the accepting ones, arrows with labels.
+
+    An arrow to the next state is straight. Any other has a lane, below the line if it leads back, else above it: the first lane that has
+    room for the arrow and its label, shorter arrows first. An arrow to a state that is not drawn ends in `...`.
+    """
+    columns = {state: column for column, state in enumerate(graph.order)}
+    edges = [
+        (columns[state], columns.get(target), clip(" ".join(names), _LONGEST))
+        for state in graph.order
+        for target, names in graph.arrows[state].items()
+    ]
+    straight = {column: label for column, to, label in edges if to == column + 1}
+    gaps = (2 * _RADIUS + max(_width(straight.get(column, "")) + 16, 36) for column in range(len(columns) - 1))
+    xs = [*accumulate(gaps, initial=0.0)]
+    arrows, labels = list[str](), list[str]()
+    taken = defaultdict[tuple[int, int], list[tuple[float, float]]](list)
+    for column, to, label in sorted(edges, key=lambda edge: abs(edge[0] - (edge[0] if edge[1] is None else edge[1]))):
+        x = xs[column]
+        if to == column + 1:
+            arrows.append(f'<path class="a h" d="M{x + _RADIUS:.0f},0 H{xs[to] - _RADIUS - 2:.0f}"/>')
+            labels.append(_label(label, (x + xs[to]) / 2, -4))
+            continue
+        label = label if to is not None else f"{label} ..."
+        side = 1 if to is not None and to < column else -1
+        start, end = x + 5, x + 21 + _width(label) if to is None else xs[to] - 5
+        middle, half = (start + end) / 2, _width(label) / 2 + 4
+        left, right = min(start, end, middle - half), max(start, end, middle + half)
+        lane = next(n for n in count(1) if all(right < a or b < left for a, b in taken[side, n]))
+        taken[side, lane].append((left, right))
+        y = side * (_RADIUS + lane * _LANE)
+        back = "" if to is None else f" V{side * (_RADIUS + 1)}"
+        arrows.append(
+            f'<path class="a{" h" if back else ""}" d="M{start:.0f},{side * (_RADIUS - 1)} V{y} H{end:.0f}{back}"/>'
+        )
+        labels.append(_label(label, middle, y - 4))
+    circles = [_circle(xs[column], column + 1, state in graph.accepting) for state, column in columns.items()]
+    spans = [(-_RADIUS, xs[-1] + _RADIUS), *(span for lane in taken.values() for span in lane)]
+    levels = [side * lane for side, lane in taken]
+    left, top = min(a for a, _ in spans) - _LANE, min(levels, default=0) * _LANE - 2 * _LANE
+    width, height = max(b for _, b in spans) + _LANE - left, max(levels, default=0) * _LANE + 2 * _LANE - top
+    size = f'width="{width:.0f}" height="{height}" viewBox="{left:.0f} {top} {width:.0f} {height}"'
+    ground = f'<rect x="{left:.0f}" y="{top}" width="{width:.0f}" height="{height}" fill="white"/>'
+    head = [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', f"<style>{_STYLE}</style>", _HEAD, ground]
+    return "\n".join([*head, *arrows, *labels, *circles, "</svg>"])
+
+
+def _circle(x: float, number: int, is_accepting: bool) -> str:
+    ring = f'<circle class="e" cx="{x:.0f}" cy="0" r="{_RADIUS - 4}"/>' if is_accepting else ""
+    return f'<circle class="s" cx="{x:.0f}" cy="0" r="{_RADIUS}"/>{ring}<text x="{x:.0f}" y="4">{number}</text>'
+
+
+def _label(text: str, x: float, y: float) -> str:
+    """A label on a lighter ground, so that an arrow behind it does not hide the text."""
+    ground = f'<rect class="b" x="{x - _width(text) / 2:.0f}" y="{y - 9}" width="{_width(text):.0f}" height="12"/>'
+    return f'{ground}<text class="l" x="{x:.0f}" y="{y}">{escape(text)}</text>'
+
+
+def _width(label: str) -> float:
+    return len(label) * _CHARACTER

@@ -23,7 +23,7 @@ from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012, DynamicAnchor
 
 from fsm.errors import SchemaError, shorten
-from fsm.schema.places.place import Dialect, Schema, Scope, expected, part_at
+from fsm.schema.keywords.place import Dialect, Schema, Scope, expected, part_at
 
 
 def _tolerant(draft: Specification[Any]) -> Specification[Any]:
