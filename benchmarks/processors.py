@@ -62,10 +62,6 @@ def _makers(tokenizer: Tokenizer) -> dict[str, Callable[[Case], Callable[[Any], 
         processor = adapters.logits_processor(fsm.json_schema(case.source), tokens)
         return lambda inputs: processor.of(inputs)
 
-    def ours_untold(case: Case) -> Callable[[Any], Any]:
-        processor = adapters.logits_processor(fsm.json_schema(case.source), _Tokens(tokenizer))
-        return lambda inputs: processor
-
     def outlines(case: Case) -> Callable[[Any], Any]:
         index = core.compile(case)
         return lambda inputs: OutlinesCoreLogitsProcessor(index, "torch")
@@ -74,7 +70,7 @@ def _makers(tokenizer: Tokenizer) -> dict[str, Callable[[Case], Callable[[Any], 
         grammar = grammars.compile(case)
         return lambda inputs: xgrammar.contrib.hf.LogitsProcessor(grammar)
 
-    return {"ours, `of(inputs)`": ours, "ours": ours_untold, "outlines": outlines, "xgrammar": xgrammars}
+    return {"ours": ours, "outlines": outlines, "xgrammar": xgrammars}
 
 
 def _network(vocab_size: int) -> Any:

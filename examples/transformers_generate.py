@@ -37,14 +37,13 @@ def main() -> None:
     for text in texts(model.generate(**inputs, **steered, max_new_tokens=60, num_beams=3)):
         print("beams: ", Order.model_validate_json(text))
 
-    # Cut after a few tokens, and given to `generate` again: the processor sees that the text goes on.
+    # Cut after a few tokens, and given to `generate` again: the text begins where these inputs end.
     one = tokenizer(PROMPTS[1], return_tensors="pt")
     ids = one["input_ids"]
+    bound = {"logits_processor": [processor.of(one)], "do_sample": False}
     while ids[0, -1] != tokenizer.eos_token_id:
         print("so far:", texts(ids, one["input_ids"].shape[1])[0])
-        ids = model.generate(
-            ids, attention_mask=ids.new_ones(ids.shape), logits_processor=[processor], max_new_tokens=8, do_sample=False
-        )
+        ids = model.generate(ids, attention_mask=ids.new_ones(ids.shape), **bound, max_new_tokens=8)
     assert texts(ids, one["input_ids"].shape[1])[0] == texts(whole)[1]
 
 

@@ -76,6 +76,10 @@ class SpecialTokenWarning(UserWarning):
     """A `str` contains the text of a special token; it was encoded as plain text, not as the control token."""
 
 
+class ConstraintWarning(UserWarning):
+    """A conversation was rewound to before the position where its constraint began, which has lifted the constraint."""
+
+
 class NoChatTemplate(OutlinesContError, ValueError):
     """The tokenizer of a model has no chat template, and none was given."""
 
@@ -85,7 +89,7 @@ class ChatError(OutlinesContError, ValueError):
 
 
 class AmbiguousPrompt(OutlinesContError, ValueError):
-    """A logits processor cannot determine where the generated text of its rows begins, or it does not begin after the given prompts."""
+    """A logits processor was not told where the texts of its rows begin (`of(inputs)`), or they do not begin with these prompts."""
 
 
 class PromptTypeError(OutlinesContError, TypeError):

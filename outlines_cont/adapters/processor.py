@@ -7,15 +7,16 @@ the arrays of `TokenFSM.to_tensors`, read without host synchronisation: a state 
 each state has an index into the distinct bit masks. Checks beyond the automaton are not included. The engine does not use it.
 
 `ConstraintProcessor`, `AllowedTokens`: a constraint as a `LogitsProcessor` of transformers, which sets the logits of disallowed tokens
-to minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. Where the prompts end is given by
-`of(inputs)`, or inferred from successive steps; the mask depends on the ids after that alone, and after an end or a disallowed id only an
-end may follow. No forced text in chunks, no token healing, no rewinding.
+to minus infinity, and as the slower callback `prefix_allowed_tokens_fn`, which lists the allowed ids. `of(inputs)` says where the prompts
+of a call end (`Prompts`); the mask depends on the ids after that alone, and after an end or a disallowed id only an end may follow. No
+forced text in chunks, no token healing, no rewinding.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -26,9 +27,9 @@ from transformers import LogitsProcessor
 from fsm import TokenFSM, TokenNotAllowed
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.token_tables import TokenTables
-from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, SeenBeams, SeenPrompts
+from outlines_cont.checks import is_int
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.errors import DeadEnd, NotPicklable, VocabularyMismatch
+from outlines_cont.errors import AmbiguousPrompt, DeadEnd, NotPicklable, OptionError, VocabularyMismatch
 from outlines_cont.policies.branch import TokenSet
 
 OVER = -1
@@ -75,10 +76,6 @@ class RowMasks:
     def allowed(self, state: int) -> TokenSet:
         """Return the tokens that may follow a text in a state; a text that has ended ends again."""
         return self._ends if state == OVER else TokenSet.of_bitmask(self.token_fsm.bitmask(state))
-
-    def is_refused(self, token_ids: NDArray[np.int64]) -> bool:
-        """Return whether the last token of a text is refused: it neither continues the text nor ends it."""
-        return self.state_after(token_ids) == OVER and int(token_ids[-1]) not in self.eos_token_ids
 
     def _longest_known(self, data: bytes) -> tuple[int, int]:
         """Return how many tokens of a text are known, and the state after them."""
@@ -165,12 +162,52 @@ class DeviceTables:
         return f"<DeviceTables of {states:,} states, {classes:,} classes of tokens, {self.nbytes:,} bytes on {self._words.device}>"
 
 
+class Prompts:
+    """The prompts of one call, with their padding, or only their length.
+
+    Args:
+        inputs: what `tokenizer(prompts, return_tensors="pt")` returns, the `input_ids` in it, or their number of columns.
+    """
+
+    def __init__(self, inputs: Any) -> None:
+        self._rows = _rows_of(inputs)
+        self._length = int(inputs) if self._rows is None else self._rows.shape[1]
+        self._known: set[bytes] = set() if self._rows is None else {row.tobytes() for row in self._rows}
+
+    def start(self, rows: NDArray[np.int64]) -> int:
+        """Return the number of columns of (B, T) int64 rows before the texts: the length of the prompts, padding included.
+
+        Raises:
+            AmbiguousPrompt: the rows do not begin with these prompts.
+        """
+        if rows.shape[1] < self._length:
+            raise AmbiguousPrompt(
+                f"expected rows that begin with a prompt of {self._length} tokens, padding included, got rows of {rows.shape[1]}. "
+                "Make one for these prompts: `processor.of(inputs)`."
+            )
+        if self._rows is not None:
+            self._check(rows[:, : self._length], self._rows)
+        return self._length
+
+    def _check(self, begun: NDArray[np.int64], prompts: NDArray[np.int64]) -> None:
+        """Raise for rows that do not begin with one of the prompts. Cost: a look at every id; `generate` repeats prompts in their order."""
+        copies = len(begun) // len(prompts)
+        if copies * len(prompts) == len(begun) and np.array_equal(begun, np.repeat(prompts, copies, axis=0)):
+            return
+        odd = next((i for i, row in enumerate(begun) if row.tobytes() not in self._known), None)
+        if odd is not None:
+            raise AmbiguousPrompt(
+                f"expected rows that begin with the prompts that `of` was given, got another one in row {odd}. "
+                "Make one for each call: `model.generate(**inputs, logits_processor=[processor.of(inputs)])`."
+            )
+
+
 class ConstraintAdapter:
     """Base of both adapters: masks, prompts, copies.
 
     Args:
         masks: those of the constraint.
-        prompts: those that `of` was given; None where they are found in the rows.
+        prompts: those that `of` was given; None where it was not called yet.
     """
 
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
@@ -187,7 +224,16 @@ class ConstraintAdapter:
         Raises:
             OptionError: it is something else.
         """
-        return type(self)(self._masks, GivenPrompts(inputs))
+        return type(self)(self._masks, Prompts(inputs))
+
+    def _start(self, rows: NDArray[np.int64]) -> int:
+        """Return the column at which the texts of (B, T) rows begin; `AmbiguousPrompt` where `of` was not called, or for other prompts."""
+        if self._prompts is None:
+            raise AmbiguousPrompt(
+                "expected the prompts of the call, as whole rows do not say where their text begins. Give its inputs: "
+                "`model.generate(**inputs, logits_processor=[processor.of(inputs)])`, or `prefix_allowed_tokens_fn=allowed.of(inputs)`."
+            )
+        return self._prompts.start(rows)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return a copy that shares the compiled constraint, without the state of a call."""
@@ -207,52 +253,36 @@ class ConstraintAdapter:
 class AllowedTokens(ConstraintAdapter):
     """A function that lists the tokens that may follow a row. Make one with `adapters.prefix_allowed_tokens_fn`.
 
-    It is used as `ConstraintProcessor` is, `of` included.
+    It is used as `ConstraintProcessor` is: `prefix_allowed_tokens_fn=allowed.of(inputs)`.
     """
-
-    def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
-        super().__init__(masks, prompts)
-        self._local = threading.local()
 
     def __call__(self, batch_id: int, input_ids: torch.Tensor) -> list[int]:
         """Return the ids that may follow a row, ascending, never empty.
 
         Args:
-            batch_id: which prompt of the batch the row belongs to.
+            batch_id: which prompt of the batch the row belongs to; not read.
             input_ids: (T,) int64, prompt and text.
 
         Raises:
-            AmbiguousPrompt: the beginning of the text cannot be determined, or it does not begin after the prompts that `of` was given.
+            AmbiguousPrompt: `of(inputs)` was not called, or the row does not begin with one of these prompts.
         """
         row = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
-        start = self._prompts_of(int(batch_id)).start(row[None])
-        state = self._masks.state_after(row[start:])
+        state = self._masks.state_after(row[self._start(row[None]) :])
         if state == OVER:
             return list(self._masks.eos_token_ids)
         allowed: list[int] = self._masks.token_fsm.allowed_token_ids(state).tolist()
         return allowed
-
-    def _prompts_of(self, batch_id: int) -> Prompts:
-        """Return what finds where the texts after one prompt begin, one object per prompt and thread."""
-        if self._prompts is not None:
-            return self._prompts
-        if not hasattr(self._local, "seen"):
-            self._local.seen = defaultdict(lambda: SeenBeams(self._masks.is_refused))
-        seen: defaultdict[int, Prompts] = self._local.seen
-        return seen[batch_id]
 
 
 class _ThreadLocal(threading.local):
     """State of one thread for the calls that it runs.
 
     Attributes:
-        prompts: finds where the texts begin, if `of` was not called.
         maskers: apply masks on a device; each caches the last one that all rows had in common.
         sets: the tokens allowed in the states of the last step, so that equal ones are one object.
     """
 
-    def __init__(self, is_refused: IsRefused) -> None:
-        self.prompts = SeenPrompts(is_refused)
+    def __init__(self) -> None:
         self.maskers: defaultdict[torch.device, Masker] = defaultdict(Masker)
         self.sets: dict[int, TokenSet] = {}
 
@@ -260,18 +290,14 @@ class _ThreadLocal(threading.local):
 class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
     """A `LogitsProcessor` that excludes the tokens that a constraint does not allow. Make one with `adapters.logits_processor`.
 
-    The mask of a row depends on its ids alone, so rows may have any order, as in beam search, be left-padded, and be given
-    to `generate` again. One object serves any number of calls.
-
-    `of(inputs)` gives where the text of a row begins. Without it, rows that are those of the step before with one token more continue their
-    texts, and any others are prompts. So what `generate` returned can be given to it again, and its text is continued. A prompt that is a
-    row of the last step with one more token, which the constraint would allow, is taken for such a step; and assisted generation, which
-    shortens its row, is refused with `AmbiguousPrompt`. With `of(inputs)` all of that is exact.
+    A call of `generate` gets `processor.of(inputs)`, which knows where the texts of its rows begin. The mask of a row depends on its ids
+    alone, so rows may have any order, as in beam search, be left-padded, be shortened, as by assisted generation, and be given to
+    `generate` again, with the inputs that they began with. One object serves any number of calls, in any number of threads.
     """
 
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
         super().__init__(masks, prompts)
-        self._local = _ThreadLocal(masks.is_refused)
+        self._local = _ThreadLocal()
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return the scores with minus infinity for tokens that the constraint does not allow.
@@ -284,14 +310,14 @@ class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
             (B, V). A row that has ended, and one with a token that is not allowed (a beam or a guess that is given up), may only end.
 
         Raises:
-            AmbiguousPrompt: the beginning of the texts cannot be determined, or they do not begin after the prompts that `of` was given.
+            AmbiguousPrompt: `of(inputs)` was not called, or a row does not begin with one of these prompts.
             VocabularyMismatch: the logits are narrower than the vocabulary.
             DeadEnd: another processor has excluded all of the allowed tokens of a row.
         """
         self._check_width(scores.shape[-1])
         rows = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
         local = self._local
-        start = (self._prompts or local.prompts).start(rows)
+        start = self._start(rows)
         states = [self._masks.state_after(row[start:]) for row in rows]
         local.sets = {state: local.sets.get(state) or self._masks.allowed(state) for state in set(states)}
         masked = _masked(local.maskers[scores.device], scores, [local.sets[state] for state in states])
@@ -329,3 +355,27 @@ def _masked(masker: Masker, scores: torch.Tensor, masks: list[TokenSet]) -> torc
         return masker.masked(scores, masks)
     blank = torch.zeros(scores.shape, dtype=torch.float32, device=scores.device)
     return scores + masker.masked(blank, masks).to(scores.dtype)
+
+
+def _rows_of(inputs: Any) -> NDArray[np.int64] | None:
+    """Return (B, T) int64 ids, None for a mere length."""
+    if isinstance(inputs, Mapping) or hasattr(inputs, "input_ids"):
+        inputs = inputs["input_ids"] if isinstance(inputs, Mapping) else inputs.input_ids
+    if is_int(inputs, 0):
+        return None
+    if isinstance(inputs, torch.Tensor):
+        inputs = inputs.detach().cpu().numpy()
+    if isinstance(inputs, Sequence | np.ndarray):
+        try:
+            rows = np.asarray(inputs)
+        except ValueError:  # lists of different lengths
+            rows = np.zeros(0)
+        if rows.ndim == 1 and rows.dtype.kind == "i":
+            rows = rows[None]
+        if rows.ndim == 2 and rows.dtype.kind == "i":
+            return np.ascontiguousarray(rows, np.int64)
+    raise OptionError(
+        "expected the inputs of a call, as `tokenizer(prompts, return_tensors='pt', padding=True)` returns them, their `input_ids`, or "
+        f"their number of columns, got {type(inputs).__name__}. Rows have one length: pad them on the left.",
+        "inputs",
+    )

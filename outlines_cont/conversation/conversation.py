@@ -1,31 +1,33 @@
-"""`Conversation`: one sequence that is prompted, sampled, forked, rewound and edited by hand, on the engine of its model; `Mark`: a
-position to go back to. Forks and marks share the KV cache; recent logits are kept up to a byte limit, so that a rewind often costs no
-forward. `drop` is exact, or shifts keys (an approximation). A file has the index where a constraint began, not the constraint. `feed`,
-`draw_each`: for several.
+"""`Conversation`: one sequence that is prompted, sampled, forked, rewound and edited by hand, on the engine of its model: a cell around an
+immutable `Content`, which each call replaces. `Mark`: a position to go back to. Forks and marks share the KV cache; recent logits are kept
+up to a byte limit, so that a rewind often costs no forward. `drop` is exact, or shifts keys (an approximation). A file has the index where
+a constraint began, not the constraint. `feed`, `draw_each`: for several. `ConversationPool`: what the conversations of an executor share.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import count
 from operator import index
 from typing import Any, Literal, Self, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
 from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.checks import check, check_int
-from outlines_cont.conversation.constraint import ConversationConstraint
-from outlines_cont.conversation.content import Content, Drawn
-from outlines_cont.conversation.draw import checked_sampler, draw_tokens
-from outlines_cont.conversation.pool import ConversationPool
+from outlines_cont.conversation.content import Content, ConversationConstraint, checked_ids
+from outlines_cont.conversation.draw import checked_sampler, drawn_states
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
-from outlines_cont.errors import ClosedError, InferenceRequired, ModelMismatch, OptionError, PromptRequired
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.errors import ClosedError, InferenceRequired, OptionError, PromptRequired
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_cache import num_common
 from outlines_cont.meter import Meter
@@ -33,10 +35,9 @@ from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.policies.constraint import Constraint
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
-from outlines_cont.state.file import load_state, save_state
+from outlines_cont.state.file import save_state
 from outlines_cont.state.row import StateRow, is_lacking
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens
 
 
@@ -125,8 +126,7 @@ class Conversation:
         Without approximate keys and values, which are computed exactly when the state is continued, and without the constraint.
         """
         with self._pool.lock:
-            row = self._open().exact_row
-            return SequenceState(self._pool.model, ((row,),), row.stream.seed)
+            return self._open().exact_state
 
     def __len__(self) -> int:
         """Return the number of tokens."""
@@ -157,25 +157,16 @@ class Conversation:
             After an error nothing has changed.
         """
         with self._pool.lock:
-            content, model = self._open(), self._pool.model
-            if isinstance(prompt, str | Tokens):
-                self._set(content.with_text(prompt, model))
-            elif not isinstance(prompt, SequenceState):
-                self._set(content.with_ids(prompt, model))
-            elif prompt.model is model:
-                self._set(content.with_state_row(_only_row(prompt), model))
-            else:
-                raise ModelMismatch(
-                    f"expected a state of the executor's model {model!r}, got one of {prompt.model!r}. "
-                    "Prompt its text instead: `conversation.prompt(str(state))`."
-                )
+            if not isinstance(prompt, str | Tokens | SequenceState):
+                prompt = checked_ids(prompt, self._pool.model.vocab_size)
+            self._content = self._open().prompted(prompt)
 
     def constrain(self, expression: Expression | str | None) -> None:
         """Constrain the text after this position to a language, until an end of text is sampled; None lifts the constraint.
 
         It applies to `sample`, `step` and `prompt`. Forks keep the constraint and its state, a rewind rewinds it; one to before its
-        beginning makes it begin there. After loading a conversation that was saved under a constraint, the first call sets that one
-        again, from the index where it began.
+        beginning lifts it, with a `ConstraintWarning`. After loading a conversation that was saved under a constraint, the first call
+        sets that one again, from the index where it began.
 
         Args:
             expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a `str` is a literal.
@@ -195,7 +186,7 @@ class Conversation:
                 token_ids, old = content.row.token_ids, content.constraint
                 start = old.start if old is not None and old.constraint is None else len(token_ids)
                 new = ConversationConstraint(start, Constraint.of_model(model, lift(expression), force=False))
-                new = new.after(token_ids, start, model.eos_token_ids)
+                new = new.after(token_ids, model.eos_token_ids)
             self._content = replace(content, constraint=new)
 
     # -- logits and tokens ---------------------------------------------------------------------------------------------
@@ -292,6 +283,8 @@ class Conversation:
     def rewind(self, n: int) -> None:
         """Remove the last `n` tokens, pending ones first. Random numbers are not rewound.
 
+        A constraint that began after the new end is lifted, with a `ConstraintWarning`.
+
         Raises:
             OptionError: `n` is not an int from 0 to the number of tokens. Nothing has changed.
 
@@ -299,14 +292,8 @@ class Conversation:
         feeds its last token once more.
         """
         with self._pool.lock:
-            content = self._open()
-            count = _count(n, "n", len(self))
-            length = len(self) - count
-            if count:
-                left = kept_tokens(content.row, length)
-                known = self._kept.whole(length) if left.cached == length else None
-                num_pending = max(content.num_pending - count, 0)
-                self._set(content.with_row(replace(left, logits=known), num_pending, self._pool.model))
+            length = len(self)
+            self._remove(length - _count(n, "n", length), length)
 
     def mark(self) -> Mark:
         """Return a mark of this position for `rewind_to`; its keys, values and logits are kept as long as the mark is."""
@@ -329,10 +316,13 @@ class Conversation:
             if content is None:
                 told = "expected a mark of this conversation, or of one that it was forked from later"
                 raise OptionError(f"{told}, got {mark!r}", "mark")
-            self._set(replace(content, row=replace(content.row, stream=stream)))
+            self._set(content.with_row(replace(content.row, stream=stream)))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
         """Remove the tokens from index `start` up to `stop`; those after them move to earlier positions.
+
+        If the last tokens are removed this is a rewind; a constraint the beginning of which is removed with tokens before it, but not all
+        after it, begins at `start`.
 
         Args:
             start, stop: 0 <= start <= stop <= number of tokens.
@@ -348,19 +338,10 @@ class Conversation:
         Cost: none but a copy for `shift`; the next sample or `infer` feeds what is needed.
         """
         with self._pool.lock:
-            content, model = self._open(), self._pool.model
             stop = _count(stop, "stop", len(self))
             start = _count(start, "start", stop)
             check("mode", mode, mode in ("recompute", "shift"), "'recompute' or 'shift'")
-            rotary = Rotary.of_model(model) if mode == "shift" else None
-            if start == stop:
-                return
-            row, kv = content.row, None
-            if rotary is not None and row.kv is not None and row.cached > stop:
-                kv = rotary.closed_up(row.kv, start, stop, model)
-            self._set(content.without(start, stop, model, kv))
-            if self.is_approximate:
-                self._kept = self._kept.emptied()
+            self._remove(start, stop, Rotary.of_model(self._pool.model) if mode == "shift" else None)
 
     # -- files and the end ---------------------------------------------------------------------------------------------
 
@@ -409,11 +390,26 @@ class Conversation:
             self._kept.forget_after(num_common(self._open().row.token_ids, content.row.token_ids))
             self._content = content
 
+    def _remove(self, start: int, stop: int, rotary: Rotary | None = None) -> None:
+        """Remove tokens; with `rotary` the keys of later ones are moved, which is approximate, else these are computed again."""
+        content, model = self._open(), self._pool.model
+        if start == stop:
+            return
+        row, kv = content.row, None
+        if rotary is not None and row.kv is not None and row.cached > stop:
+            kv = rotary.closed_up(row.kv, start, stop, model)
+        self._set(content.without(start, stop, kv))
+        left = self._open().row
+        if self.is_approximate and kv is not None:
+            self._kept = self._kept.emptied()
+        elif left.cached == start == len(left.token_ids) and (known := self._kept.whole(start)) is not None:
+            self._content = self._open().with_row(replace(left, logits=known))
+
     def _fork(self, same: bool) -> Conversation:
         self._pool._check_open()
         content = self._open()
         if not same:
-            content = replace(content, row=replace(content.row, stream=content.row.stream.fork(self._num_forks)))
+            content = content.with_row(replace(content.row, stream=content.row.stream.fork(self._num_forks)))
             self._num_forks += 1
         fork = Conversation(self._pool, next(self._pool._numbers), content)
         fork._marks.update(self._marks)
@@ -443,35 +439,60 @@ class Conversation:
                 self.num_pending,
             )
 
-    def _take(self, drawn: Drawn, append: bool) -> None:
-        """Advance the random stream after a draw, and append the token with `append`."""
-        content = self._open()
-        if append:
-            self._set(content.with_token(drawn, self._pool.model))
-        else:
-            self._content = replace(content, row=replace(content.row, stream=drawn.stream))
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ConversationPool:
+    """The state that the conversations of one executor share; the base class of `BatchedExecutor`.
 
-def new_conversation(pool: ConversationPool, prompt: Any = None, seed: int | None = None) -> Conversation:
-    """Return a new conversation; see `BatchedExecutor.create`."""
-    with pool.lock:
-        pool._check_open()
-        number = next(pool._numbers)
-        stream = RandomStream(pool.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
-        conversation = Conversation(pool, number, Content(StateRow.of_prompt([], stream), 0))
-        if prompt is not None:
-            conversation.prompt(prompt)
-        return conversation
+    Attributes:
+        model: the model of all conversations.
+        seed: the seed of the random numbers of conversations without a seed of their own.
+        kept_logits_bytes: how many bytes of logits of earlier tokens each conversation keeps.
+        lock: the re-entrant lock that every call takes; take it to make several calls atomic.
+    """
 
+    model: LanguageModel
+    seed: int
+    kept_logits_bytes: int
+    lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
+    _masker: Masker = field(default_factory=Masker)
+    _numbers: Iterator[int] = field(default_factory=count)  # of the next conversations
+    _by_number: WeakValueDictionary[int, Conversation] = field(default_factory=WeakValueDictionary)  # the open ones
+    _closed: threading.Event = field(default_factory=threading.Event)
 
-def load_conversation(pool: ConversationPool, path: str | os.PathLike[str]) -> Conversation:
-    """Return a conversation that was saved; see `BatchedExecutor.load`."""
-    with pool.lock:
-        pool._check_open()
-        rows, seed, start = load_state(path, pool.model)
-        row = _only_row(SequenceState(pool.model, rows, seed))
-        constraint = None if start is None else ConversationConstraint(start)
-        return Conversation(pool, next(pool._numbers), Content(row, row.pending, constraint))
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed.is_set()
+
+    def create(self, prompt: Any = None, *, seed: int | None = None) -> Conversation:
+        """Return a new conversation.
+
+        Args:
+            prompt: as of `conversation.prompt`; None for an empty conversation. A state has no constraint, not even that of the
+                conversation that it was taken from: call `constrain` for the text that follows.
+            seed: of its random numbers. None takes a stream of the executor's seed of its own, which is the same in every run that
+                makes conversations in the same order.
+
+        Raises:
+            ClosedError: the executor is closed.
+            OptionError: the seed is out of range; and what `prompt` raises.
+        """
+        with self.lock:
+            self._check_open()
+            number = next(self._numbers)
+            stream = RandomStream(self.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
+            conversation = Conversation(self, number, Content.of(StateRow.of_prompt([], stream), self.model))
+            if prompt is not None:
+                conversation.prompt(prompt)
+            return conversation
+
+    def _check_open(self) -> None:
+        """Raise `ClosedError` if the executor was closed."""
+        if self.is_closed:
+            raise ClosedError(
+                "expected an open executor, got one after `close()`. Make another `BatchedExecutor(model)`."
+            )
 
 
 def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: Meter | None = None) -> None:
@@ -479,7 +500,7 @@ def feed(pool: ConversationPool, conversations: Sequence[Conversation], meter: M
     lacking = [conversation for conversation in conversations if is_lacking(conversation._open().row)]
     rows = pool.model.prefilled([conversation._open().row for conversation in lacking], meter)
     for conversation, row in zip(lacking, rows, strict=True):
-        conversation._content = replace(conversation._open(), row=row)
+        conversation._content = conversation._open().with_row(row)
         if row.logits is not None:
             conversation._keep(len(row.token_ids), row.logits)
     for conversation in conversations:
@@ -512,12 +533,20 @@ def draw_each(
         if not conversations:
             return []
         feed(pool, conversations)
-        rows = [conversation._open().row for conversation in conversations]
+        contents = [conversation._open() for conversation in conversations]
         masks = [conversation.allowed & (TokenSet.all if mask is None else mask) for conversation in conversations]
-        draws = draw_tokens(pool.model, pool._masker, rows, masks, sampler, scores)
-        for conversation, drawn in zip(conversations, draws, strict=True):
-            conversation._take(drawn, append)
-    return [drawn.token_id for drawn in draws]
+        draws = drawn_states(
+            pool.model, pool._masker, [one.state for one in contents], masks, sampler, scores, append=append
+        )
+        # All or none: the constraint, or the context of the model, may refuse a token.
+        states = [state for _, state in draws]
+        drawn = [
+            one.longer(state) if append else replace(one, state=state)
+            for one, state in zip(contents, states, strict=True)
+        ]
+        for conversation, content in zip(conversations, drawn, strict=True):
+            conversation._content = content
+    return [token_id for token_id, _ in draws]
 
 
 def _batched(scores: torch.Tensor | None) -> torch.Tensor | None:
@@ -527,18 +556,6 @@ def _batched(scores: torch.Tensor | None) -> torch.Tensor | None:
 def _no_logits(model: LanguageModel) -> torch.Tensor:
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     return torch.empty((0, model.vocab_size), dtype=dtype, device=model.device)
-
-
-def _only_row(state: SequenceState) -> StateRow:
-    """Return the row of a state of one row; `OptionError` for another number of rows, or a row that has failed."""
-    if len(state) != 1:
-        raise OptionError(
-            f"expected a state of one row, got one of {len(state)}. `state.take([(b, s)])` picks one.", "state"
-        )
-    row = state.rows[0][0]
-    if row.error is not None:
-        raise OptionError(f"expected a state that has not failed, got one with {row.error!r}", "state")
-    return row
 
 
 def _count(value: Any, name: str, most: int) -> int:

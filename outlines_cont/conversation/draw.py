@@ -1,16 +1,16 @@
-"""`draw_tokens`: draws one token per row from its logits, or from given scores, under its mask, as one batch with the random stream of
-each row. Log-probabilities by the model and as drawn are returned with it. Where one row cannot be drawn, nothing is: `DeadEnd` (no
-allowed token has a probability) or `InvalidLogits`.
+"""`drawn_states`: draws one token for each of several states of one row from its logits, or from given scores, under its mask, as one batch
+with the random stream of each row, and appends it with its log-probabilities by the model and as drawn. Where one row cannot be drawn,
+nothing is: `DeadEnd` (no allowed token has a probability) or `InvalidLogits`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from outlines_cont.conversation.content import Drawn
 from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
@@ -19,7 +19,8 @@ from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.samplers import greedy
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import GENERATED, StateRow
+from outlines_cont.state.sequence_state import SequenceState
 
 _TAIL_TOKENS = 8
 _SCORES = torch.float32, torch.float64
@@ -38,19 +39,23 @@ def checked_sampler(sampler: Sampler | None) -> Sampler:
     )
 
 
-def draw_tokens(
+def drawn_states(
     model: LanguageModel,
     masker: Masker,
-    rows: Sequence[StateRow],
+    states: Sequence[SequenceState],
     masks: Sequence[TokenSet],
     sampler: Sampler,
     scores: torch.Tensor | None,
-) -> list[Drawn]:
-    """Return the token that is drawn for each of R rows, one or more, whose logits are known, under its mask; the rows are not changed.
+    *,
+    append: bool,
+) -> list[tuple[int, SequenceState]]:
+    """Return for each of R states, one or more, whose logits are known, the token that is drawn under its mask, and the state after it.
 
-    `scores` are (R, V) to draw from instead of the logits; `OptionError` for another shape or type. Raises `InvalidLogits` or
-    `DeadEnd` if nothing can be drawn for one of the rows.
+    The state has advanced its random stream, and has the token with `append`. `scores` are (R, V) to draw from instead of the logits;
+    `OptionError` for another shape or type. Raises `InvalidLogits` or `DeadEnd` if nothing can be drawn for one of the rows, and
+    `ContextLengthError` if one has no room for another token.
     """
+    rows = [state.rows[0][0] for state in states]
     logits = torch.stack([row.logits for row in rows if row.logits is not None])
     _check_scores(scores, logits)
     norm = logits.logsumexp(dim=-1)
@@ -64,10 +69,25 @@ def draw_tokens(
     for row, (total, _, sampled) in zip(rows, table, strict=True):
         _check_draw(model, row, total, sampled)
     model.count(Meter(sampled_tokens=len(rows)))
-    return [
-        Drawn(token_id, logprob, sampled, stream.close(), drawing.has_mirostat)
-        for token_id, (_, logprob, sampled), stream in zip(drawn.token_ids.tolist(), table, streams, strict=True)
-    ]
+    found = []
+    for state, row, stream, token_id, (_, logprob, sampled) in zip(
+        states, rows, streams, drawn.token_ids.tolist(), table, strict=True
+    ):
+        after = replace(row, stream=stream.close())
+        if append:
+            longer = state.append([token_id]).rows[0][0]
+            after = replace(
+                longer,
+                kinds=row.kinds + GENERATED,
+                logprobs=(*row.logprobs, logprob),
+                sampling_logprobs=(*row.sampling_logprobs, sampled),
+                stream=after.stream,
+                finish_reason="",
+                value=None,
+                mirostat_start=row.next_mirostat_start if drawing.has_mirostat else None,
+            )
+        found.append((token_id, replace(state, rows=((after,),))))
+    return found
 
 
 def _check_draw(model: LanguageModel, row: StateRow, total: float, sampled: float) -> None:

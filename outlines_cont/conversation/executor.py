@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 
 from outlines_cont.checks import check, check_model, is_int
-from outlines_cont.conversation.conversation import Conversation, draw_each, feed, load_conversation, new_conversation
-from outlines_cont.conversation.pool import ConversationPool
+from outlines_cont.conversation.content import Content, ConversationConstraint, only_row
+from outlines_cont.conversation.conversation import Conversation, ConversationPool, draw_each, feed
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import open_seeds
+from outlines_cont.state.file import load_state
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 
@@ -63,26 +64,11 @@ class BatchedExecutor(ConversationPool):
     def kv_bytes(self) -> int:
         """Bytes of keys, values and logits of all open conversations and their marks; shared ones count once."""
         with self.lock:
-            rows = [content.row for one in self.conversations for content in (one._open(), *list(one._marks.values()))]
-            held = {id(row.logits) for row in rows}
+            states = [held.state for one in self.conversations for held in (one._open(), *list(one._marks.values()))]
+            held = {id(state.rows[0][0].logits) for state in states}
             kept = {id(x): x.nbytes for conversation in self.conversations for x in conversation._kept.tensors}
             others = sum(size for key, size in kept.items() if key not in held)
-            return kv_bytes([SequenceState(self.model, ((row,),), 0) for row in rows]) + others
-
-    def create(self, prompt: Any = None, *, seed: int | None = None) -> Conversation:
-        """Return a new conversation.
-
-        Args:
-            prompt: as of `conversation.prompt`; None for an empty conversation. A state has no constraint, not even that of the
-                conversation that it was taken from: call `constrain` for the text that follows.
-            seed: of its random numbers. None takes a stream of the executor's seed of its own, which is the same in every run that
-                makes conversations in the same order.
-
-        Raises:
-            ClosedError: the executor is closed.
-            OptionError: the seed is out of range; and what `prompt` raises.
-        """
-        return new_conversation(self, prompt, seed)
+            return kv_bytes(states) + others
 
     def infer(self) -> int:
         """Feed all pending tokens of all open conversations, so that every conversation with a token can be sampled.
@@ -143,7 +129,12 @@ class BatchedExecutor(ConversationPool):
             OptionError: it has several rows; load those with `SequenceState.load`.
             ClosedError: the executor is closed.
         """
-        return load_conversation(self, path)
+        with self.lock:
+            self._check_open()
+            rows, seed, start = load_state(path, self.model)
+            row = only_row(SequenceState(self.model, rows, seed), self.model)
+            constraint = None if start is None else ConversationConstraint(start)
+            return Conversation(self, next(self._numbers), Content.of(row, self.model, constraint))
 
     def close(self) -> None:
         """Close all conversations; none can be created after it. Closing again does nothing."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.conversation.conversation import Conversation, feed, new_conversation
-from outlines_cont.conversation.pool import ConversationPool
+from outlines_cont.conversation.conversation import Conversation, ConversationPool, feed
 from outlines_cont.engine.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet
@@ -113,5 +112,5 @@ def guide(
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
     pool = given[0]._pool if given else ConversationPool(found[0], open_seeds(None, 1)[0][0], kept_logits_bytes=0)
-    first, second = (one if isinstance(one, Conversation) else new_conversation(pool, one) for one in contexts)
+    first, second = (one if isinstance(one, Conversation) else pool.create(one) for one in contexts)
     return GuidedConversation(first, second, scale)

@@ -54,12 +54,12 @@ def allowed(processor: Any, *texts: str) -> list[set[bytes]]:
 
 def test_a_constraint_is_an_expression_a_schema_a_type_or_a_pattern() -> None:
     of_type = adapters.logits_processor(Person, TOKENS)
-    assert [{b"{", b'{"'}] == allowed(of_type, "p")
+    assert [{b"{", b'{"'}] == allowed(of_type.of(2), "p")
     assert allowed(of_type.of(1), '{"n') == allowed(
         adapters.logits_processor(Person.model_json_schema(), TOKENS).of(1), '{"n'
     )
-    assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor("[12]{1,2}", TOKENS), "p")[:1]
-    assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor(fsm.regex("[12]{1,2}"), TOKENS), "p")
+    assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor("[12]{1,2}", TOKENS).of(2), "p")
+    assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor(fsm.regex("[12]{1,2}"), TOKENS).of(2), "p")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_checks_are_refused_or_ignored_by_name() -> None:
     schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
     with pytest.raises(OptionError, match=r"uniqueItems.*generate\.json.*checks='ignore'"):
         adapters.logits_processor(schema, TOKENS)
-    assert [{b"["}] == allowed(adapters.logits_processor(schema, TOKENS, checks="ignore"), "p")
+    assert [{b"["}] == allowed(adapters.logits_processor(schema, TOKENS, checks="ignore").of(2), "p")
     with pytest.raises(OptionError, match="'refuse' or 'ignore' as `checks`, got 'drop'"):
         adapters.logits_processor(schema, TOKENS, checks="drop")
 
@@ -135,7 +135,7 @@ def test_logits_may_be_wider_than_the_vocabulary_and_not_narrower() -> None:
 
 
 def test_what_other_processors_leave_nothing_of_is_an_error_that_names_them() -> None:
-    processor = adapters.logits_processor("a", TOKENS)
+    processor = adapters.logits_processor("a", TOKENS).of(2)
     scores = torch.zeros(2, VOCAB_SIZE)
     scores[1, 3 + ord("a")] = -torch.inf
     with pytest.raises(DeadEnd, match=r"in row 1, 0 tokens after its prompt.*min_new_tokens"):
@@ -143,7 +143,7 @@ def test_what_other_processors_leave_nothing_of_is_an_error_that_names_them() ->
 
 
 def test_scores_are_not_changed_and_their_type_stays() -> None:
-    processor = adapters.logits_processor("a", TOKENS)
+    processor = adapters.logits_processor("a", TOKENS).of(1)
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         scores = torch.randn(1, VOCAB_SIZE).to(dtype)
         before = scores.clone()
@@ -173,65 +173,36 @@ def test_a_processor_of_other_prompts_is_refused() -> None:
         allowed(bound, "pqa", "xya")
 
 
-def test_new_prompts_are_told_from_texts_that_go_on() -> None:
-    """Each line is a call of the processor; what was a prompt for one call is none for the next."""
-    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
+def test_who_does_not_say_where_the_texts_begin_is_told_to() -> None:
+    rows = torch.tensor([ids("p")])
+    processor, function = adapters.logits_processor("ab", TOKENS), adapters.prefix_allowed_tokens_fn("ab", TOKENS)
+    for _ in range(2):
+        with pytest.raises(AmbiguousPrompt, match=r"logits_processor=\[processor\.of\(inputs\)\]"):
+            processor(rows, torch.zeros(1, VOCAB_SIZE))  # type: ignore[arg-type]
+        with pytest.raises(AmbiguousPrompt, match=r"prefix_allowed_tokens_fn=allowed\.of\(inputs\)"):
+            function(0, rows[0])
+    assert [{b"a", b"ab"}] == allowed(processor.of(rows), "p")
+
+
+def test_rows_come_in_any_order_and_go_back() -> None:
+    """Each line is a call of the processor: of several rows some may go on, and a row may continue an earlier one."""
+    processor = adapters.logits_processor("[ab]{1,3}", TOKENS).of(2)
     begin, more = {b"a", b"b", b"ab"}, {b"a", b"b", b"ab", b""}
-    assert [begin] == allowed(processor, "p")
+    assert [begin, begin] == allowed(processor, "y", "x")
+    assert [more, more] == allowed(processor, "xb", "ya")
     assert [more] == allowed(processor, "pa")
-    assert [begin, begin] == allowed(processor, "ya", "xb")  # a batch of rows that are no step
-    assert [more, more] == allowed(processor, "xbb", "yaa")  # in another order
-    assert [begin] == allowed(processor, "q")  # shorter
-    assert [begin] == allowed(processor, "r")  # of the same length
-    assert [begin] == allowed(processor, "rx")  # one token more, which the constraint does not allow
-    assert [begin] == allowed(processor, "another")  # longer
-    assert [begin] == allowed(processor, "another")  # the same again
-    assert [more] == allowed(processor, "anothera")
-    assert [begin] == allowed(processor, "another")  # the same prompt in a new call
+    assert [{b"a", b"b", b""}] == allowed(processor, "paa")
+    assert [more] == allowed(processor, "pb")
+    assert [{b""}, more] == allowed(processor, "px", "qa")
+    assert [{b"a", b"b", b""}] == allowed(processor, "pab")
+    assert [begin] == allowed(processor, "p")
 
 
-def test_a_row_that_goes_back_is_refused_where_nobody_says_its_prompt() -> None:
-    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
-    allowed(processor, "p")
-    allowed(processor, "pa")
-    allowed(processor, "paa")
-    with pytest.raises(AmbiguousPrompt, match=r"assisted generation.*processor\.of\(inputs\)"):
-        allowed(processor, "pb")
-    assert [{b"a", b"b", b"ab", b""}] == allowed(processor.of(2), "pb")
-
-
-def test_rows_of_which_some_go_on_are_refused() -> None:
-    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
-    allowed(processor, "pa", "qa")
-    with pytest.raises(AmbiguousPrompt, match=r"2 rows of which 1 do, such as row 1\. .*of\(inputs\)"):
-        allowed(processor, "rab", "qaa")
-    assert len(allowed(processor.of(2), "pab", "qaa")) == 2
-
-
-def test_a_guess_that_is_not_allowed_does_not_hide_that_a_row_goes_back() -> None:
-    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
-    for row in ("p", "pa", "pax", "paxx"):
-        allowed(processor, row)
-    with pytest.raises(AmbiguousPrompt):
-        allowed(processor, "pab")
-
-
-def test_threads_have_calls_of_their_own() -> None:
+def test_a_copy_knows_the_prompts() -> None:
     processor = adapters.logits_processor("[ab]{2}", TOKENS)
-    found: list[Any] = []
-    allowed(processor, "p")
-    thread = threading.Thread(target=lambda: found.append(allowed(processor, "pa")))
-    thread.start()
-    thread.join()
-    assert [[{b"a", b"b", b"ab"}]] == found
-    assert [{b"a", b"b"}] == allowed(processor, "pa")
-
-
-def test_a_copy_knows_of_no_call() -> None:
-    processor = adapters.logits_processor("[ab]{2}", TOKENS)
-    allowed(processor, "p")
-    assert [{b"a", b"b", b"ab"}] == allowed(copy.deepcopy(processor), "pa")
     assert [{b"a", b"b"}] == allowed(copy.deepcopy(processor.of(2)), "pa")
+    with pytest.raises(AmbiguousPrompt):
+        allowed(copy.deepcopy(processor), "pa")
 
 
 def test_they_say_what_they_are_and_stay_in_their_process() -> None:
@@ -246,7 +217,7 @@ def test_they_say_what_they_are_and_stay_in_their_process() -> None:
 
 
 def test_beams_of_a_function_come_one_by_one() -> None:
-    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS)
+    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS).of(2)
 
     def asked(batch_id: int, text: str) -> set[bytes]:
         return {TOKENS.token_bytes[i] or b"" for i in function(batch_id, torch.tensor(ids(text)))}
@@ -257,26 +228,11 @@ def test_beams_of_a_function_come_one_by_one() -> None:
     assert [second, second] == [asked(0, "pb"), asked(0, "pa")]
     assert [second, second] == [asked(1, "qa"), asked(1, "qb")]
     assert [{b"x"}, {b"x"}] == [asked(0, "pab"), asked(0, "pbb")]
-    assert begin == asked(0, "another")
-    assert {b""} == {TOKENS.token_bytes[i] or b"" for i in function.of(2)(0, torch.tensor([*ids("pabx"), EOS]))}
+    assert {b""} == asked(0, "qx")  # a beam that is given up
+    assert second == asked(0, "pb")
+    assert function(0, torch.tensor([*ids("pabx"), EOS])) == [EOS]
     with pytest.raises(OptionError):
         function.of("p")
-
-
-def test_one_row_after_the_other_is_no_beam_and_a_beam_may_be_given_up() -> None:
-    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS)
-
-    def asked(*texts: str) -> list[list[int]]:
-        return [function(0, torch.tensor(ids(text))) for text in texts]
-
-    asked("p", "pa")
-    with pytest.raises(AmbiguousPrompt):
-        asked("pb")
-    first, _, given_up, other = asked("q", "q", "qx", "qa")
-    assert first != [EOS]
-    assert given_up == [EOS]
-    assert [[3 + ord("x")]] * 2 == asked("qab", "qaa")
-    assert [3 + ord("a"), 3 + ord("b")] == other
 
 
 def test_equal_constraints_are_compiled_once() -> None:
@@ -320,7 +276,7 @@ def test_what_is_forgotten_is_read_again() -> None:
 
 def test_a_cut_text_goes_on_and_a_whole_one_stays() -> None:
     model = random_model()
-    processor = adapters.logits_processor("[ab]{3}", model)
+    processor = adapters.logits_processor("[ab]{3}", model).of(2)
 
     def go_on(rows: torch.Tensor, steps: int) -> torch.Tensor:
         how = {"attention_mask": torch.ones_like(rows), "do_sample": False, "pad_token_id": EOS}
@@ -338,8 +294,8 @@ def test_a_cut_text_goes_on_and_a_whole_one_stays() -> None:
 
 def test_a_search_with_more_beams_than_texts_returns_no_other_text() -> None:
     model = random_model()
-    processor = adapters.logits_processor("a|b", model)
     rows = torch.tensor([ids("p"), ids("q")])
+    processor = adapters.logits_processor("a|b", model).of(rows)
     out: Any = model.hugging_face.generate(
         rows,
         attention_mask=torch.ones_like(rows),
@@ -362,7 +318,7 @@ def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
     out: Any = model.hugging_face.generate(
         rows,
         attention_mask=mask,
-        logits_processor=[adapters.logits_processor("[ab]|[xy]{6}", model)],
+        logits_processor=[adapters.logits_processor("[ab]|[xy]{6}", model).of(rows)],
         max_new_tokens=5,
         do_sample=False,
         pad_token_id=EOS,

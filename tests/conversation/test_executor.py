@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -31,6 +32,7 @@ from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS
 from outlines_cont.errors import (
     ClosedError,
     ConstraintRequired,
+    ConstraintWarning,
     ContextLengthError,
     DeadEnd,
     InferenceRequired,
@@ -490,6 +492,60 @@ def test_a_constraint_follows_prompts_rewinds_and_drops(executor: BatchedExecuto
     assert conversation.sample() in random_model().eos_token_ids
     conversation.constrain(None)
     conversation.prompt("free")
+    assert conversation.is_accepting
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_rewind_before_the_beginning_of_a_constraint_lifts_it_and_says_so(
+    executor: BatchedExecutor, tmp_path: Path, is_loaded: bool
+) -> None:
+    conversation = executor.create("x: ")
+    start = len(conversation)
+    before = conversation.mark()
+    conversation.constrain(fsm.regex("[ab]+"))
+    conversation.prompt("ab")
+    if is_loaded:
+        conversation.save(tmp_path / "saved")
+        conversation = executor.load(tmp_path / "saved")
+        conversation.fork().rewind(len(conversation) - start)  # to the beginning itself
+    else:
+        conversation.rewind(len(conversation) - start)
+        with pytest.raises(fsm.TokenNotAllowed):
+            conversation.prompt("x")
+        conversation.prompt("ba")
+    length, forks = len(conversation), conversation.fork(2)
+    told = rf"from token {start} on was lifted, as the conversation was rewound to token {start - 1}"
+    with pytest.warns(ConstraintWarning, match=told) as caught:
+        forks[0].rewind(length - start + 1)
+    assert [__file__] == [warning.filename for warning in caught]
+    with pytest.warns(ConstraintWarning, match=told):
+        forks[1].drop(start - 1, length)
+    for fork in forks:
+        assert (start - 1, TokenSet.all, True) == (len(fork), fork.allowed, fork.is_accepting)
+        fork.prompt("anything")
+    # A warning that is an error changes nothing, and a mark or `constrain(None)` needs none.
+    with warnings.catch_warnings(action="error"):
+        with pytest.raises(ConstraintWarning):
+            conversation.rewind(length - start + 1)
+        assert length == len(conversation)
+        lifted = conversation.fork()
+        lifted.constrain(None)
+        lifted.rewind(length)
+        if not is_loaded:
+            conversation.rewind_to(before)
+            conversation.prompt("free")
+
+
+def test_a_constraint_whose_beginning_is_dropped_begins_at_the_gap(executor: BatchedExecutor) -> None:
+    conversation = executor.create("x: ")
+    start = len(conversation)
+    conversation.constrain(fsm.regex("[ab]+c"))
+    conversation.prompt([TOKENIZER._ids[letter] for letter in (b"a", b"b", b"b")])
+    conversation.drop(start - 1, start + 1)
+    assert conversation.text == "x:bb"
+    with pytest.raises(fsm.TokenNotAllowed):
+        conversation.prompt("x")
+    conversation.prompt("c")
     assert conversation.is_accepting
 
 

@@ -157,7 +157,7 @@ def test_a_tokenizer_of_transformers_is_widened_to_the_logits() -> None:
 
 
 def test_the_processor_takes_such_a_model_for_its_tokens() -> None:
-    processor = adapters.logits_processor("ab", models.from_callable(Bag(), TOKENS))
+    processor = adapters.logits_processor("ab", models.from_callable(Bag(), TOKENS)).of(1)
     assert processor(torch.tensor([[0]]), torch.zeros(1, VOCAB_SIZE)).shape == (1, VOCAB_SIZE)  # type: ignore[arg-type]
 
 
