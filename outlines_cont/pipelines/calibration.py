@@ -9,7 +9,6 @@ each, and is used for fields that were not seen.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,10 +72,9 @@ def _is_same(one: Any, other: Any) -> bool:
 _PRIOR = 10.0
 _ALL = ""
 
-Curve = tuple[tuple[float, float], ...]
-"""Shares of samples, ascending, each with the probability that a value is right."""
 _UnitFloat = Annotated[float, Field(ge=0, le=1)]
-_CURVES = TypeAdapter(dict[str, tuple[tuple[_UnitFloat, _UnitFloat], ...]])
+Curve = Annotated[tuple[tuple[_UnitFloat, _UnitFloat], ...], Field(min_length=1)]
+"""Shares of samples, ascending, each with the probability that a value is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +133,21 @@ class Calibration:
 
     def save(self, path: str | Path) -> None:
         """Write the curves as JSON."""
-        Path(path).write_text(json.dumps({"curves": dict(self.curves)}, indent=1) + "\n", encoding="utf-8")
+        Path(path).write_bytes(TypeAdapter(Calibration).dump_json(self, indent=1) + b"\n")
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> Calibration:
         """Read a file that `save` has written; raise `SetupError` if it is not one."""
         try:
-            curves = _CURVES.validate_python(json.loads(Path(path).read_text(encoding="utf-8"))["curves"])
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            found = TypeAdapter(Calibration).validate_json(Path(path).read_bytes())
+        except (OSError, ValueError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise SetupError(
                 f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {reason}"
             ) from error
-        if _ALL not in curves or not all(curves.values()):
+        if _ALL not in found.curves:
             raise SetupError(f"expected a calibration with a curve for all fields, but {str(path)!r} has none")
-        return cls(curves)
+        return found
 
 
 def _isotonic(levels: Mapping[float, list[float]]) -> Curve:

@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -79,20 +79,6 @@ class WorkerPool(Protocol):
         """End a worker, running or crashed, and drop its blocks."""
 
 
-@dataclass(slots=True)
-class _Worker:
-    """A worker, and its unfinished blocks by the number of their first row."""
-
-    handle: Any
-    blocks: dict[int, Block] = field(default_factory=dict)
-
-    def has_room_for(self, block: Block) -> bool:
-        """Whether it may have another block."""
-        if block.is_suspect or any(other.is_suspect for other in self.blocks.values()):
-            return not self.blocks
-        return len(self.blocks) < _AT_ONCE
-
-
 class BlockRunner:
     """Runs rows on workers, in blocks, and restarts workers that crash; at most `8 * num_workers` blocks are in memory."""
 
@@ -101,7 +87,7 @@ class BlockRunner:
         self._num_workers = num_workers
         self._block_size = block_size
         self._max_ahead = _AHEAD * num_workers * block_size  # in rows
-        self._workers: list[_Worker] = []
+        self._workers: dict[Any, dict[int, Block]] = {}  # the unfinished blocks of each by their first row
         self._again: deque[Block] = deque()
         self._ended: dict[int, Sequence[Outcome]] = {}
         self._next = 0  # the first row whose outcome was not yielded
@@ -119,7 +105,7 @@ class BlockRunner:
         try:
             while True:
                 is_over = self._give(source)
-                if is_over and not any(worker.blocks for worker in self._workers):
+                if is_over and not any(self._workers.values()):
                     return
                 self._receive(self._pool.wait())
                 while self._next in self._ended:
@@ -127,9 +113,8 @@ class BlockRunner:
                     self._next += len(found)
                     yield from found
         finally:
-            for worker in self._workers:
-                self._pool.stop_worker(worker.handle)
-            self._workers = []
+            while self._workers:
+                self._pool.stop_worker(self._workers.popitem()[0])
 
     def _give(self, source: Iterator[Any]) -> bool:
         """Give blocks to all workers with room for them; return whether all rows were given."""
@@ -141,8 +126,8 @@ class BlockRunner:
             if worker is None:
                 self._again.appendleft(block)
                 return False
-            worker.blocks[block.start] = block
-            self._pool.give(worker.handle, block)
+            self._workers[worker][block.start] = block
+            self._pool.give(worker, block)
 
     def _block(self, source: Iterator[Any]) -> Block | None:
         if self._taken - self._next >= self._max_ahead:
@@ -151,34 +136,35 @@ class BlockRunner:
         self._taken += len(rows)
         return Block(self._taken - len(rows), rows) if rows else None
 
-    def _free(self, block: Block) -> _Worker | None:
+    def _free(self, block: Block) -> Any:
         """Return the least busy worker with room for the block, if need be a new one; None if there is none."""
-        free = [worker for worker in self._workers if worker.has_room_for(block)]
-        idle = min(free, key=lambda worker: len(worker.blocks), default=None)
-        if len(self._workers) < self._num_workers and (idle is None or idle.blocks):
-            idle = _Worker(self._pool.start_worker())
-            self._workers.append(idle)
-        return idle
+
+        def has_room(blocks: Mapping[int, Block]) -> bool:
+            is_alone = any(other.is_suspect for other in [block, *blocks.values()])
+            return len(blocks) < (1 if is_alone else _AT_ONCE)
+
+        free = [worker for worker, blocks in self._workers.items() if has_room(blocks)]
+        worker = min(free, key=lambda worker: len(self._workers[worker]), default=None)
+        if len(self._workers) < self._num_workers and (worker is None or self._workers[worker]):
+            worker = self._pool.start_worker()
+            self._workers[worker] = {}
+        return worker
 
     def _receive(self, report: BlockReport) -> None:
-        worker = next((worker for worker in self._workers if worker.handle is report.worker), None)
-        if worker is None or report.start not in worker.blocks:
-            return  # of a worker that was stopped before
         if report.outcomes is None:
-            self._requeue_blocks(worker, report.why)
+            self._requeue_blocks(report.worker, report.why)
             return
-        block = worker.blocks.pop(report.start)
+        block = self._workers[report.worker].pop(report.start)
         assert len(report.outcomes) == len(block.rows)
         self._ended[block.start] = report.outcomes
         self._num_crashes, self._has_worked = 0, True
 
-    def _requeue_blocks(self, worker: _Worker, why: str) -> None:
-        self._workers.remove(worker)
-        self._pool.stop_worker(worker.handle)
+    def _requeue_blocks(self, worker: Any, why: str) -> None:
+        blocks = self._workers.pop(worker)
+        self._pool.stop_worker(worker)
         self._num_crashes += 1
-        was_alone = len(worker.blocks) == 1
-        for block in sorted(worker.blocks.values(), key=lambda block: block.start, reverse=True):
-            self._again.extendleft(reversed(self._bisected(block, why, was_alone)))
+        for block in sorted(blocks.values(), key=lambda block: block.start, reverse=True):
+            self._again.extendleft(reversed(self._bisected(block, why, was_alone=len(blocks) == 1)))
         # Once a block has been finished: enough crashes to bisect another one down to a row.
         enough = 2 * _MOST_DEATHS * self._num_workers + 2 * self._block_size.bit_length()
         if self._num_crashes > (enough if self._has_worked else self._num_workers + 1):
@@ -186,7 +172,7 @@ class BlockRunner:
                 f"expected workers that work, but {self._num_crashes} of them have died one after the other, the last of them so: {why}"
             )
 
-    def _bisected(self, block: Block, why: str, was_alone: bool) -> list[Block]:
+    def _bisected(self, block: Block, why: str, *, was_alone: bool) -> list[Block]:
         """Return the block, or its halves, to run again after the crash of its worker."""
         again = replace(block, deaths=block.deaths + 1)
         if not block.is_suspect or not was_alone:
@@ -240,32 +226,16 @@ def check_ray() -> Any:
     return ray
 
 
-@dataclass(slots=True, eq=False)
-class _RunningBlock:
-    """The rows of a block, and their outcomes so far."""
-
-    rows: Sequence[Any]
-    answer: Future[list[Outcome]]
-    ended: dict[int, Outcome] = field(default_factory=dict)
-
-    def note(self, at: int, outcome: Outcome) -> None:
-        """Store the outcome of a row; the last one resolves the future."""
-        self.ended[at] = replace(outcome, value=None)  # values of the user's types may not be picklable
-        if len(self.ended) == len(self.rows):
-            self.answer.set_result([self.ended[number] for number in range(len(self.rows))])
-
-
 class RowWorker:
     """The actor of a worker: one thread runs all its rows through a single `Flow`, so that the batch stays full across blocks.
 
-    Ray calls `run` in several threads, each with a block, which wait for a future of its outcomes; an exception in the thread of the flow
-    is the result of all open and later blocks.
+    Ray calls `run` in several threads, each with a block, which wait for a future of each row; an exception in the thread of the flow is
+    the result of all open and later rows.
     """
 
     def __init__(self) -> None:
-        self._given: SimpleQueue[_RunningBlock] = SimpleQueue()
-        self._open: list[_RunningBlock] = []
-        self._rows: deque[tuple[_RunningBlock, int]] = deque()
+        self._given: SimpleQueue[tuple[Future[Outcome], Any]] = SimpleQueue()
+        self._open: set[Future[Outcome]] = set()
         self._broken: BaseException | None = None
 
     def load(self, make: Callable[[], OpensFlow]) -> Failure | None:
@@ -279,57 +249,51 @@ class RowWorker:
 
     def run(self, rows: Sequence[Any]) -> list[Outcome]:
         """Return the outcome of each row; a `Failure` instead of a row is its outcome."""
-        block = _RunningBlock(rows, Future())
-        if not rows:
-            return []
+        futures = [Future[Outcome]() for _ in rows]
+        for future, row in zip(futures, rows, strict=True):
+            if isinstance(row, Failure):
+                future.set_result(Outcome(failure=row))
+            else:
+                self._given.put((future, row))
         if self._broken is not None:
             raise self._broken
-        self._given.put(block)
-        return block.answer.result()
+        return [future.result() for future in futures]
 
     def _drive(self, extractor: OpensFlow) -> None:
         try:
             with extractor.flow() as flow:
                 while True:
-                    self._take(flow)
-                    flow.put(self._next(flow))
-                    for (block, at), outcome in flow.step():
-                        block.note(at, outcome)
-                    self._open = [block for block in self._open if not block.answer.done()]
+                    flow.put(self._taken(flow))
+                    for future, outcome in flow.step():
+                        self._open.remove(future)
+                        future.set_result(
+                            replace(outcome, value=None)
+                        )  # values of the user's types may not be picklable
         except BaseException as error:
             self._broken = error
             while not self._given.empty():
-                self._open.append(self._given.get())
-            for block in self._open:
-                block.answer.set_exception(error)
+                self._open.add(self._given.get()[0])
+            for future in self._open:
+                future.set_exception(error)
 
-    def _take(self, flow: Flow) -> None:
-        """Take the blocks from the queue; wait for one if the worker is idle."""
-        is_idle = flow.is_empty and not self._rows
-        try:
-            while True:
-                block = self._given.get(block=is_idle)
-                is_idle = False
-                self._open.append(block)
-                self._rows.extend((block, at) for at in range(len(block.rows)))
-        except Empty:
-            return
-
-    def _next(self, flow: Flow) -> Iterator[tuple[tuple[_RunningBlock, int], Any]]:
-        """Yield the next rows while the flow has room; rows that could not be read are outcomes already."""
-        room = flow.room
-        while self._rows and room > 0:
-            block, at = self._rows.popleft()
-            row = block.rows[at]
-            if isinstance(row, Failure):
-                block.note(at, Outcome(failure=row))
-                continue
-            room -= 1
-            yield (block, at), row
+    def _taken(self, flow: Flow) -> Iterator[tuple[Future[Outcome], Any]]:
+        """Yield the next rows while the flow has room; wait for one if the worker is idle."""
+        is_idle = flow.is_empty
+        for at in range(flow.room):
+            try:
+                future, row = self._given.get(block=is_idle and not at)
+            except Empty:
+                return
+            self._open.add(future)
+            yield future, row
 
 
 class RayWorkers:
-    """Turns rows into outcomes on actors of Ray, in each of which `make` makes an `Extractor`; raises `SetupError` without Ray."""
+    """Turns rows into outcomes on actors of Ray, in each of which `make` makes an `Extractor`; the `WorkerPool` of these actors.
+
+    Raises:
+        SetupError: Ray is not installed.
+    """
 
     def __init__(self, make: Callable[[], Any], options: WorkerOptions) -> None:
         self._ray = check_ray()
@@ -338,6 +302,8 @@ class RayWorkers:
         self._is_here = options.address in (None, "local")
         shared = max(num_cores() // options.workers, 1) if self._is_here else 1
         self._cpus = shared if options.cpus is None else options.cpus
+        self._loading: dict[Any, Any] = {}  # workers by references to the results of their calls
+        self._running: dict[Any, tuple[Any, int]] = {}
 
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
@@ -350,9 +316,13 @@ class RayWorkers:
         """
         is_ours = self._connect()
         try:
-            pool = RayWorkerPool(self._ray, self._make, self._cpus, self._options.gpus)
+            # A thread for each block that a worker may have, and one to load.
+            remote = self._ray.remote(
+                num_cpus=self._cpus, num_gpus=self._options.gpus, max_concurrency=4, max_restarts=0
+            )
+            self._actor, self._made = remote(RowWorker), self._ray.put(self._make)
             given = (Failure.of(row) if isinstance(row, Exception) else dict(row) for row in rows)
-            yield from BlockRunner(pool, self._options.workers, self._options.block_size).outcomes(given)
+            yield from BlockRunner(self, self._options.workers, self._options.block_size).outcomes(given)
         finally:
             if is_ours:
                 self._ray.shutdown()
@@ -379,22 +349,10 @@ class RayWorkers:
             ) from error
         return True
 
-
-class RayWorkerPool:
-    """The `WorkerPool` of actors of Ray; `ray` is the package, connected to a cluster."""
-
-    def __init__(self, ray: Any, make: Callable[[], Any], cpus: int, gpus: float) -> None:
-        self._ray = ray
-        self._make = ray.put(make)
-        # A thread for each block that a worker may have, and one to load.
-        self._actor = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=4, max_restarts=0)(RowWorker)
-        self._loading: dict[Any, Any] = {}
-        self._running: dict[Any, tuple[Any, int]] = {}
-
     def start_worker(self) -> Any:
         """Start an actor that loads its model."""
         worker = self._actor.remote()
-        self._loading[worker.load.remote(self._make)] = worker
+        self._loading[worker.load.remote(self._made)] = worker
         return worker
 
     def give(self, worker: Any, block: Block) -> None:

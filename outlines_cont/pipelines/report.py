@@ -20,8 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Environment, StrictUndefined
 
 from outlines_cont.errors import shortened
 from outlines_cont.pipelines.calibration import Answer, Calibration, same_values
@@ -32,6 +31,7 @@ _MOST_EXAMPLES = 3
 _MOST_FIELDS = 200
 _OTHERS = "(other fields)"
 _LONGEST = 400
+_DETAILS = ("logprobs", "agreement", "confidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +162,15 @@ class Report:
         wanted = leaves(expected) if verdicts else {}
         values = leaves(line["record"])
         for path in dict.fromkeys([*values, *wanted]):
+            known = {name.removesuffix("s"): details[name].get(path) for name in _DETAILS if name in details}
             value = Value(
                 line["_line"],
                 path,
                 values.get(path),
-                logprob=details.get("logprobs", {}).get(path),
-                agreement=details.get("agreement", {}).get(path),
-                confidence=details.get("confidence", {}).get(path),
                 expected=wanted.get(path),
                 is_right=verdicts.get(path),
                 text=str(line.get(self.text_field, "")),
+                **known,
             )
             self._add_value(value, path in values)
 
@@ -192,10 +191,9 @@ class Report:
 
     def _add_value(self, value: Value, is_there: bool) -> None:
         name = field_of(value.path)
-        counts = self.fields.get(name)
-        if counts is None:
-            name = name if len(self.fields) < _MOST_FIELDS else _OTHERS
-            counts = self.fields.setdefault(name, FieldCounts())
+        if name not in self.fields and len(self.fields) >= _MOST_FIELDS:
+            name = _OTHERS
+        counts = self.fields.setdefault(name, FieldCounts())
         counts.values += is_there
         if value.is_right is not None:
             counts.compared += 1
@@ -263,21 +261,20 @@ def write_page(report: Report, path: Path, title: str) -> None:
 
 def page(report: Report, title: str) -> str:
     """Return the page as HTML, with `title` as its heading."""
-    environment = ImmutableSandboxedEnvironment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "exp": math.exp,
         "json": partial(json.dumps, ensure_ascii=False),
         "shortened": partial(shortened, most=_REPORT_PAGE_LONGEST),
     }
-    source = (files("outlines_cont.pipelines") / "report.html.jinja").read_text(encoding="utf-8")
+    source = (files(__package__) / "report.html.jinja").read_text(encoding="utf-8")
     return environment.from_string(source).render(
         report=report,
         title=title,
         cards=_cards(report),
-        agreement=_shares((share, is_right, count) for (_, share, is_right), count in report.answers.items()),
-        chances=_mean_chances(report),
+        agreement=_points((share, share, is_right, n) for (_, share, is_right), n in report.answers.items()),
+        # In tenths of confidence.
+        chances=_points((min(c // 10, 9), c / 100, is_right, n) for (c, is_right), n in report.chances.items()),
         percent=_percent,
         histogram=_histogram,
     )
@@ -305,26 +302,16 @@ def _histogram(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
     return [(low + at * step, low + (at + 1) * step - 1, count) for at, count in enumerate(columns)]
 
 
-def _mean_chances(report: Report) -> list[tuple[float, int, int]]:
-    """Return for each tenth of confidence the mean confidence, the number of values, and the number of right values."""
-    sums: Counter[int] = Counter()
-    tenths: Counter[tuple[int, bool]] = Counter()
-    for (chance, is_right), count in report.chances.items():
-        tenth = min(chance // 10, 9)
-        sums[tenth] += chance * count
-        tenths[tenth, is_right] += count
-    found = _shares((tenth, is_right, count) for (tenth, is_right), count in tenths.items())
-    return [(sums[int(tenth)] / (100 * count), count, right) for tenth, count, right in found]
+def _points(values: Iterable[tuple[float, float, bool, int]]) -> list[tuple[float, int, int]]:
+    """Return for each group of values, ascending, its mean level, the number of values, and the number of right values.
 
-
-def _shares(answers: Iterable[tuple[float, bool, int]]) -> list[tuple[float, int, int]]:
-    """Return for each level, ascending, the number of values and the number of right values."""
-    counts: Counter[float] = Counter()
-    right: Counter[float] = Counter()
-    for level, is_right, count in answers:
-        counts[level] += count
-        right[level] += count * is_right
-    return [(level, counts[level], right[level]) for level in sorted(counts)]
+    `values` are groups, levels, and the counts of right or wrong values at them.
+    """
+    sums: dict[float, tuple[float, int, int]] = {}
+    for group, level, is_right, count in values:
+        levels, number, right = sums.get(group, (0.0, 0, 0))
+        sums[group] = (levels + level * count, number + count, right + is_right * count)
+    return [(levels / number, number, right) for _, (levels, number, right) in sorted(sums.items())]
 
 
 def _percent(part: float, whole: float) -> str:

@@ -6,7 +6,6 @@ import datetime
 import json
 import pickle
 from collections.abc import Iterator
-from contextlib import closing
 from decimal import Decimal
 from functools import cache
 from typing import Any, Literal
@@ -21,9 +20,7 @@ from pydantic import BaseModel, Field
 from outlines_cont import continuous, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import OptionError, UnknownOption
-from outlines_cont.generation.options import Options
 from outlines_cont.pipelines.calibration import agreement
-from outlines_cont.pipelines.flow import Window, WindowEntry
 from outlines_cont.pipelines.outcome import Failure, Outcome, RowError, SetupError
 from outlines_cont.pipelines.record_schema import RecordSchema, byte_ranges, leaves
 from outlines_cont.state.row import FORCED
@@ -502,17 +499,16 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
     ).columns  # what `generate.json` takes is taken
 
 
-def test_a_window_whose_prompts_have_ended_is_empty_and_takes_more() -> None:
-    model = random_model()
-    write = generate.regex(model, "[ab]{1,3}")
-    with closing(Window(model, 4, Options.of({"max_tokens": 5}))) as window:
+def test_a_flow_whose_rows_have_ended_is_empty_and_takes_more() -> None:
+    with extractor(4, max_tokens=200).flow() as flow:
+        assert flow.room == 4
         for turn in range(2):
-            window.add([WindowEntry((turn, n), write, text) for n, text in enumerate("ab")])
-            ended = []
-            while not window.is_empty:
-                ended += window.step()
-            assert {found.key for found in ended} == {(turn, 0), (turn, 1)}
-            assert window.num_free == 4
+            flow.put(((turn, n), {"text": text}) for n, text in enumerate(TEXTS[:2]))
+            ended: list[Any] = []
+            while not flow.is_empty:
+                ended += flow.step()
+            assert {(turn, n): alone(text) for n, text in enumerate(TEXTS[:2])} == {key: o.record for key, o in ended}
+            assert flow.room == 4
 
 
 # --- fields that a row lacks
