@@ -1,9 +1,9 @@
-"""Incremental detokenization of a running row, for streams: `FinalDetokenizer` returns text and tokens when no policy may rewind them any
-more, `RetractingDetokenizer` all text immediately, and retractions after rewinds. Both return whole characters only, invalid UTF-8 as
-U+FFFD, and tokens once their log-probabilities are known. `RowDelta`: the changes.
+"""`Detokenizer`: incremental detokenization of a running row, for streams: text and tokens when no policy may rewind them any more, or all
+text immediately, and retractions after rewinds; whole characters only, invalid UTF-8 as U+FFFD, and tokens once their log-probabilities
+are known. `RowDelta`: the changes.
 
 `RunEvents`: the items of a stream: after each step the new part of each row, as events or text, or its partial value of JSON so far.
-Text is reported when it is certain, or immediately with later retractions (by a `FinalDetokenizer` or `RetractingDetokenizer`).
+Text is reported when it is certain, or immediately with later retractions.
 
 `StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at any time `state` is a snapshot
 that any generator can continue. Leaving the loop cancels the rows and keeps the state.
@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from outlines_cont.engine.row import Row
@@ -48,80 +49,57 @@ class RowDelta:
         return bool(self.text or self.stop > self.start or self.retract or self.retract_tokens)
 
 
-class FinalDetokenizer:
-    """Returns final text in whole characters; all of it, joined, is the text of the generated span.
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Text that was decoded at once, up to a position, and the decoder after it."""
 
-    To be created before generation begins; from then on the row records which text is final, see `Row.hold`.
+    end: TextPosition
+    decoder: TextDecoder
+    text: str = ""
+
+
+class Detokenizer:
+    """Decodes the span that a row is writing, in whole characters; joined, its texts without what was retracted are the text of the span.
+
+    To be created before generation begins. Without `retract` text is returned when no policy may rewind it any more, which the row records
+    from then on, see `Row.hold`; with it immediately, and what is rewound later is retracted.
     """
 
-    def __init__(self, row: Row) -> None:
-        row.hold()
-        self._decoder = TextDecoder()
-        self._at = row.piece.text.begin
+    def __init__(self, row: Row, *, retract: bool = False) -> None:
+        self._retract = retract
+        if retract:
+            row.tokens.low_water = row.piece_start
+        else:
+            row.hold()
+        self._chunks = [_Chunk(row.piece.text.begin, TextDecoder())]
         self._token = row.piece_start
         self._is_over = False
 
     def changes(self, row: Row) -> RowDelta:
-        """Return the text and tokens that have become final. Cost: the tokens that are not final."""
+        """Return what is new since the last call. Cost: the tokens that are new, were rewound, or are not final."""
         if self._is_over:
             return RowDelta()
-        final = row.piece.final_until(row.token_ids)
-        data = row.piece.text.between(row.token_ids, self._at, final)
-        self._at = final
-        text = ""
-        if data:
-            self._decoder, text = self._decoder.push(data)
+        removed, start = self._take_back(row) if self._retract else ("", self._token)
+        last = self._chunks[-1]
+        end = TextPosition(len(row.token_ids)) if self._retract else row.piece.final_until(row.token_ids)
+        decoder, text = last.decoder.push(row.piece.text.between(row.token_ids, last.end, end))
         if row.has_ended:
-            text += self._decoder.flush()
-        start, self._token = self._token, max(min(final.token, row.num_scored), self._token)
+            decoder, text = TextDecoder(), text + decoder.flush()
+        if not self._retract:
+            self._chunks.clear()
+        self._chunks.append(_Chunk(end, decoder, text))
+        num_same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(removed, text, strict=False)))
+        num_removed, self._token = self._token - start, max(min(end.token, row.num_scored), start)
         self._is_over = row.is_over
-        return RowDelta(text, start, self._token)
+        return RowDelta(text[num_same:], start, self._token, len(removed) - num_same, num_removed)
 
-
-class RetractingDetokenizer:
-    """Returns whole characters as soon as their tokens are generated, and retractions of what is rewound later."""
-
-    def __init__(self, row: Row) -> None:
-        self._start = row.piece.text.begin
-        self._token = row.piece_start
-        self._shown: list[tuple[TextDecoder, str]] = []  # for each token the decoder after it, and its text
-        self._flushed = ""
-        self._is_over = False
-        row.tokens.low_water = row.piece_start
-
-    def changes(self, row: Row) -> RowDelta:
-        """Return the changes. Cost: the tokens that are new or were rewound."""
-        if self._is_over:
-            return RowDelta()
-        low = max(row.tokens.low_water - row.piece_start, 0)
-        removed = "".join(text for _, text in self._shown[low:])
-        del self._shown[low:]
-        new = "".join(self._push(row, index) for index in range(row.piece_start + low, len(row.token_ids)))
-        if row.has_ended and not self._flushed:
-            self._flushed = self._decoder.flush()
-            new += self._flushed
-        same = next(
-            (i for i, (a, b) in enumerate(zip(removed, new, strict=False)) if a != b), min(len(removed), len(new))
-        )
-        retract_tokens = max(self._token - (row.piece_start + low), 0)
-        start = self._token - retract_tokens
-        self._token = max(row.num_scored, start)
+    def _take_back(self, row: Row) -> tuple[str, int]:
+        """Drop the chunks with tokens that were rewound; return their text, and the index of the first token to report again."""
+        low, removed = max(row.tokens.low_water, row.piece_start), ""
         row.tokens.low_water = len(row.token_ids)
-        self._is_over = row.is_over
-        return RowDelta(new[same:], start, self._token, len(removed) - same, retract_tokens)
-
-    @property
-    def _decoder(self) -> TextDecoder:
-        return self._shown[-1][0] if self._shown else TextDecoder()
-
-    def _push(self, row: Row, index: int) -> str:
-        begin = max(TextPosition(index), self._start, key=lambda position: (position.token, position.offset))
-        decoder, text = self._decoder.push(row.piece.text.between(row.token_ids, begin, TextPosition(index + 1)))
-        self._shown.append((decoder, text))
-        return text
-
-
-Detokenizer = FinalDetokenizer | RetractingDetokenizer
+        while self._chunks[-1].end.token > low:
+            removed = self._chunks.pop().text + removed
+        return removed, min(self._token, low)
 
 
 class RunEvents:
@@ -146,8 +124,7 @@ class RunEvents:
         for row in filter(None, call.rows):
             if options.top:
                 row.tokens.note_tops(options.top)
-        opened = RetractingDetokenizer if options.retract else FinalDetokenizer
-        self._detokenizers: list[Detokenizer | None] = [None if row is None else opened(row) for row in call.rows]
+        self._detokenizers = [None if row is None else Detokenizer(row, retract=options.retract) for row in call.rows]
         self._drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
         self._ended: set[int] = set()  # rows whose end an event has reported
         self._values: dict[tuple[int, int], Any] = {}
