@@ -12,7 +12,7 @@ that any generator can continue. Leaving the loop cancels the rows and keeps the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -24,12 +24,9 @@ from outlines_cont.events.event import Closing, StreamEvent, StreamOptions, chec
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 from outlines_cont.generation.call import Call
-from outlines_cont.generation.options import Options, PieceOptions
-from outlines_cont.generation.piece_maker import PieceMaker, squeezed
-from outlines_cont.generation.prompt import Prompt
+from outlines_cont.generation.piece_maker import squeezed
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import TextPosition
-from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.streams.text_decoder import TextDecoder
@@ -210,21 +207,17 @@ class StateStream(Closing):
     to continue the same piece, or pass it to another generator; no token is fed twice.
 
     After leaving an `async for` loop close the stream (`async with`, or `await stream.aclose()`), since Python finalises such a loop later.
+
+    The streams of generators and chats are such streams, too: of texts or values, with a check of the final state (`at_end`), or with other
+    events (`_items`).
     """
 
     def __init__(
-        self,
-        maker: PieceMaker,
-        prompt: Prompt,
-        shown: StreamOptions,
-        options: PieceOptions,
-        *,
-        rng: Rng = None,
-        resume: bool = False,
+        self, call: Call, shown: StreamOptions, at_end: Callable[[SequenceState, int | None], object] | None = None
     ) -> None:
-        check_streamed(maker.sampler)
-        self._call = Call(maker, prompt, Options.of(options), rng=rng, resume=resume)
-        self._events = RunEvents(self._call, shown)
+        """Show a call that has not begun; `at_end` is called with its final state and its `max_tokens`."""
+        check_streamed(call.maker.sampler)
+        self._call, self._events, self._at_end = call, RunEvents(call, shown), at_end
         self._is_begun = False
         self._left: SequenceState | None = None
 
@@ -236,11 +229,6 @@ class StateStream(Closing):
         characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
         return self._left if self._left is not None else self._call.snapshot()
-
-    def written(self) -> tuple[Sequence[int], bytes]:
-        """Return the ids of the span of the first row so far, and the bytes of the prompt with which it begins, if it was healed."""
-        row = self._call.rows[0]
-        return ((), b"") if row is None else (row.piece_ids, row.healed)
 
     def __iter__(self) -> Iterator[StreamEvent]:
         """Run, and yield events with the new part of each row after each step. A stream can be iterated once.
@@ -254,10 +242,11 @@ class StateStream(Closing):
         steps = self._call.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
         try:
             for _ in steps:
-                yield from self._events.pull()
+                yield from self._items(self._events.pull())
         finally:
             self.close()
             steps.close()
+        self._check()
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
         """The asynchronous form, which does not block the event loop."""
@@ -266,15 +255,25 @@ class StateStream(Closing):
         async with aclosing(self._call.async_steps()) as steps:
             try:
                 async for _ in steps:
-                    for event in await asyncio.to_thread(self._events.pull):
-                        yield event
+                    # In a thread, since another task may have begun the next step, which holds the lock.
+                    for item in self._items(await asyncio.to_thread(self._events.pull)):
+                        yield item
             finally:
                 await self.aclose()
+        self._check()
 
     def close(self) -> None:
         """Cancel the rows; `state` keeps its present value."""
         if self._left is None:
             self._left = self._call.leave()
+
+    def _items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
+        """Yield what the stream shows of some events."""
+        return self._events.items(events)
+
+    def _check(self) -> None:
+        if self._at_end is not None:
+            self._at_end(self.state, self._call.options.max_tokens)
 
     def _begin(self) -> bool:
         is_first = self._left is None and not self._is_begun
