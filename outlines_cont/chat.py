@@ -31,10 +31,9 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.stream import StateStream
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyEvents, ReplyMaker, reply_maker
+from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_chat, plain, save_state
@@ -314,14 +313,14 @@ class Chat(Immutable):
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
                 "retract",
             )
-        stream = StateStream(maker, chat.state, StreamOptions(True, top, retract, partial), options, rng=rng)
-        split: ReplyEvents | None = None
+        calls: OpenCalls | None = None
         if isinstance(maker, ReplyMaker):
             assert chat._format.form is not None
             assert isinstance(maker.constraint, ReplyConstraint)
             calls = OpenCalls(chat._format.form, chat._format.tools, chat._num_calls, maker.constraint.marker)
-            split = ReplyEvents(stream, maker, calls)
-        return ChatStream(stream, partial_call(chat._replied, maker), split)
+        shown = StreamOptions(True, top, retract, partial)
+        call = Call(maker, chat.state, Options.of(options), rng=rng)
+        return ChatStream(call, shown, partial_call(chat._replied, maker), calls)
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.

@@ -78,7 +78,7 @@ class Continuation(Immutable):
             As a call does; a single row that fails has its error in its last event.
         """
         shown = StreamOptions(True, top, retract, partial)
-        return StateStream(self.generator, prompt, shown, options, rng=rng)
+        return StateStream(Call(self.generator, prompt, Options.of(options), rng=rng), shown)
 
     astream = stream  # the same stream, by the name that generators have for `async for`
 

@@ -8,7 +8,6 @@ wrapped in `continuous` it returns a state.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import json as json_module
 import threading
@@ -30,14 +29,14 @@ from fsm.schema import arguments_of
 from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model, knows_its_options
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened
-from outlines_cont.events.event import StreamOptions, check_streamed
+from outlines_cont.events.event import StreamOptions
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.generation.stream import RunEvents
+from outlines_cont.generation.stream import StateStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint
@@ -158,7 +157,7 @@ class Generator(PieceMaker):
         Raises:
             As a call does: errors of arguments immediately, the others after the last text.
         """
-        return self._stream(*self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
+        return iter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
     def astream(
         self,
@@ -172,30 +171,14 @@ class Generator(PieceMaker):
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
-        return self._astream(*self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
+        return aiter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
     def _call(self, prompt: Any, options: PieceOptions, rng: Rng) -> Call:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
         return Call(self, prompt, Options.of(options), rng=rng, score_last=False)
 
-    def _streamed(
-        self, prompt: Prompt, shown: StreamOptions, options: PieceOptions, rng: Rng
-    ) -> tuple[Call, RunEvents]:
-        check_streamed(self.sampler)
-        call = Call(self, prompt, Options.of(options), rng=rng)
-        return call, RunEvents(call, shown)
-
-    def _stream(self, call: Call, events: RunEvents) -> Iterator[Any]:
-        for _ in call.steps():
-            yield from events.items(events.pull())
-        self.value_of(call.state(), call.options.max_tokens)
-
-    async def _astream(self, call: Call, events: RunEvents) -> AsyncIterator[Any]:
-        async for _ in call.async_steps():
-            # In a thread, since another task may have begun the next step, which holds the lock.
-            for item in events.items(await asyncio.to_thread(events.pull)):
-                yield item
-        self.value_of(call.state(), call.options.max_tokens)
+    def _streamed(self, prompt: Prompt, shown: StreamOptions, options: PieceOptions, rng: Rng) -> StateStream:
+        return StateStream(Call(self, prompt, Options.of(options), rng=rng), shown, self.value_of)
 
 
 P = ParamSpec("P")

@@ -16,16 +16,17 @@ possible beginning of the marker is held back until that is known; no text is re
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Generic, TypeVar, cast
 
 from fsm import Expression
 from outlines_cont.chats.tool import Tool, ToolForm, call_id
-from outlines_cont.events.event import Closing, OpenCall, StreamEvent
+from outlines_cont.events.event import OpenCall, StreamEvent, StreamOptions
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.interfaces import LanguageModel
@@ -36,8 +37,6 @@ from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.stop import FreeText, StopAt, StopState
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
-
-_UP_TO_BRACE = re.compile(r"[^}]*\}|[^}]+")
 
 
 class OpenCalls:
@@ -69,16 +68,11 @@ class OpenCalls:
             return None
         assert self._name is not None
         assert self._value is not None
-        read, is_begun = "", self._has_begun
-        for part in _UP_TO_BRACE.findall(self._text):
-            self._value.push(part)
-            read += part
-            if self._value.is_whole:
-                break
-        if not read and is_begun:
+        self._value.push(self._text)
+        read, self._text = self._text.removesuffix(self._value.rest), self._value.rest
+        if not read and self._has_begun:
             return None
         self._has_begun = True
-        self._text = self._text[len(read) :]
         value = self._value.value
         arguments = {} if value is MISSING else value
         number = self._first + self._count
@@ -326,17 +320,19 @@ ChatT = TypeVar("ChatT")
 _NOWHERE = 2**62
 
 
-class ChatStream(Closing, Generic[ChatT]):
+class ChatStream(StateStream, Generic[ChatT]):
     """Events of a reply, to be iterated once: `for event in stream`, or `async for event in stream`.
 
     Leaving the loop cuts the reply; `chat` contains it. Nothing is computed before iteration begins.
     """
 
     def __init__(
-        self, stream: StateStream, replied: Callable[[SequenceState], ChatT], split: ReplyEvents | None = None
+        self, call: Call, shown: StreamOptions, replied: Callable[[SequenceState], ChatT], calls: OpenCalls | None
     ) -> None:
-        """Show the events of `stream`, split where the reply may call."""
-        self._stream, self._replied, self._split = stream, replied, split
+        """Show a call that writes a reply; `replied` returns the conversation with it, and `calls` parses its calls, if it may call."""
+        super().__init__(call, shown)
+        self._replied = replied
+        self._split = None if calls is None else ReplyEvents(call, calls)
 
     @property
     def chat(self) -> ChatT:
@@ -345,34 +341,19 @@ class ChatStream(Closing, Generic[ChatT]):
         Raises:
             Exception: the error of the row.
         """
-        return self._replied(self._stream.state)
+        return self._replied(self.state)
 
-    def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield events after each step. A stream can be iterated once."""
-        for event in self._stream:
-            yield from self._shown(event)
-
-    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """The asynchronous form, which does not block the event loop."""
-        async for event in self._stream:
-            for shown in self._shown(event):
-                yield shown
-
-    def close(self) -> None:
-        """Cancel the rows."""
-        self._stream.close()
-
-    def _shown(self, event: StreamEvent) -> Iterator[StreamEvent]:
-        return iter((event,)) if self._split is None else self._split.of(event)
+    def _items(self, events: Sequence[StreamEvent]) -> Iterator[StreamEvent]:
+        return iter(events) if self._split is None else chain.from_iterable(map(self._split.of, events))
 
 
 class ReplyEvents:
-    """Splits the events of one row, of a reply by `maker`, at the marker of a call."""
+    """Splits the events of a reply, the one row of a call by a `ReplyMaker`, at the marker of a tool call."""
 
-    def __init__(self, stream: StateStream, maker: ReplyMaker, calls: OpenCalls) -> None:
-        self._stream, self._calls = stream, calls
-        assert isinstance(maker.constraint, ReplyConstraint)
-        self._constraint, self._tokenizer = maker.constraint, maker.model.tokenizer
+    def __init__(self, call: Call, calls: OpenCalls) -> None:
+        self._call, self._calls = call, calls
+        assert isinstance(call.maker.constraint, ReplyConstraint)
+        self._constraint, self._tokenizer = call.maker.constraint, call.maker.model.tokenizer
         self._num_seen = 0  # characters of the reply in earlier events
         self._begin: int | None = None  # where the calls begin in its text, once that is known
 
@@ -404,10 +385,11 @@ class ReplyEvents:
         """Return the numbers of characters before and up to the end of the marker; far beyond the text if there is none yet."""
         constraint = self._constraint
         if self._begin is None:
-            ids, healed = self._stream.written()
-            at = constraint.calls_begin(ids, healed)
-            if at is None:
+            row = self._call.rows[0]
+            at = None if row is None else constraint.calls_begin(row.piece_ids, row.healed)
+            if row is None or at is None:
                 return _NOWHERE, _NOWHERE
-            self._begin = len(self._tokenizer.text_bytes(ids[:at])[len(healed) :].decode(errors="replace"))
+            data = self._tokenizer.text_bytes(row.piece_ids[:at])[len(row.healed) :]
+            self._begin = len(data.decode(errors="replace"))
         marker = 0 if constraint.marker_id is not None else len(constraint.marker)
         return self._begin - marker, self._begin

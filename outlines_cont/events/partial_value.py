@@ -68,13 +68,23 @@ class OpenJSON:
         self.push(text)
 
     def push(self, text: str) -> None:
-        """Scan more text. Cost: its length."""
+        """Scan more text, up to the end of the value. Cost: its length."""
         self.text += text
-        while self._at < len(self.text):
+        while self._at < len(self.text) and not self.is_whole:
             if self._start is not None and self._is_string:
                 self._read_string()
             else:
                 self._read_mark()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the value is complete; a number is when something follows it."""
+        return bool(self.open[0].members)
+
+    @property
+    def rest(self) -> str:
+        """The text that was not scanned, as it follows the value."""
+        return self.text[self._at :]
 
     @property
     def open_string(self) -> str | None:
@@ -150,7 +160,12 @@ class PartialValue:
     @property
     def is_whole(self) -> bool:
         """Whether the value is complete; a number is when something follows it."""
-        return bool(self._json.open[0].members)
+        return self._json.is_whole
+
+    @property
+    def rest(self) -> str:
+        """The text that follows the complete value; empty until there is one."""
+        return self._json.rest
 
     @property
     def value(self) -> Any:

@@ -1,9 +1,9 @@
-"""Incremental detokenization of a running row, for streams: `FinalDetokenizer` returns text and tokens when no policy may rewind them any
-more, `RetractingDetokenizer` all text immediately, and retractions after rewinds. Both return whole characters only, invalid UTF-8 as
-U+FFFD, and tokens once their log-probabilities are known. `RowDelta`: the changes.
+"""`Detokenizer`: incremental detokenization of a running row, for streams: text and tokens when no policy may rewind them any more, or all
+text immediately, and retractions after rewinds; whole characters only, invalid UTF-8 as U+FFFD, and tokens once their log-probabilities
+are known. `RowDelta`: the changes.
 
 `RunEvents`: the items of a stream: after each step the new part of each row, as events or text, or its partial value of JSON so far.
-Text is reported when it is certain, or immediately with later retractions (by a `FinalDetokenizer` or `RetractingDetokenizer`).
+Text is reported when it is certain, or immediately with later retractions.
 
 `StateStream`: iterates once over the events of a `continuous` call, in a `for` or `async for` loop; at any time `state` is a snapshot
 that any generator can continue. Leaving the loop cancels the rows and keeps the state.
@@ -12,9 +12,10 @@ that any generator can continue. Leaving the loop cancels the rows and keeps the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from outlines_cont.engine.row import Row
@@ -23,12 +24,9 @@ from outlines_cont.events.event import Closing, StreamEvent, StreamOptions, chec
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 from outlines_cont.generation.call import Call
-from outlines_cont.generation.options import Options, PieceOptions
-from outlines_cont.generation.piece_maker import PieceMaker, squeezed
-from outlines_cont.generation.prompt import Prompt
+from outlines_cont.generation.piece_maker import squeezed
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import TextPosition
-from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.streams.text_decoder import TextDecoder
@@ -48,80 +46,57 @@ class RowDelta:
         return bool(self.text or self.stop > self.start or self.retract or self.retract_tokens)
 
 
-class FinalDetokenizer:
-    """Returns final text in whole characters; all of it, joined, is the text of the generated span.
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Text that was decoded at once, up to a position, and the decoder after it."""
 
-    To be created before generation begins; from then on the row records which text is final, see `Row.hold`.
+    end: TextPosition
+    decoder: TextDecoder
+    text: str = ""
+
+
+class Detokenizer:
+    """Decodes the span that a row is writing, in whole characters; joined, its texts without what was retracted are the text of the span.
+
+    To be created before generation begins. Without `retract` text is returned when no policy may rewind it any more, which the row records
+    from then on, see `Row.hold`; with it immediately, and what is rewound later is retracted.
     """
 
-    def __init__(self, row: Row) -> None:
-        row.hold()
-        self._decoder = TextDecoder()
-        self._at = row.piece.text.begin
+    def __init__(self, row: Row, *, retract: bool = False) -> None:
+        self._retract = retract
+        if retract:
+            row.tokens.low_water = row.piece_start
+        else:
+            row.hold()
+        self._chunks = [_Chunk(row.piece.text.begin, TextDecoder())]
         self._token = row.piece_start
         self._is_over = False
 
     def changes(self, row: Row) -> RowDelta:
-        """Return the text and tokens that have become final. Cost: the tokens that are not final."""
+        """Return what is new since the last call. Cost: the tokens that are new, were rewound, or are not final."""
         if self._is_over:
             return RowDelta()
-        final = row.piece.final_until(row.token_ids)
-        data = row.piece.text.between(row.token_ids, self._at, final)
-        self._at = final
-        text = ""
-        if data:
-            self._decoder, text = self._decoder.push(data)
+        removed, start = self._take_back(row) if self._retract else ("", self._token)
+        last = self._chunks[-1]
+        end = TextPosition(len(row.token_ids)) if self._retract else row.piece.final_until(row.token_ids)
+        decoder, text = last.decoder.push(row.piece.text.between(row.token_ids, last.end, end))
         if row.has_ended:
-            text += self._decoder.flush()
-        start, self._token = self._token, max(min(final.token, row.num_scored), self._token)
+            decoder, text = TextDecoder(), text + decoder.flush()
+        if not self._retract:
+            self._chunks.clear()
+        self._chunks.append(_Chunk(end, decoder, text))
+        num_same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(removed, text, strict=False)))
+        num_removed, self._token = self._token - start, max(min(end.token, row.num_scored), start)
         self._is_over = row.is_over
-        return RowDelta(text, start, self._token)
+        return RowDelta(text[num_same:], start, self._token, len(removed) - num_same, num_removed)
 
-
-class RetractingDetokenizer:
-    """Returns whole characters as soon as their tokens are generated, and retractions of what is rewound later."""
-
-    def __init__(self, row: Row) -> None:
-        self._start = row.piece.text.begin
-        self._token = row.piece_start
-        self._shown: list[tuple[TextDecoder, str]] = []  # for each token the decoder after it, and its text
-        self._flushed = ""
-        self._is_over = False
-        row.tokens.low_water = row.piece_start
-
-    def changes(self, row: Row) -> RowDelta:
-        """Return the changes. Cost: the tokens that are new or were rewound."""
-        if self._is_over:
-            return RowDelta()
-        low = max(row.tokens.low_water - row.piece_start, 0)
-        removed = "".join(text for _, text in self._shown[low:])
-        del self._shown[low:]
-        new = "".join(self._push(row, index) for index in range(row.piece_start + low, len(row.token_ids)))
-        if row.has_ended and not self._flushed:
-            self._flushed = self._decoder.flush()
-            new += self._flushed
-        same = next(
-            (i for i, (a, b) in enumerate(zip(removed, new, strict=False)) if a != b), min(len(removed), len(new))
-        )
-        retract_tokens = max(self._token - (row.piece_start + low), 0)
-        start = self._token - retract_tokens
-        self._token = max(row.num_scored, start)
+    def _take_back(self, row: Row) -> tuple[str, int]:
+        """Drop the chunks with tokens that were rewound; return their text, and the index of the first token to report again."""
+        low, removed = max(row.tokens.low_water, row.piece_start), ""
         row.tokens.low_water = len(row.token_ids)
-        self._is_over = row.is_over
-        return RowDelta(new[same:], start, self._token, len(removed) - same, retract_tokens)
-
-    @property
-    def _decoder(self) -> TextDecoder:
-        return self._shown[-1][0] if self._shown else TextDecoder()
-
-    def _push(self, row: Row, index: int) -> str:
-        begin = max(TextPosition(index), self._start, key=lambda position: (position.token, position.offset))
-        decoder, text = self._decoder.push(row.piece.text.between(row.token_ids, begin, TextPosition(index + 1)))
-        self._shown.append((decoder, text))
-        return text
-
-
-Detokenizer = FinalDetokenizer | RetractingDetokenizer
+        while self._chunks[-1].end.token > low:
+            removed = self._chunks.pop().text + removed
+        return removed, min(self._token, low)
 
 
 class RunEvents:
@@ -146,8 +121,7 @@ class RunEvents:
         for row in filter(None, call.rows):
             if options.top:
                 row.tokens.note_tops(options.top)
-        opened = RetractingDetokenizer if options.retract else FinalDetokenizer
-        self._detokenizers: list[Detokenizer | None] = [None if row is None else opened(row) for row in call.rows]
+        self._detokenizers = [None if row is None else Detokenizer(row, retract=options.retract) for row in call.rows]
         self._drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
         self._ended: set[int] = set()  # rows whose end an event has reported
         self._values: dict[tuple[int, int], Any] = {}
@@ -233,21 +207,17 @@ class StateStream(Closing):
     to continue the same piece, or pass it to another generator; no token is fed twice.
 
     After leaving an `async for` loop close the stream (`async with`, or `await stream.aclose()`), since Python finalises such a loop later.
+
+    The streams of generators and chats are such streams, too: of texts or values, with a check of the final state (`at_end`), or with other
+    events (`_items`).
     """
 
     def __init__(
-        self,
-        maker: PieceMaker,
-        prompt: Prompt,
-        shown: StreamOptions,
-        options: PieceOptions,
-        *,
-        rng: Rng = None,
-        resume: bool = False,
+        self, call: Call, shown: StreamOptions, at_end: Callable[[SequenceState, int | None], object] | None = None
     ) -> None:
-        check_streamed(maker.sampler)
-        self._call = Call(maker, prompt, Options.of(options), rng=rng, resume=resume)
-        self._events = RunEvents(self._call, shown)
+        """Show a call that has not begun; `at_end` is called with its final state and its `max_tokens`."""
+        check_streamed(call.maker.sampler)
+        self._call, self._events, self._at_end = call, RunEvents(call, shown), at_end
         self._is_begun = False
         self._left: SequenceState | None = None
 
@@ -259,11 +229,6 @@ class StateStream(Closing):
         characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
         return self._left if self._left is not None else self._call.snapshot()
-
-    def written(self) -> tuple[Sequence[int], bytes]:
-        """Return the ids of the span of the first row so far, and the bytes of the prompt with which it begins, if it was healed."""
-        row = self._call.rows[0]
-        return ((), b"") if row is None else (row.piece_ids, row.healed)
 
     def __iter__(self) -> Iterator[StreamEvent]:
         """Run, and yield events with the new part of each row after each step. A stream can be iterated once.
@@ -277,10 +242,11 @@ class StateStream(Closing):
         steps = self._call.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
         try:
             for _ in steps:
-                yield from self._events.pull()
+                yield from self._items(self._events.pull())
         finally:
             self.close()
             steps.close()
+        self._check()
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
         """The asynchronous form, which does not block the event loop."""
@@ -289,15 +255,25 @@ class StateStream(Closing):
         async with aclosing(self._call.async_steps()) as steps:
             try:
                 async for _ in steps:
-                    for event in await asyncio.to_thread(self._events.pull):
-                        yield event
+                    # In a thread, since another task may have begun the next step, which holds the lock.
+                    for item in self._items(await asyncio.to_thread(self._events.pull)):
+                        yield item
             finally:
                 await self.aclose()
+        self._check()
 
     def close(self) -> None:
         """Cancel the rows; `state` keeps its present value."""
         if self._left is None:
             self._left = self._call.leave()
+
+    def _items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
+        """Yield what the stream shows of some events."""
+        return self._events.items(events)
+
+    def _check(self) -> None:
+        if self._at_end is not None:
+            self._at_end(self.state, self._call.options.max_tokens)
 
     def _begin(self) -> bool:
         is_first = self._left is None and not self._is_begun

@@ -8,7 +8,7 @@ always.
 
 `PieceText`: byte offsets in the tokens of a generated span (piece): how far its text is final, so that a stream may show it, how much of
 a healed prompt is still to be respelled, and the bytes between two positions. `TextPosition`: a token and a byte offset in it.
-`tail_tokens`: the fewest last tokens that have a number of bytes.
+`text_before`: the end of the text before it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 
 if TYPE_CHECKING:
     import torch
+
+    from outlines_cont.policies.policy import RowView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,16 +61,20 @@ class TextPosition:
 
     def advanced(self, tokenizer: Tokenizer, token_ids: Sequence[int], held_bytes: int) -> TextPosition:
         """Return the position before the last `held_bytes` of a row, or this one if it is later. Cost: O(tokens after this one)."""
-        sizes = [len(tokenizer.text_bytes([token_id])) for token_id in token_ids[self.token :]]
-        left = sum(sizes) - held_bytes - self.offset
-        if left < 0 or (left == 0 and held_bytes):
+        final = len(tokenizer.text_bytes(token_ids[self.token :])) - held_bytes
+        if final < self.offset or (final == self.offset and held_bytes):
             return self
-        token, left = self.token, left + self.offset
-        for size in sizes:
-            if size > left:
-                break
-            token, left = token + 1, left - size
-        return TextPosition(token, left)
+        return position_at(tokenizer, token_ids, final, self.token)
+
+
+def position_at(tokenizer: Tokenizer, token_ids: Sequence[int], num_bytes: int, first: int = 0) -> TextPosition:
+    """Return the position `num_bytes` behind the beginning of token `first`, after tokens without text that are there."""
+    for token in range(first, len(token_ids)):
+        size = len(tokenizer.text_bytes(token_ids[token : token + 1]))
+        if size > num_bytes:
+            return TextPosition(token, num_bytes)
+        num_bytes -= size
+    return TextPosition(len(token_ids), num_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,10 +138,10 @@ class PieceText:
         return count
 
 
-def tail_tokens(tokenizer: Tokenizer, token_ids: Sequence[int], num_bytes: int) -> Sequence[int]:
-    """Return the fewest last tokens of `token_ids` that have `num_bytes` or more, or all of them."""
-    first, size = len(token_ids), 0
+def text_before(row: RowView, tokenizer: Tokenizer, num_bytes: int) -> bytes:
+    """Return the end of the text before a piece, with its healed end: that of the fewest last tokens that have `num_bytes` or more."""
+    first, size = row.piece_start, 0
     while first and size < num_bytes:
         first -= 1
-        size += len(tokenizer.text_bytes(token_ids[first : first + 1]))
-    return token_ids[first:]
+        size += len(tokenizer.text_bytes(row.token_ids[first : first + 1]))
+    return tokenizer.text_bytes(row.token_ids[first : row.piece_start]) + row.healed

@@ -17,7 +17,7 @@ from outlines_cont.errors import DeadEnd
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
-from outlines_cont.policies.healing import tail_tokens, token_starts
+from outlines_cont.policies.healing import position_at, text_before, token_starts
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
 
@@ -122,8 +122,7 @@ class StopAt(Policy[StopState]):
         """Return the state before any text of the piece."""
         matcher = self._matcher
         if self._stop_in_prompt:
-            tail = tail_tokens(self._tokenizer, row.token_ids[: row.piece_start], matcher.longest - 1)
-            matcher = matcher.after(self._tokenizer.text_bytes(tail) + row.healed)
+            matcher = matcher.after(text_before(row, self._tokenizer, matcher.longest - 1))
         return StopState(matcher, num_healed=len(row.healed))
 
     def branches(self, state: StopState, row: RowView) -> list[Branch]:
@@ -135,11 +134,12 @@ class StopAt(Policy[StopState]):
             return FREE
         token_ids = row.token_ids[row.piece_start :]
         start = match.end if self._keep else max(match.start, 0)
-        kept, rest = self._split(token_ids, len(row.healed) + start)
-        if kept == len(token_ids):
+        cut = position_at(self._tokenizer, token_ids, len(row.healed) + start)
+        if cut.token == len(token_ids):
             return []
-        spelled = encode_bytes_inside(self._tokenizer, rest, row.token_ids[: row.piece_start + kept])
-        return [Branch(backtrack=len(token_ids) - kept, ff_tokens=[spelled] if spelled else [])]
+        rest = self._tokenizer.text_bytes(token_ids[cut.token :])[: cut.offset]
+        spelled = encode_bytes_inside(self._tokenizer, rest, row.token_ids[: row.piece_start + cut.token])
+        return [Branch(backtrack=len(token_ids) - cut.token, ff_tokens=[spelled] if spelled else [])]
 
     def advance(self, state: StopState, token_id: int) -> StopState:
         """Return the state after the bytes of `token_id`."""
@@ -159,13 +159,3 @@ class StopAt(Policy[StopState]):
     def held_bytes(self, state: StopState) -> int:
         """Return the number of trailing bytes that may belong to a stop text, or that follow one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe
-
-    def _split(self, token_ids: Sequence[int], start: int) -> tuple[int, bytes]:
-        """Return how many tokens end at or before the byte offset `start`, and the bytes between them and it."""
-        offset, kept = 0, 0
-        for token_id in token_ids:
-            size = len(self._tokenizer.text_bytes([token_id]))
-            if offset + size > start:
-                break
-            offset, kept = offset + size, kept + 1
-        return kept, self._tokenizer.text_bytes(token_ids[kept : kept + 1])[: start - offset]

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.healing import tail_tokens
+from outlines_cont.policies.healing import text_before
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.text_search.pattern_search import Found, PatternSearch
 from outlines_cont.text_search.phrase_trie import BEGINNING, WORD_ENDS, PhraseTrie, SymbolReader, Symbols
@@ -87,10 +87,8 @@ class TextScan:
         if not include_prompt:
             return replace(state, num_healed=healed)
         num_bytes = 8 * self.most + 65  # a character has up to 4, and as many again are before it
-        for token_id in tail_tokens(self.tokenizer, row.token_ids[: row.piece_start], num_bytes):
-            state = self.push(state, token_id)
-        if healed:
-            state = self._pushed(state, row.healed, self.reader.read(row.healed, _open(state)))
+        text = text_before(row, self.tokenizer, num_bytes)
+        state = self._pushed(state, text, self.reader.read(text, BEGINNING))
         search = state.search
         if search is not None:
             # Offsets count from the piece, so those of matches that begin before it are negative.

@@ -448,7 +448,7 @@ def test_events_of_a_reply_are_split_at_the_marker(before: str, calls: bool, siz
     maker = SimpleNamespace(marker="<tool_call>", marker_id=None, calls_begin=lambda ids, healed: begin)
     tokenizer = SimpleNamespace(text_bytes=lambda text: text.encode())
     events = object.__new__(ReplyEvents)
-    events._stream = SimpleNamespace(written=lambda: (whole, b""))  # type: ignore[assignment]
+    events._call = SimpleNamespace(rows=[SimpleNamespace(piece_ids=whole, healed=b"")])  # type: ignore[assignment]
     events._constraint, events._tokenizer = maker, tokenizer  # type: ignore[assignment]
     events._calls = OpenCalls(HERMES, [Tool.of(get_weather)], 0, "<tool_call>")
     events._num_seen, events._begin = 0, None

@@ -12,7 +12,7 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OptionError
-from outlines_cont.generation.stream import FinalDetokenizer
+from outlines_cont.generation.stream import Detokenizer
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import FreeText, StopAt
@@ -42,7 +42,7 @@ def written(
     policies = [policy.for_model(model) for policy in policies]
     source = StateRow.of_prompt(ids, RandomStream(seed))
     row = row_of(source, policies, model, counts=counts, max_tokens=max_tokens, sampler=sampler)
-    feed, shown = FinalDetokenizer(row), ""
+    feed, shown = Detokenizer(row), ""
     job, engine = Job([row], counts), Engine(model)
     engine.submit(job)
     while not job.is_over:
