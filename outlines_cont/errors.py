@@ -175,15 +175,18 @@ class DeadlockError(OutlinesContError, RuntimeError):
 
 
 class BudgetError(OutlinesContError, RuntimeError):
-    """A program has reached one of its limits; there is a subclass for each.
+    """A program (a template, a controller or a script) has reached one of its limits; there is a subclass for each.
 
     Attributes:
         limit: the name of the limit in `Budget`.
         allowed: the value of the limit.
         reached: the value that exceeded it.
+        line, column: where, in a template, from 1 on; None if it is not known.
     """
 
     limit = ""
+    line: int | None = None
+    column: int | None = None
 
     def __init__(self, message: str, allowed: float, reached: float) -> None:
         super().__init__(message)
@@ -192,21 +195,27 @@ class BudgetError(OutlinesContError, RuntimeError):
 
 
 class TokenBudgetError(BudgetError):
-    """The forks of a program would append more tokens than its budget allows."""
+    """A program would append more tokens than its budget allows, all its forks together."""
 
     limit = "tokens"
 
 
 class ForkBudgetError(BudgetError):
-    """A program would have more forks at once than its budget allows."""
+    """A program would have more forks at once than its budget allows, or a search in a template more texts."""
 
     limit = "forks"
 
 
 class StepBudgetError(BudgetError):
-    """The forks of a program would await, or its controller would be called, more often than its budget allows."""
+    """The forks of a program would take more steps than its budget allows: awaits, calls of a controller, iterations of a template."""
 
     limit = "steps"
+
+
+class CharacterBudgetError(BudgetError):
+    """A template would read or write more characters than its budget allows."""
+
+    limit = "characters"
 
 
 class CallbackTimeout(BudgetError):
@@ -234,17 +243,6 @@ class TemplateError(OutlinesContError, ValueError):
         super().__init__(message)
         self.line = line
         self.column = column
-
-
-class TemplateBudgetError(BudgetError):
-    """A template has reached a limit of its `TemplateBudget`, which `limit` names, in the line `line`."""
-
-    line: int | None = None
-    column: int | None = None
-
-    def __init__(self, message: str, limit: str, allowed: float, reached: float) -> None:
-        super().__init__(message, allowed, reached)
-        self.limit = limit
 
 
 class ProgramCancelled(OutlinesContError, RuntimeError):

@@ -1,5 +1,5 @@
-"""`TemplateBudget`: the limits of one run of a template (tokens, forks, steps, characters, seconds), and `TemplateUsage`, the counters that
-raise `TemplateBudgetError` beyond a limit. `usage` returns the counters of the run that is active (a context variable).
+"""`TemplateUsage`: the counters of one run of a template, which raise a `BudgetError` beyond a limit of its budget (`TemplateBudget`
+is another name of `Budget`). `usage` returns the counters of the run that is active (a context variable).
 
 `BoundedSandbox`: the Jinja environment of all templates: prompt programs, prompts of `pipelines`, chat templates. Who writes a template
 may be hostile; the caller supplies the values, whose methods and functions are trusted, and whose texts are not.
@@ -17,7 +17,6 @@ import json
 import warnings
 from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence, Set, Sized, ValuesView
 from contextvars import ContextVar
-from dataclasses import dataclass
 from time import perf_counter, thread_time
 from types import CodeType
 from typing import Any
@@ -31,8 +30,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, _PassArg, pass_context, pass_environment
 from jinja2.visitor import NodeTransformer
 
-from outlines_cont.checks import check_limits
-from outlines_cont.errors import TemplateBudgetError, TemplateError
+from outlines_cont.budget import Budget, Usage
+from outlines_cont.errors import CharacterBudgetError, ProgramTimeout, StepBudgetError, TemplateError
 
 ITEM = 16
 """What an item of a collection costs, in characters; it takes so much more time and memory."""
@@ -40,60 +39,36 @@ MAX_DEPTH = 100
 """Of nested collections: Python compares and hashes them recursively."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateBudget:
-    """The limits of one run of a template, each row by itself. None is no limit.
-
-    Attributes:
-        tokens: of its text and of generated text together.
-        forks: texts that a search (`best_of`, `beam_search`) generates at the same time.
-        steps: iterations of loops, calls, filters and generators.
-        characters: that expressions read and return, and that are written, together; an item of a collection counts as 16.
-        seconds: from its first step on, including forwards of the model.
-    """
-
-    tokens: int | None = 16_384
-    forks: int | None = 64
-    steps: int | None = 100_000
-    characters: int | None = 10_000_000
-    seconds: float | None = 600.0
-
-    def __post_init__(self) -> None:
-        check_limits(self)
+TemplateBudget = Budget
 
 
-class TemplateUsage:
-    """Counters of one run. Every method raises `TemplateBudgetError` if its count exceeds the budget.
+class TemplateUsage(Usage):
+    """Counters of one run that begins now. Every method raises a `BudgetError` if its count exceeds the budget.
 
     Attributes:
         num_characters: how many were charged.
     """
 
-    def __init__(self, budget: TemplateBudget, clock: Callable[[], float] = perf_counter) -> None:
-        self.budget = budget
-        self._clock = clock
-        self._num_steps = 0
+    what, advised = "a template", "TemplateBudget"
+
+    def __init__(self, budget: Budget, clock: Callable[[], float] = perf_counter) -> None:
+        super().__init__(budget, clock)
         self.num_characters = 0
-        self._started: float | None = None
 
     def step(self) -> None:
-        """Count one step."""
-        self._num_steps += 1
-        self._check("steps", self._num_steps, "Let loops end earlier")
+        """Count a step, and check the time."""
+        self.num_steps += 1
+        self.check(StepBudgetError, self.num_steps)
         self.check_time()
 
-    def check_steps(self, count: int) -> None:
-        """Check whether the budget allows this number of steps, without counting them."""
-        self._check("steps", count, "Take a smaller range")
-
-    def forks(self, count: int) -> None:
-        """Check the number of texts that a generator generates at the same time."""
-        self._check("forks", count, "Take fewer samples or beams")
+    def check_time(self) -> None:
+        """Check the time since the beginning."""
+        self.check(ProgramTimeout, self._clock() - self._started)
 
     def characters(self, count: int) -> None:
-        """Count characters of a result, known or estimated."""
+        """Count characters of a result, known or estimated, and check the time."""
         self.num_characters += count
-        self._check("characters", self.num_characters, "Write less, and make no long texts of short ones")
+        self.check(CharacterBudgetError, self.num_characters)
         self.check_time()
 
     def value(self, value: object) -> int:
@@ -125,27 +100,6 @@ class TemplateUsage:
             if isinstance(value, list | tuple | set | frozenset | ItemsView | ValuesView):
                 return value
         return ()
-
-    def tokens(self, used: int) -> None:
-        """Check the number of tokens."""
-        self._check("tokens", used, "Let loops end earlier, or give generators a smaller `max_tokens`")
-
-    def check_time(self) -> None:
-        """Check the time since the first call."""
-        now = self._clock()
-        if self._started is None:
-            self._started = now
-        self._check("seconds", now - self._started, "Let loops end earlier")
-
-    def _check(self, limit: str, reached: float, advice: str) -> None:
-        allowed = getattr(self.budget, limit)
-        if allowed is not None and reached > allowed:
-            raise TemplateBudgetError(
-                f"expected a template that runs with {allowed:,} {limit}, got more. {advice}, or raise `TemplateBudget({limit}=)`.",
-                limit,
-                allowed,
-                reached,
-            )
 
 
 running_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=None)
@@ -294,7 +248,7 @@ def rendered(
 ) -> str:
     """Return the text of a template without generators, within a budget; its seconds are those of the processor.
 
-    `check` is called with the length of the text after each part of it. Raises what the template raises, and `TemplateBudgetError`.
+    `check` is called with the length of the text after each part of it. Raises what the template raises, and `BudgetError`.
     """
     used = TemplateUsage(budget, thread_time)
     token = running_usage.set(used)
@@ -395,7 +349,7 @@ def _check_bits(count: int) -> None:
 
 def _range(*bounds: int) -> range:
     found = range(*bounds)
-    usage().check_steps(len(found))
+    usage().check(StepBudgetError, len(found))
     return found
 
 

@@ -4,6 +4,7 @@ a mask, fork), scripts are coroutines that await generated texts.
 A program is a job of the engine, as the calls of generators are. Imports `generate`, `generation` and the layers below them.
 """
 
+from outlines_cont.budget import Budget
 from outlines_cont.control.controller import Controller
 from outlines_cont.control.program import Program, arun, run, start
 from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
@@ -22,7 +23,6 @@ from outlines_cont.errors import (
     TokenBudgetError,
 )
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.programs.budget import Budget
 from outlines_cont.programs.fork_program import Append, Capture, Event, Finish, Forked, Replay, Retract
 from outlines_cont.programs.job import Fork, Result
 from outlines_cont.programs.variables import Shared, Written

@@ -12,6 +12,7 @@ from contextlib import aclosing, closing
 from typing import Any
 
 from outlines_cont import checks, generate
+from outlines_cont.budget import Budget
 from outlines_cont.checks import checked_bool, knows_its_options
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
 from outlines_cont.control.script_driver import Script, ScriptDriver
@@ -22,7 +23,6 @@ from outlines_cont.generation.prompt import Opened, open_prompt
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
-from outlines_cont.programs.budget import Budget
 from outlines_cont.programs.fork_program import Event, ForkDriver, forked_row
 from outlines_cont.programs.job import ProgramJob, Result
 from outlines_cont.programs.variables import Shared

@@ -15,7 +15,7 @@ from jinja2 import TemplateSyntaxError, UndefinedError, meta, nodes
 from jinja2.environment import Template
 
 from outlines_cont.checks import did_you_mean, file_text
-from outlines_cont.errors import TemplateBudgetError
+from outlines_cont.errors import BudgetError
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
 from outlines_cont.pipelines.outcome import RowError, SetupError, TemplateError, listed, plain
 
@@ -97,7 +97,7 @@ class PromptTemplate:
             return rendered(_compiled(self.source), values, budget, self._check_length)
         except TemplateError:
             raise
-        except TemplateBudgetError as error:
+        except BudgetError as error:
             raise TemplateError(
                 f"expected a template that is filled in within {error.allowed:,} {error.limit}, but it takes more. Leave out nested loops "
                 f"and huge results, or raise the limit: `PromptTemplate(source, max_{error.limit}=...)`."

@@ -351,7 +351,7 @@ class ForkProgram(RowProgram):
 
     def appending(self, row: Row) -> None:
         """Count a token in the budget of the program."""
-        row.job.used.spend_token()
+        row.job.used.token()
 
     def appended(self, row: Row, token_id: int) -> None:
         """Record the event."""

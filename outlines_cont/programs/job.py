@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
+from outlines_cont.budget import Budget, Usage
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
@@ -33,15 +34,16 @@ from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,
     DeadlockError,
+    ForkBudgetError,
     KVShareError,
     ProgramCancelled,
+    ProgramTimeout,
     ScriptError,
     shortened,
     with_result,
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
-from outlines_cont.programs.budget import Budget, ProgramUsage
 from outlines_cont.programs.fork_program import Capture, Event, Finish, Forked, ForkPlan, ForkProgram, ForkView
 from outlines_cont.programs.variables import Shared
 from outlines_cont.state.row import StateRow
@@ -283,15 +285,16 @@ class ProgramJob(Job):
         self.num_events = 0
         self.usage = Meter()
         self._model = model
-        self.used = ProgramUsage(budget)
+        self.used = Usage(budget)
         self._shared = shared
         self._seed = seed
         self._caller = Caller()
-        self._round: Round | None = None
-        self._called: list[Row] = []
+        # Calls that are being made, and their rows, which no frame of a call may refer to.
+        self._round: tuple[Round, list[Row]] | None = None
         # The round that was begun in this step: its calls are made even if the step is undone.
-        self._begun: tuple[Round, list[Row], int] | None = None
-        self._num_writes = 0
+        self._begun: tuple[Round, list[Row]] | None = None
+        self._num_reserved = 0  # forks that were requested in this round
+        self._num_writes = 0  # to shared variables before this round
         self._has_waited = False
         self.is_controlled = True
         self.reads_ahead = program_of(row).driver.speculates
@@ -314,7 +317,7 @@ class ProgramJob(Job):
     def start_calls(self, notify: Callable[[], None]) -> bool:
         """Begin a round: call the drivers of all forks that need a plan, in a thread."""
         if self._round is not None:
-            self._caller.start(self._round)  # if a step was interrupted before that
+            self._caller.start(self._round[0])  # if a step was interrupted before that
         if self._round is not None or self.is_over:
             return False
         self._check_limits()
@@ -323,18 +326,17 @@ class ProgramJob(Job):
             return False  # until code outside of the programs writes
         called = [row for row in self.rows if program_of(row).needs_call(row)]
         if called:
-            self.used.num_reserved = 0
+            self._num_reserved, self._num_writes = 0, self._shared.num_writes
             calls = [Call(partial(program_of(row).driver.call, self._view(row))) for row in called]
-            self._begun = (Round(calls, notify), called, self._shared.num_writes)
-            self._round, self._called, self._num_writes = self._begun
-            self._caller.start(self._round)
+            self._begun = self._round = Round(calls, notify), called
+            self._caller.start(self._round[0])
         return bool(called)
 
     def finish_calls(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
         """Execute the plans of a round, if it is over within `patience` seconds; a call that takes too long is abandoned."""
-        calls = self._round
-        if calls is None:
+        if self._round is None:
             return None
+        calls, rows = self._round
         if not calls.wait(patience):
             self._check_time(calls)
             if self._round is None:
@@ -342,13 +344,12 @@ class ProgramJob(Job):
             if not calls.wait(0.0):
                 return None
         self._round = None
-        rows, self._called = self._called, []
         return self._apply(rows, calls.calls)
 
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that restores the program to its present state; plans that are returned in between are not lost."""
         undo_rows = super().checkpoint()
-        now = (self._round, self._called, self._num_writes)
+        now, num_writes = self._round, self._num_writes
         self._begun = None
         live = [self.forks[program_of(row).fork_index] for row in self.rows]
         forks = [replace(fork, captures={**fork.captures}) for fork in live]
@@ -357,7 +358,8 @@ class ProgramJob(Job):
 
         def undo() -> None:
             undo_rows()
-            self._round, self._called, self._num_writes = self._begun or now
+            self._round = self._begun or now
+            self._num_writes = num_writes if self._begun is None else self._num_writes
             del self.forks[num_forks:], self.events[num_events:]
             for fork in forks:
                 self.forks[fork.index] = replace(fork, captures={**fork.captures})
@@ -392,7 +394,7 @@ class ProgramJob(Job):
     def leave(self) -> None:
         """Stop the thread, and end the forks that still run as cancelled."""
         if self._round is not None:
-            self._round.abandon(self._round.calls)
+            self._round[0].abandon(self._round[0].calls)
             self._round = None
         self._close(self.rows)
         self._caller.close()
@@ -407,11 +409,14 @@ class ProgramJob(Job):
 
     def _view(self, row: Row) -> ForkView:
         def reserve(count: int) -> None:
-            self.used.reserve(count, sum(not row.has_ended for row in self.rows))
+            if count > 0:
+                num_running = sum(not row.has_ended for row in self.rows)
+                self.used.check(ForkBudgetError, num_running + self._num_reserved + count)
+                self._num_reserved += count
 
         one = program_of(row)
         tokens = (row.token_ids, one.start, row.cached, one.backtracked, one.appended_ids(row))
-        return ForkView(*tokens, reserve, self.used.spend_step, one.outcome, one.driver_error)
+        return ForkView(*tokens, reserve, self.used.step, one.outcome, one.driver_error)
 
     def _apply(self, rows: list[Row], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
         """Execute the plans that calls have returned; return the rows that have forked, each with its forks."""
@@ -489,7 +494,7 @@ class ProgramJob(Job):
             row.fail(error)
 
     def _check_limits(self) -> None:
-        error = self.used.timeout()
+        error = self.used.exceeded(ProgramTimeout, self.used.seconds)
         if error is not None:
             self._round = None
             for row in self.rows:
@@ -512,7 +517,7 @@ class ProgramJob(Job):
         error = self.used.exceeded(CallbackTimeout, call.seconds) if call is not None else None
         if call is not None and error is not None:
             self._caller.abandon_call(calls, call, error)
-        if self.used.timeout() is not None:
+        if self.used.exceeded(ProgramTimeout, self.used.seconds) is not None:
             calls.abandon(calls.calls)
             self._caller.close()
             self._check_limits()

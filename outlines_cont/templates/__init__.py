@@ -3,7 +3,7 @@
 Templates run in a sandbox, and within a budget. Imports `generate`, `generation` and the layers below them.
 """
 
-from outlines_cont.errors import TemplateBudgetError, TemplateError
+from outlines_cont.errors import TemplateError
 from outlines_cont.jinja_sandbox import TemplateBudget
 from outlines_cont.templates.program import TemplateResult
 from outlines_cont.templates.stream import TemplateEvent, TemplateStream
@@ -12,7 +12,6 @@ from outlines_cont.templates.template import Template
 __all__ = [
     "Template",
     "TemplateBudget",
-    "TemplateBudgetError",
     "TemplateError",
     "TemplateEvent",
     "TemplateResult",

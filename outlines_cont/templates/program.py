@@ -22,14 +22,15 @@ from typing import Any, Self
 
 from jinja2.environment import Template as JinjaTemplate
 
-from outlines_cont.errors import EmptyPrompt, TemplateError, with_result
+from outlines_cont.budget import Budget
+from outlines_cont.errors import EmptyPrompt, ForkBudgetError, TemplateError, TokenBudgetError, with_result
 from outlines_cont.events.event import StreamEvent, StreamOptions
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import RunEvents
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.jinja_sandbox import TemplateBudget, TemplateUsage, running_usage
+from outlines_cont.jinja_sandbox import TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
@@ -157,7 +158,7 @@ class Settings:
 
     model: LanguageModel
     sampler: Sampler | BeamSearch | None
-    budget: TemplateBudget
+    budget: Budget
     in_loops: frozenset[str]
     piece_of: Callable[..., TemplatePiece] = field(repr=False)
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
@@ -191,7 +192,7 @@ class TemplateProgram:
         self._settings = settings
         self._template = template
         self._values = values
-        self._usage = TemplateUsage(settings.budget)
+        self._usage: TemplateUsage  # from `start` on
         self._state = state
         self._stream = stream
         self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
@@ -209,7 +210,8 @@ class TemplateProgram:
         settings, self._at = self._settings, site.place
         piece = settings.piece_of(site.kind, args, options, settings.model, settings.sampler)
         sampler = piece.generator.sampler
-        self._usage.forks(sampler.beams if isinstance(sampler, BeamSearch) else sampler.num_samples or 1)
+        num_texts = sampler.beams if isinstance(sampler, BeamSearch) else sampler.num_samples or 1
+        self._usage.check(ForkBudgetError, num_texts)
         value = await _ask(piece)
         self._at = None
         return "" if site.is_written else value
@@ -225,6 +227,7 @@ class TemplateProgram:
 
     def start(self) -> None:
         """Run to the first generator, or to the end."""
+        self._usage = TemplateUsage(self._settings.budget)
         self._main = self._write()
         self._advance(partial(self._main.send, None))
 
@@ -349,7 +352,7 @@ class TemplateProgram:
             self.news.append((piece.name, str(self._state)[len(str(before)) :], None))
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
-            self._usage.tokens(used + 1)
+            self._usage.check(TokenBudgetError, used + 1)
         value = generator.value_of(state, piece.options.max_tokens)
         if piece.name is not None:
             self._captures.setdefault(piece.name, []).append(value)
@@ -363,7 +366,7 @@ class TemplateProgram:
         if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
             return options
         if used >= limit:
-            self._usage.tokens(used + 1)
+            self._usage.check(TokenBudgetError, used + 1)
         self._limit = limit
         return replace(options, max_tokens=limit - used, has_max_tokens=True)
 
@@ -378,12 +381,12 @@ class TemplateProgram:
             if self._shown is not None:
                 self.news.append((None, text.text, None))
             self._state = self._state_with(text) if self._state is None else self._state + text
-        self._usage.tokens(self._num_tokens)
+        self._usage.check(TokenBudgetError, self._num_tokens)
 
     def _state_with(self, text: Tokens) -> SequenceState:
         model = self._settings.model
         token_ids, num_start = prompt_ids(text, model)
-        self._usage.tokens(len(token_ids))
+        self._usage.check(TokenBudgetError, len(token_ids))
         check_length(model, token_ids)
         row = prompt_row(token_ids, model, self._stream, num_start)
         return SequenceState(model, ((row,),), self._stream.seed)

@@ -171,7 +171,7 @@ class Template:
             The result; with `rows` the list of results, in order, each with its own error.
 
         Raises:
-            TemplateError, TemplateBudgetError: without `rows`: the template fails, in the line that they name.
+            TemplateError, BudgetError: without `rows`: the template fails, in the line that they name.
             IncompleteOutput, and other errors of generators: without `rows`. The attribute `result` is the result until then.
             OptionError: a value that the template does not read, or an argument out of its range.
         """
@@ -281,6 +281,11 @@ class Template:
             raise OptionError(
                 f"expected a `TemplateBudget` or None as `budget`, got {budget!r}. Write `TemplateBudget(tokens=..., seconds=...)`.",
                 "budget",
+            )
+        if budget is not None and budget.kv_bytes is not None:
+            raise OptionError(
+                "expected no `kv_bytes` for a template, which is one sequence, got a limit. Give `tokens` instead.",
+                "kv_bytes",
             )
         if isinstance(rows, Mapping | str) or not isinstance(rows, Iterable):
             raise OptionError(

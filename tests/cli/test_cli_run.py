@@ -96,7 +96,7 @@ def test_a_run_that_fails_says_where(saved_model: Path, folder: Path) -> None:
     (folder / "program.jinja").write_text("a\n{{ gen('x', max_tokens=300, min_tokens=300) }}")
     done = run(saved_model, "--max-tokens", "8")
     assert (done.exit_code, done.stdout[:2]) == (1, "a\n")
-    assert done.stderr.startswith("Error: line 2, column 4: expected a template that runs with 8 tokens")
+    assert done.stderr.startswith("Error: line 2, column 4: expected a template of at most 8 tokens")
     (folder / "program.jinja").write_text("{{ gen(")
     done = run(saved_model)
     assert (done.exit_code, done.stdout) == (2, "")

@@ -16,7 +16,7 @@ from jinja2.utils import Namespace
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from outlines_cont.chats.template import ChatTemplate, _open_ended, _rendered, _up_to_open_end
-from outlines_cont.errors import ChatError, OutlinesContError, TemplateBudgetError, TemplateError
+from outlines_cont.errors import BudgetError, ChatError, OutlinesContError, TemplateError
 from outlines_cont.jinja_sandbox import ITEM, MAX_DEPTH, TemplateBudget, TemplateUsage
 from outlines_cont.pipelines.outcome import RowError, SetupError
 from outlines_cont.pipelines.prompt_template import PromptTemplate
@@ -159,7 +159,7 @@ _PAIRS = "{% set ns = namespace(s=(1,)) %}{% for i in range(60) %}{% set ns.s = 
 def test_what_once_ran_on_ends(source: str) -> None:
     budget = TemplateBudget(seconds=0.3)
     started = time.thread_time()
-    with pytest.raises((TemplateError, TemplateBudgetError)):
+    with pytest.raises((TemplateError, BudgetError)):
         Template(">" + source).run(MODEL, budget=budget)
     assert time.thread_time() - started < 0.3 + MARGIN
 
@@ -187,7 +187,7 @@ def test_a_value_is_counted_with_all_that_is_in_it(value: object, size: int, dep
     assert usage.value(value) == depth
     assert usage.num_characters == size
     if size > 1:
-        with pytest.raises(TemplateBudgetError):
+        with pytest.raises(BudgetError):
             TemplateUsage(TemplateBudget(characters=size - 1)).value(value)
 
 
@@ -209,7 +209,7 @@ def test_a_hostile_chat_template_is_an_error_of_the_conversation() -> None:
 def test_a_generator_without_tokens_left_is_refused_before_it_runs() -> None:
     size = Template(">ab").run(MODEL).state
     assert size is not None
-    with MODEL.meter() as paid, pytest.raises(TemplateBudgetError) as caught:
+    with MODEL.meter() as paid, pytest.raises(BudgetError) as caught:
         Template(">ab{{ gen(max_tokens=3) }}").run(MODEL, budget=TemplateBudget(tokens=size.shape[2]))
     assert paid.forwards == 0
     assert (caught.value.limit, caught.value.reached, caught.value.line) == ("tokens", size.shape[2] + 1, 1)

@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlines_cont import Tokens, continuous, engine_of, generate, models, samplers
+from outlines_cont.control import Budget
 from outlines_cont.errors import (
     BudgetError,
     EmptyPrompt,
@@ -27,7 +28,7 @@ from outlines_cont.errors import (
     UserCodeError,
 )
 from outlines_cont.jinja_sandbox import _replace_cost
-from outlines_cont.templates import Template, TemplateBudget, TemplateBudgetError, TemplateError
+from outlines_cont.templates import Template, TemplateBudget, TemplateError
 from outlines_cont.templates.kinds import KINDS
 from outlines_cont.templates.rewriting import GENERATING
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, random_network, saying, scripted_model
@@ -329,7 +330,7 @@ def test_a_search_that_is_left_has_written_nothing() -> None:
     result = Template(">{{ gen('x', regex='[ab]{9}', sampler=beam_search(3)) }}").run(
         MODEL, [{}], budget=TemplateBudget(seconds=1e-6)
     )[0]
-    assert isinstance(result.error, TemplateBudgetError)
+    assert isinstance(result.error, BudgetError)
     assert result.state is None or result.state.shape[:2] == (1, 1)
 
 
@@ -583,12 +584,13 @@ def test_nothing_leads_out_of_the_sandbox(expression: str) -> None:
 )
 def test_whatever_does_not_end_meets_its_budget(source: str, limit: str | None) -> None:
     budget = TemplateBudget(steps=10_000, characters=100_000, tokens=50)
-    with pytest.raises(TemplateBudgetError if limit is not None else (TemplateBudgetError, TemplateError)) as caught:
+    with pytest.raises(BudgetError if limit is not None else (BudgetError, TemplateError)) as caught:
         Template(source).run(MODEL, budget=budget)
     error = caught.value
     assert str(error).startswith(f"line {error.line}")
-    if isinstance(error, TemplateBudgetError):
+    if isinstance(error, BudgetError):
         assert isinstance(error, BudgetError)
+        assert error.limit == type(error).limit
         assert error.limit == limit or limit is None
         assert f"`TemplateBudget({error.limit}=)`" in str(error)
 
@@ -598,7 +600,7 @@ def test_text_counts_as_tokens_too() -> None:
         ">{% for i in range(40) %}ab {% endfor %}",
         ">{{ gen(regex='a') }}{% for i in range(40) %}ab {% endfor %}",
     ):
-        with pytest.raises(TemplateBudgetError) as caught:
+        with pytest.raises(BudgetError) as caught:
             Template(source).run(MODEL, budget=TemplateBudget(tokens=50))
         assert (caught.value.limit, caught.value.line) == ("tokens", None)
         assert str(caught.value).startswith("the template: ")
@@ -610,7 +612,7 @@ def test_a_budget_that_is_just_enough_is_no_error() -> None:
     assert result.state is not None
     used = result.state.shape[2]
     assert template.run(MODEL, budget=TemplateBudget(tokens=used)).text == result.text
-    with pytest.raises(TemplateBudgetError) as caught:
+    with pytest.raises(BudgetError) as caught:
         template.run(MODEL, budget=TemplateBudget(tokens=used - 1))
     assert (caught.value.limit, caught.value.allowed, caught.value.line) == ("tokens", used - 1, 1)
 
@@ -618,17 +620,23 @@ def test_a_budget_that_is_just_enough_is_no_error() -> None:
 def test_the_clock_ends_a_row_in_the_middle_of_a_piece() -> None:
     model = scripted_model(saying("a" * 200))
     result = Template(">{{ gen('a', max_tokens=150) }}").run(model, [{}], budget=TemplateBudget(seconds=0.02))[0]
-    assert isinstance(result.error, TemplateBudgetError)
+    assert isinstance(result.error, BudgetError)
     assert result.error.limit == "seconds"
     assert result.text.startswith(">a")
     assert set(result.text) == {">", "a"}
+
+
+def test_templates_and_controllers_have_one_budget() -> None:
+    assert TemplateBudget is Budget
+    with pytest.raises(OptionError, match="`kv_bytes`"):
+        Template(">{{ gen() }}").run(MODEL, budget=Budget(kv_bytes=1 << 20))
 
 
 def test_none_is_no_limit() -> None:
     free = TemplateBudget(tokens=None, steps=None, characters=None, seconds=None)
     source = "{% for i in range(100100) %}{% if i > 100098 %}{{ i }}{{ gen('a', regex='[ab]') }}{% endif %}{% endfor %}"
     assert Template(source).run(MODEL, budget=free).text[:6] == "100099"
-    with pytest.raises(TemplateBudgetError, match="100,000 steps"):
+    with pytest.raises(BudgetError, match="100,000 steps"):
         Template(source).run(MODEL)
 
 
