@@ -373,20 +373,6 @@ def test_stats_add_up() -> None:
     assert "forwards" in str(stats)
 
 
-@pytest.mark.parametrize(
-    "limits", [{"max_rows": 0}, {"max_rows": True}, {"max_batch_tokens": "a"}, {"max_batch_tokens": -1}]
-)
-def test_limits_that_are_none_are_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="expected an int, 1 or more") as caught:
-        Engine(random_model(), **limits)
-    assert caught.value.option == next(iter(limits))
-
-
-def test_a_name_is_no_model() -> None:
-    with pytest.raises(OptionError, match=r"models\.transformers"):
-        Engine("gpt2")  # type: ignore[arg-type]
-
-
 def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
     model = from_transformers(random_network("llama"), FakeTokenizer())
     engine = engine_of(model)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fsm
 from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.errors import NoHypothesis, OptionError
+from outlines_cont.errors import NoHypothesis
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import random_model
 from tests.oracle import ends_of, next_logits
@@ -228,15 +228,3 @@ def test_the_best_of_several_is_the_one_with_the_largest_weight() -> None:
     assert after == many(one.fork(5), max_tokens=2).best()
     assert generate.choice(model, ["yes", "no"], sampler=samplers.best_of(3))("a", rng=1) in ("yes", "no")
     assert best(one.fork(2), max_tokens=1).shape[1] == 2
-
-
-def test_what_a_search_cannot_do_is_refused_before_anything_runs() -> None:
-    model = random_model()
-    with pytest.raises(OptionError, match="to stream it"):
-        generate.text(model, sampler=samplers.beam_search(2)).stream("a", max_tokens=2)
-    with pytest.raises(OptionError, match="1 or more, as `beams`"):
-        samplers.beam_search(0)
-    with pytest.raises(OptionError, match="from -10 to 10 as `length_penalty`"):
-        samplers.beam_search(2, length_penalty=float("inf"))
-    with pytest.raises(OptionError, match="1 or more, as `n`"):
-        samplers.best_of(0)

@@ -110,10 +110,3 @@ def test_a_generator_gives_the_captures_as_its_value() -> None:
     assert found["answer"] in ('{"ok":true}', '{"ok":false}')
     state = continuous(generate.fsm(models.tiny(), "On " + fsm.types.date.named("day") + "."))("When?", max_tokens=30)
     assert state.values[0][0]["day"] == str(state)[-11:-1]
-
-
-def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="expected a str as the name"):
-        regex("a").named(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="str or bytes"):
-        regex("a").named("x").captures(3)  # type: ignore[arg-type]

@@ -163,12 +163,3 @@ def test_counters_and_deep_terms_cost_no_recursion_and_no_unrolling() -> None:
     automaton = Automaton(counted.node)
     assert automaton.accepts(b"a" * 50)
     assert len(automaton) < 60
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [([], "at least one"), ("ab", "list of options"), (["a", 3], "position 1"), (["\ud800"], "surrogate")],
-)
-def test_choice_says_what_is_wrong_with_its_options(bad: list[str], message: str) -> None:
-    with pytest.raises(ExpressionError, match=message):
-        choice(bad)

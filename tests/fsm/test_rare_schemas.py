@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, UrlConstraints
@@ -96,27 +96,6 @@ def test_a_grammar_means_the_same_however_much_is_known_of_its_parser(
 def test_a_terminal_reads_something(terminal: str) -> None:
     with pytest.raises(GrammarError):
         fsm.grammar(f'start: "a" T\nT: {terminal}')
-
-
-_BOTH = ("#/properties/a/anyOf/0/type", "#/properties/a/anyOf/1/const")
-
-
-@pytest.mark.parametrize(
-    ("schema", "text", "blamed"),
-    [
-        ({"type": "array", "items": {"type": "integer"}}, '["', ("#/items/type",)),
-        ({"prefixItems": [{"type": "null"}], "items": {"const": 5}}, "[null,6", ("#/items/const",)),
-        ({"prefixItems": [{"type": "null"}], "items": {"const": 5}}, "[5", ("#/prefixItems/0/type",)),
-        ({"properties": {"a": {"anyOf": [{"type": "null"}, {"const": 1}]}}}, '{"a":2', _BOTH),
-        (
-            {"type": "integer", "multipleOf": 10, "minimum": 15, "maximum": 25},
-            "1",
-            ("#/multipleOf", "#/minimum", "#/maximum"),
-        ),
-    ],
-)
-def test_the_place_of_what_forbids_a_text(schema: Any, text: str, blamed: tuple[str, ...]) -> None:
-    assert blamed == json_schema(schema).blame(text)
 
 
 def test_a_pattern_that_looks_around_is_shown_as_one_that_does() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
-from itertools import pairwise, product
-from typing import Any
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -28,7 +26,6 @@ from fsm.terms.characters import (
     json_text,
     utf8,
 )
-from tests.judged import at_least, judged
 from tests.strategies import Sample, ecma_patterns, python_patterns, texts_near
 
 SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c) <= 0xDFFF]
@@ -67,40 +64,6 @@ def test_ecma_search_finds_what_search_finds(sample: Sample, data: st.DataObject
         found = bool(expected.search(text))
         assert found == plain.accepts(text.encode()), text
         assert found == spelled.accepts(json_text(text)), text
-
-
-LOOKS = [r"(?={})", r"(?!{})", r"(?<={})", r"(?<!{})"]
-ATOMS = ["a", "b", "[ab]", ".", "a*", "(?:ab|b)?", "[^a]", r"\w*", " ", "$", "^"]
-INNER = ["a", "b", "[ab]", "ab", r"\w", "$", ".b"]
-
-
-@st.composite
-def looking_patterns(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
-    """Atoms in a row, among them lookarounds and word boundaries, in up to two alternatives."""
-    looks = st.builds(str.format, st.sampled_from(LOOKS), st.sampled_from(INNER))
-    piece = st.sampled_from(ATOMS) | looks | st.sampled_from([r"\b", r"\B"])
-    rows = draw(st.lists(st.lists(piece, max_size=5).map("".join), min_size=1, max_size=2))
-    return "|".join(rows) if draw(st.booleans()) else f"(?:{'|'.join(rows)})?{draw(piece)}"
-
-
-@at_least(25)
-@given(looking_patterns())
-@example(r"\B")
-@example(r"\ba\b.*\B")
-@settings(max_examples=80, deadline=None)
-def test_lookarounds_mean_what_they_mean_to_re(pattern: str) -> None:
-    try:
-        expected = re.compile(pattern)
-    except re.error:
-        return
-    try:
-        automaton = Automaton(regex(pattern).node)
-    except UnsupportedRegex:
-        return
-    judged()
-    for length in range(4):
-        for text in map("".join, product("ab \n", repeat=length)):
-            assert bool(expected.fullmatch(text)) == automaton.accepts(text.encode()), text
 
 
 def members(ranges: Ranges) -> set[str]:

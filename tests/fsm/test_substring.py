@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,9 +58,3 @@ def test_it_is_a_language_like_all_others() -> None:
     assert ("<" + fsm.substring("abc", end=">")).accepts("<bc>")
     assert "substring('abc'" in repr(fsm.substring("abc"))
     assert fsm.substring("").accepts("")
-
-
-@pytest.mark.parametrize(("text", "end"), [(3, ""), ("a", None), ("\ud800", ""), ("a", "\ud800")])
-def test_what_is_no_text_is_refused(text: object, end: object) -> None:
-    with pytest.raises(fsm.ExpressionError, match="`text`|`end`"):
-        fsm.substring(text, end=end)  # type: ignore[arg-type]

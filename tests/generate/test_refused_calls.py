@@ -24,13 +24,6 @@ from outlines_cont.policies.constraint import Constraint
 from tests.fakes import FakeTokenizer, random_model, random_network, recurrent_network
 
 
-@pytest.mark.parametrize("value", ["yes", 1, None])
-def test_healing_is_asked_for_with_true_or_false(value: Any) -> None:
-    with pytest.raises(OptionError, match="expected True or False as `heal`") as caught:
-        generate.text(random_model())("the", max_tokens=1, heal=value)
-    assert caught.value.option == "heal"
-
-
 def test_a_search_needs_rows_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HuggingFaceModel, "can_stack", False)
     model = models.from_transformers(random_network("llama"), FakeTokenizer())

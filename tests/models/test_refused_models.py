@@ -9,24 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import Tokens, continuous, generate, models, policies, samplers
+from outlines_cont import continuous, generate, models, policies
 from outlines_cont.engine.drafting.costs import ForwardCosts
-from outlines_cont.errors import OptionError, TokenizerError, UnsupportedModel
+from outlines_cont.errors import TokenizerError, UnsupportedModel
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.capability import is_recurrent
-from outlines_cont.models.tokenizer.token_bytes import byte_alphabet
 from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.policies.healing import NO_HEALING
 from outlines_cont.state.tokens import checked_given
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model, random_network, recurrent_network
-
-
-@pytest.mark.parametrize("budget", [0, -1, True])
-def test_a_budget_is_a_number_of_bytes(budget: Any) -> None:
-    with pytest.raises(OptionError, match="a number of bytes") as caught:
-        models.from_transformers(random_network("llama"), FakeTokenizer(), kv_budget_bytes=budget)
-    assert caught.value.option == "kv_budget_bytes"
 
 
 @pytest.mark.parametrize("error", [KeyError, AttributeError, TypeError, ValueError])
@@ -60,30 +52,12 @@ def test_a_tokenizer_that_is_none_is_refused() -> None:
         open_backend(strange)
 
 
-def test_an_alphabet_of_bytes_names_each_once() -> None:
-    alphabet = byte_alphabet()
-    assert len({*alphabet}) == len(alphabet) == 256
-    assert (alphabet[0x21], alphabet[0x7E], alphabet[0xA1], alphabet[0xAC], alphabet[0xAE]) == tuple("!~¡¬®")
-    assert (alphabet[0], alphabet[0x20], alphabet[0x7F], alphabet[0xAD]) == tuple("ĀĠġŃ")
-
-
-def test_a_text_is_a_str_and_ids_are_those_of_the_model() -> None:
-    for given in (5, [1, 2], b"a", None):
-        with pytest.raises(OptionError, match="Token ids are given as a list") as caught:
-            Tokens.of(given)  # type: ignore[arg-type]
-        assert caught.value.option == "text"
+def test_ids_are_those_of_the_model() -> None:
     model = random_model()
     assert (0, model.vocab_size - 1) == checked_given((0, model.vocab_size - 1), model)
     for odd in (-1, model.vocab_size):
         with pytest.raises(TokenizerError, match=f"from 0 to {VOCAB_SIZE - 1}, those of the model, got {odd}"):
             checked_given((0, odd), model)
-
-
-@pytest.mark.parametrize("sampler", [samplers.best_of(2), samplers.beam_search(2)])
-def test_a_search_is_not_streamed(sampler: Any) -> None:
-    with pytest.raises(OptionError, match="a search chooses at the end") as caught:
-        generate.text(random_model(), sampler=sampler).stream("a")
-    assert caught.value.option == "sampler"
 
 
 def test_a_row_that_failed_is_not_healed() -> None:

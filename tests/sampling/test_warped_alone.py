@@ -55,22 +55,3 @@ def test_one_row_or_many_are_warped_alike(warper: Warper) -> None:
 def test_what_changes_nothing_returns_what_it_is_given(warper: Warper) -> None:
     assert warper.is_neutral
     assert warper.warp(LOGITS) is LOGITS
-
-
-def test_kept_are_the_tokens_that_the_definitions_keep() -> None:
-    probs = LOGITS.softmax(-1)
-    for row, law in zip(LOGITS, probs, strict=True):
-        order = law.argsort(descending=True, stable=True)
-        one = row[None]
-        for k in (1, 7):
-            assert (TopK(k).warp(one)[0].isfinite() == ((row >= row[order[k - 1]]) & row.isfinite())).all()
-        for p in (0.1, 0.9):
-            needed = next(n for n in range(1, 41) if law[order[:n]].sum() >= p - 1e-12)
-            assert (TopP(p).warp(one)[0].isfinite() == (row >= row[order[needed - 1]])).all()
-        assert (MinP(0.5).warp(one)[0].isfinite() == (law >= 0.5 * law.max() * (1 - 1e-12))).all()
-        assert (TopA(0.5).warp(one)[0].isfinite() == (law >= 0.5 * law.max() ** 2 * (1 - 1e-12))).all()
-        surprise = -law.log()
-        distance = (surprise - (law * surprise).nansum()).abs().where(law > 0, torch.inf)
-        near = distance.argsort(stable=True)
-        needed = next(n for n in range(1, 41) if law[near[:n]].sum() >= 0.9 - 1e-12)
-        assert (TypicalP(0.9).warp(one)[0].isfinite() == (distance <= distance[near[needed - 1]] + 1e-12)).all()

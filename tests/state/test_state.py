@@ -192,20 +192,6 @@ def test_a_state_has_its_seed() -> None:
     assert write("a", max_tokens=1, rng=generator).seed != write("a", max_tokens=1, rng=generator).seed
 
 
-def test_the_cache_may_be_given_to_transformers_generate() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))(["the name", "a"], max_tokens=3)
-    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
-    longer = model.hugging_face.generate(
-        ids, attention_mask=mask, past_key_values=state.kv_cache, max_new_tokens=4, do_sample=False
-    )
-    ours = continuous(generate.text(model))(state, max_tokens=4)
-    text_only = [[i for i in row if i] for row in longer[:, state.shape[2] :].tolist()]
-    plain = model.hugging_face.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
-    assert plain.tolist() == longer.tolist()
-    assert ours.batch_size == len(text_only)
-
-
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
 def test_transformers_goes_on_from_our_cache_and_writes_what_we_write(family: str) -> None:
     model = random_model(family)

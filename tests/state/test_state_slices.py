@@ -82,10 +82,6 @@ def _grid(state: SequenceState) -> list[list[str]]:
     return [[next(texts) for _ in group] for group in state.rows]
 
 
-def _as_slice(part: int | slice) -> slice:
-    return part if isinstance(part, slice) else slice(part, part + 1 or None)
-
-
 @settings(max_examples=80, deadline=None)
 @given(_states(), st.one_of(_SLICES, _FRONTS), _SLICES, _SLICES)
 def test_a_slice_has_the_text_that_python_gives(state: SequenceState, ids: slice, batch: slice, samples: slice) -> None:
@@ -289,23 +285,6 @@ def test_sums_and_stacks_of_states_that_do_not_fit_are_refused_with_both_sizes()
         one.best(2)
     with pytest.raises(OptionError, match="'as_is' or 'heal'"):
         one.append("a", boundary="glue")
-
-
-def test_weights_follow_slices_and_sums() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))("the name", max_tokens=5)
-    row = state.rows[0][0]
-    cut = state.tokens[:-2]
-    assert cut.weights.item() == pytest.approx(sum(row.logprobs[:-2]))
-    assert cut.logprobs.flatten().tolist() == state.logprobs.flatten().tolist()[:-2]
-    tail = state.tokens[-2:]
-    assert tail.weights.item() == 0
-    assert (state + tail).weights.item() == pytest.approx(row.weight)
-    assert (state + state).weights.item() == pytest.approx(2 * row.weight)
-    assert (state + "x").weights.item() == 0
-    assert state.append("x").weights.item() == pytest.approx(row.weight)
-    assert ("x" + state).weights.item() == pytest.approx(row.weight)
-    assert (state + "x" + state).weights.item() == pytest.approx(row.weight)
 
 
 def test_the_best_come_first_and_failed_rows_last() -> None:
