@@ -301,7 +301,10 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     *((lambda n=n: fsm.choice(n), ExpressionError, "generate.format") for n in (_Color, [_Color.RED])),
     (lambda: fsm.choice([]), ExpressionError, "at least one"),
     (lambda: fsm.choice(["a", 3]), ExpressionError, "position 1.*Convert it with str"),  # type: ignore[list-item]
-    *((lambda n=n: fsm.substring(n[0], end=n[1]), ExpressionError, "`text`|`end`") for n in ((3, ""), ("a", None), ("\ud800", ""), ("a", "\ud800"))),
+    *(
+        (lambda n=n: fsm.substring(n[0], end=n[1]), ExpressionError, "`text`|`end`")
+        for n in ((3, ""), ("a", None), ("\ud800", ""), ("a", "\ud800"))
+    ),
     (lambda: fsm.grammar('begin: "x"'), fsm.GrammarError, "expected a rule 'start'"),
     (lambda: fsm.grammar("start: 'x'"), fsm.GrammarError, "double quotes"),
     (lambda: fsm.grammar("start: A\nA: 'b'"), fsm.GrammarError, "double quotes"),

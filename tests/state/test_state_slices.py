@@ -275,8 +275,10 @@ def test_sums_and_stacks_of_states_that_do_not_fit_are_refused_with_both_sizes()
         one + one.fork(3)
     with pytest.raises(SampleMismatch, match="got 1 and 3"):
         SequenceState.stack([one, one.fork(3)])
-    with pytest.raises(ModelMismatch, match="one model"):
-        one + continuous(generate.text(random_model("gpt2")))("a", max_tokens=1)
+    other = continuous(generate.text(random_model("gpt2")))("a", max_tokens=1)
+    for join in (lambda: SequenceState.stack([one, other]), lambda: one + other):
+        with pytest.raises(ModelMismatch, match="two states of one model"):
+            join()
     with pytest.raises(OptionError, match="one or more states"):
         SequenceState.stack([])
     with pytest.raises(OptionError, match="1 or more, as `n`"):
