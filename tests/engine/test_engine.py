@@ -169,33 +169,6 @@ def test_a_row_that_breaks_the_forward_fails_alone() -> None:
         assert expected(model, text) == written(job.done[0])
 
 
-def test_an_interrupt_in_the_middle_of_a_step_leaves_the_engine_usable() -> None:
-    model = random_model("llama")
-    for at in range(1, 12):
-        calls = [0]
-
-        def act(calls: list[int] = calls, at: int = at) -> None:
-            calls[0] += 1
-            if calls[0] == at:
-                raise KeyboardInterrupt
-
-        poisoned(model, lambda ids: True, act)
-        try:
-            engine = Engine(model)
-            jobs = submitted(engine, [job_of(model, text) for text in TEXTS])
-            interrupted = False
-            while not all(job.is_over for job in jobs):
-                try:
-                    engine.step()
-                except KeyboardInterrupt:
-                    interrupted = True
-        finally:
-            del model.forward
-        assert interrupted == (calls[0] >= at)
-        for text, job in zip(TEXTS, jobs, strict=True):
-            assert expected(model, text) == written(job.done[0])
-
-
 def test_a_cancelled_call_lets_its_rows_go_at_once() -> None:
     model = random_model("llama")
     stream = generate.text(model).stream("the name", max_tokens=50)

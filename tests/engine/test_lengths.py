@@ -44,13 +44,9 @@ class Pair(BaseModel):
 
 def test_the_report_names_what_may_be_of_any_length() -> None:
     properties = {
-        "name": "maxLength",
-        "nick/anyOf/0": "maxLength",
-        "tags": "maxItems",
-        "tags/items": "maxLength",
-        "ages": "maxProperties",
-        "other": "type",
-    }
+        "name": "maxLength", "nick/anyOf/0": "maxLength", "tags": "maxItems", "tags/items": "maxLength",
+        "ages": "maxProperties", "other": "type",
+    }  # fmt: skip
     assert {f"#/properties/{at}": bound for at, bound in properties.items()} == dict(
         fsm.json_schema(Person).report.unbounded
     )
@@ -101,14 +97,9 @@ def test_what_is_bounded_from_outside_is_not_named() -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("a{3}|b", False),
-        ("(a|b?c){2,9}", False),
-        ("a*", True),
-        ("x(a+|b)", True),
-        ("(ab*){2}", True),
-        ("(?!b)a{2}", False),
+        ("a{3}|b", False), ("(a|b?c){2,9}", False), ("a*", True), ("x(a+|b)", True), ("(ab*){2}", True), ("(?!b)a{2}", False),
     ],
-)
+)  # fmt: skip
 def test_a_pattern_is_endless_where_a_part_repeats_without_a_bound(pattern: str, expected: bool) -> None:
     assert expected is is_unbounded(fsm.regex(pattern).node, {})
 

@@ -42,20 +42,9 @@ from tests.rows import row_of
 from tests.sampling_oracle import plain_law
 
 FEATURES = [
-    "constraint",
-    "checks",
-    "stop",
-    "heal",
-    "ban",
-    "replace",
-    "stream",
-    "fork",
-    "beam",
-    "penalties",
-    "guidance",
-    "draft",
+    "constraint", "checks", "stop", "heal", "ban", "replace", "stream", "fork", "beam", "penalties", "guidance", "draft",
     "prefix cache",
-]
+]  # fmt: skip
 # A search cannot be streamed, as it chooses at the end, and has no penalties and no guidance.
 NOT_WITH_BEAM = {"stream", "penalties", "guidance"}
 PAIRS = [pair for pair in combinations(FEATURES, 2) if "beam" not in pair or not NOT_WITH_BEAM & {*pair}]

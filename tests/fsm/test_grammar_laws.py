@@ -29,25 +29,10 @@ TEXTS += ["".join(text) for length in range(1, 5) for text in product("abA", rep
 STRINGS = st.sampled_from(['"a"', '"b"', '"ab"', '"aa"', '"ba"', '"ab"i', '"a"i'])
 PATTERNS = st.sampled_from(
     [
-        "/[ab]+/",
-        "/a+/",
-        "/b+/",
-        "/a|ab/",
-        "/ab|a/",
-        "/a*b/",
-        "/a+?b?/",
-        "/[ab]/",
-        "/b(?!b)a/",
-        "/[ab]+/i",
-        "/[abA]+/",
-        "/a??b/",
-        "/(?:ab?)+/",
-        "/a(?!b)/",
-        "/b(?!aa)/",
-        "/(?i:ab(?!a))/",
-        "/[ab]+\\b/",
+        "/[ab]+/", "/a+/", "/b+/", "/a|ab/", "/ab|a/", "/a*b/", "/a+?b?/", "/[ab]/", "/b(?!b)a/", "/[ab]+/i", "/[abA]+/",
+        "/a??b/", "/(?:ab?)+/", "/a(?!b)/", "/b(?!aa)/", "/(?i:ab(?!a))/", "/[ab]+\\b/",
     ]
-)
+)  # fmt: skip
 
 
 POINTS = ["".join(text) for length in range(8) for text in product("1.", repeat=length)]

@@ -113,71 +113,6 @@ def test_keywords_mean_what_the_standard_says(schema: Any, good: list[str], bad:
         assert_texts(json.dumps(schema), good, bad)
 
 
-NUMBERS: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"minimum": 0, "maximum": 120}, ["0", "120", "7", "99"], ["121", "-1", "1200", "00"]),
-    ({"minimum": -5}, ["-5", "-1", "0", "7777"], ["-6", "-10", "-0"]),
-    ({"maximum": -5}, ["-5", "-6", "-99"], ["-4", "0", "5"]),
-    ({"exclusiveMinimum": 0}, ["1"], ["0", "-1"]),
-    ({"exclusiveMaximum": 10, "exclusiveMinimum": 8}, ["9"], ["8", "10"]),
-    ({"minimum": 1.2, "maximum": 3.7}, ["2", "3"], ["1", "4"]),
-    ({"minimum": 995, "maximum": 1003}, ["995", "999", "1000", "1003"], ["994", "1004", "99"]),
-    ({"minimum": 10**50, "maximum": 10**50 + 1}, ["1" + "0" * 50, "1" + "0" * 49 + "1"], ["1" + "0" * 49 + "2"]),
-    ({"multipleOf": 7}, ["0", "7", "-14", "700"], ["1", "-0", "07"]),
-    ({"multipleOf": 4, "minimum": 10, "maximum": 21}, ["12", "16", "20"], ["8", "24", "13"]),
-    ({"multipleOf": 3, "minimum": 10**20}, [str(10**20 + 2)], [str(10**20), str(10**20 - 1)]),
-    ({"multipleOf": 2.5}, ["5", "-10"], ["2", "7"]),
-    ({"multipleOf": 0.123456789}, ["0", "123456789"], ["1", "1234567890123456788"]),
-]
-
-
-@pytest.mark.parametrize(("bounds", "good", "bad"), NUMBERS, ids=str)
-def test_bounds_and_divisors_of_integers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
-    assert_texts({"type": "integer"} | bounds, good, bad)
-
-
-FRACTIONS: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"minimum": 0, "maximum": 1}, ["0", "1", "0.5", "1.000", "0.99"], ["1.01", "-0.0", "-0.1", "2", "1e0", "10"]),
-    ({"minimum": 0.25}, ["0.25", "0.250", "0.3", "1", "100.5"], ["0.2", "0.249", "0", "0.2499"]),
-    ({"maximum": -1.5}, ["-1.5", "-1.50", "-2", "-100"], ["-1.4", "-1.49", "-1", "0"]),
-    (
-        {"exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        ["0.5", "0.000001", "0.9999"],
-        ["0", "0.0", "1", "1.0", "0." + "9" * 20],
-    ),
-    (
-        {"minimum": -0.5, "maximum": 12.75},
-        ["-0.5", "-0.25", "0", "12.75", "12.749", "9"],
-        ["-0.51", "12.76", "13", "-1"],
-    ),
-    ({"minimum": 1, "maximum": 1}, ["1", "1.0"], ["1.1", "0.9"]),
-    (
-        {"multipleOf": 0.01},
-        ["1", "0.25", "-3.5", "19.99", "9.90", "10.00", "100.0", "0.00"],
-        ["0.001", "0.250", "1e2", "-0.0", "-0.00"],
-    ),
-    (
-        {"multipleOf": 0.01, "minimum": 0.005, "maximum": 1},
-        ["0.01", "0.1", "0.10", "1.00"],
-        ["0", "0.00", "1.01", "1.000"],
-    ),
-    ({"multipleOf": 0.01, "const": 10}, ["10", "10.0", "10.00"], ["10.000"]),
-    ({"multipleOf": 0.3}, ["0.3", "3", "3.0", "-4.5", "0"], ["0.4", "1", "3.1", "0.30"]),
-    ({"multipleOf": 0.15}, ["0.15", "0.3", "0.30", "3.00"], ["0.1", "0.25"]),
-    ({"not": {"const": 10}}, ["10.01", "9", "1.0"], ["10", "10.0", "10.00", "1e1", "1.0e1", "10.0000000000000001"]),
-    ({"not": {"enum": [0]}}, ["0.1", "-0.1"], ["0", "0.0", "-0.0", "0e5", "0.000"]),
-    ({"not": {"multipleOf": 0.5}}, ["0.25", "1.01"], ["1", "1.0", "0.5", "0.50", "1.500"]),
-    ({"oneOf": [{"type": "integer"}, {"minimum": 0}]}, ["-1", "0.5", "1.5"], ["1", "1.0", "0.0", "-1.5"]),
-    ({"multipleOf": 0.5, "minimum": 0}, ["0", "0.5", "7"], ["0.25", "-0.5"]),
-    ({"multipleOf": 0.3, "minimum": 0, "maximum": 1}, ["0", "0.3", "0.6", "0.9"], ["1", "0.1"]),
-    ({"multipleOf": 3}, ["3", "-6", "3.0", "9007199254740993"], ["4", "4.0", "3.00", "9007199254740993.0"]),
-]
-
-
-@pytest.mark.parametrize(("bounds", "good", "bad"), FRACTIONS, ids=str)
-def test_bounds_and_divisors_of_numbers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
-    assert_texts({"type": "number"} | bounds, good, bad)
-
-
 OPENAPI: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "integer", "format": "int32"}, ["2147483647", "-2147483648"], ["2147483648", "-2147483649", "1099511627776", "1.0"]),
     ({"type": "number", "format": "int32"}, ["5", "5.0"], ["5.5", "1099511627776"]),
@@ -399,14 +334,9 @@ def test_whitespace_is_bounded() -> None:
         "additionalProperties": False,
     }
     texts = (
-        '{"a":[null,null]}',
-        '{"a": [null, null]}',
-        '{"a": [null,null]}',
-        '{"a":  [null]}',
-        '{ "a":[]}',
-        '{"a":[ ]}',
+        '{"a":[null,null]}', '{"a": [null, null]}', '{"a": [null,null]}', '{"a":  [null]}', '{ "a":[]}', '{"a":[ ]}',
         '{"a":[]} ',
-    )
+    )  # fmt: skip
     assert accepts(schema, *texts) == [True, True, True, False, False, False, False]
     assert accepts(schema, *texts, whitespace="none") == [True, False, False, False, False, False, False]
 

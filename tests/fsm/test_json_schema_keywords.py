@@ -180,18 +180,10 @@ def test_every_text_that_passes_is_valid_json(schema: Any, random: Random, steps
 
 
 BOUNDS = {
-    "MAX_EXACT": (0, 1, 2, 5),
-    "_FEW_STEPS": (0, 3, 10),
-    "MAX_STEPS": (2, 10, 30),
-    "MAX_JOINED": (0, 3, 20),
-    "_MAX_MULTIPLIED": (1, 2, 4),
-    "_MAX_APART": (1, 2),
-    "MAX_SPENT": (0, 1, 4, 10),
-    "_CASE_COST": (0, 1),
-    "_MAX_SMALL": (0, 1, 2),
-    "_MAX_SUBSETS": (1, 2),
-    "_MAX_KEPT": (0, 1),
-}
+    "MAX_EXACT": (0, 1, 2, 5), "_FEW_STEPS": (0, 3, 10), "MAX_STEPS": (2, 10, 30), "MAX_JOINED": (0, 3, 20),
+    "_MAX_MULTIPLIED": (1, 2, 4), "_MAX_APART": (1, 2), "MAX_SPENT": (0, 1, 4, 10), "_CASE_COST": (0, 1),
+    "_MAX_SMALL": (0, 1, 2), "_MAX_SUBSETS": (1, 2), "_MAX_KEPT": (0, 1),
+}  # fmt: skip
 """Bounds of the cases of one value, each with some that are soon reached."""
 
 SOME_BOUNDS = st.fixed_dictionaries({}, optional={name: st.sampled_from(small) for name, small in BOUNDS.items()})

@@ -32,18 +32,10 @@ Tokens = tuple[list[bytes | None], list[int]]
 
 BODIES = st.sampled_from(
     [
-        r"(?:\S+\s+)",
-        r"(?:\s*\S+)",
-        r"(?:[^ ]+ )",
-        r"(?:\w+\W*)",
-        "(?:ab?)",
-        "(?:a|aa)",
-        r"(?:[a-c]+,)",
-        r"(?:\w{1,3} )",
-        "[ab]",
-        "(?:é|a) ",
+        r"(?:\S+\s+)", r"(?:\s*\S+)", r"(?:[^ ]+ )", r"(?:\w+\W*)", "(?:ab?)", "(?:a|aa)", r"(?:[a-c]+,)", r"(?:\w{1,3} )",
+        "[ab]", "(?:é|a) ",
     ]
-)
+)  # fmt: skip
 ENDS = st.sampled_from([r"\S+", "", r"\w*", "b?", "[a-c]+", r"(?:\.|!)", r"\w+(?: x){0,2}", "é"])
 STARTS = st.sampled_from(["", "", "a?", r"\S+", "(?:x|yy) ?", ".*", r"(?!.*  )"])
 PIECES = ["a", "b", "ab", " ", "  ", "é", "\xa0", ",", ".", "x", "!", "aa", "bc", "y"]

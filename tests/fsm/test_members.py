@@ -320,14 +320,9 @@ def test_required_members_are_never_passed_over(required: set[str], least: int, 
 @pytest.mark.parametrize(
     ("lo", "hi", "duties", "expected"),
     [
-        (0, None, 0, True),
-        (1, None, 0, False),
-        (0, 5, 0, False),
-        (0, None, 1, False),
-        (1, 5, 1, False),
-        (1, None, 1, False),
+        (0, None, 0, True), (1, None, 0, False), (0, 5, 0, False), (0, None, 1, False), (1, 5, 1, False), (1, None, 1, False),
     ],
-)
+)  # fmt: skip
 def test_members_without_bounds_can_always_be_closed(lo: int, hi: int | None, duties: int, expected: bool) -> None:
     key, value, comma, close = (nodes.literal(text) for text in (b'"a"', b":1", b",", b"}"))
     entries = (MemberEntry(key, value, None, False, 0),)

@@ -357,14 +357,8 @@ def is_valid(schema: Any, value: Any) -> bool:
 
 def _has_type(names: Any, value: Any) -> bool:
     kinds = {
-        dict: "object",
-        list: "array",
-        str: "string",
-        bool: "boolean",
-        int: "integer",
-        float: "number",
-        type(None): "null",
-    }
+        dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null",
+    }  # fmt: skip
     kind = kinds[type(value)]
     return any(
         name in (kind, "any") or (name, kind) == ("number", "integer")

@@ -332,14 +332,10 @@ def test_ecma_search_is_not_deep() -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"(?:^|a){1,20}",
-        r"(?:$|a|\n){2,20}",
-        r"(?:^|$|a){2,20}",
-        r"(?:a(?<!b))" * 20,
-        r"(?:a*(?<!b))?(?:^|a)b?",
+        r"(?:^|a){1,20}", r"(?:$|a|\n){2,20}", r"(?:^|$|a){2,20}", r"(?:a(?<!b))" * 20, r"(?:a*(?<!b))?(?:^|a)b?",
         r"(?:(?<!^)|a){2,4}",
     ],
-)
+)  # fmt: skip
 def test_anchors_in_counted_loops_and_many_short_lookbehinds_mean_what_they_mean_to_re(pattern: str) -> None:
     texts = [
         "",

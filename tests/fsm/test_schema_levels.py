@@ -27,27 +27,8 @@ WIDE = {"type": ["integer", "string"], "anyOf": [INTEGERS, SHORT]}
 WIDER = {"type": ["null", "string"], "anyOf": [{"const": None}, {"minLength": 2}]}
 AROUND = {"type": ["integer", "string", "null"], "anyOf": [WIDE, WIDER]}
 VALUES: list[Any] = [
-    None,
-    True,
-    0,
-    1,
-    2,
-    3,
-    0.5,
-    "",
-    "a",
-    "ab",
-    "abc",
-    [],
-    [1],
-    [1, 2],
-    ["a"],
-    [1, 1, 1],
-    {},
-    {"a": 1},
-    {"a": "x"},
-    {"b": 1},
-]
+    None, True, 0, 1, 2, 3, 0.5, "", "a", "ab", "abc", [], [1], [1, 2], ["a"], [1, 1, 1], {}, {"a": 1}, {"a": "x"}, {"b": 1},
+]  # fmt: skip
 VALUES += [{"a": 1, "b": 1}, {"a": "x", "b": 2}, {"c": 1}, {"a": {"a": 1}}, [[1]], {"ab": 1, "a": 2}]
 
 EXACT: dict[str, Any] = {
@@ -214,28 +195,10 @@ def test_an_object_has_as_many_members_as_the_counts_say_each_key_once(
 
 LIMITS = st.sampled_from(
     [
-        0,
-        1,
-        -1,
-        9,
-        10,
-        99,
-        100,
-        -100,
-        2**31,
-        2**53 - 1,
-        2**53,
-        2**53 + 2,
-        -(2**53),
-        2**63,
-        10**16,
-        10**22,
-        0.5,
-        0.1,
-        -2.25,
+        0, 1, -1, 9, 10, 99, 100, -100, 2**31, 2**53 - 1, 2**53, 2**53 + 2, -(2**53), 2**63, 10**16, 10**22, 0.5, 0.1, -2.25,
         1e-7,
     ]
-)
+)  # fmt: skip
 BOUNDS = st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
 
 
@@ -250,12 +213,8 @@ def test_a_number_next_to_a_bound_is_on_its_right_side(keyword: str, limit: floa
         values: list[float] = [limit - step, limit, limit + step]
     else:
         values = [
-            math.nextafter(limit, -math.inf),
-            limit,
-            math.nextafter(limit, math.inf),
-            math.floor(limit),
-            math.ceil(limit),
-        ]
+            math.nextafter(limit, -math.inf), limit, math.nextafter(limit, math.inf), math.floor(limit), math.ceil(limit),
+        ]  # fmt: skip
     for value in values:
         written = json.dumps(value)
         if "e" in written or (kind == "integer" and not isinstance(value, int)):
@@ -431,23 +390,8 @@ SCHEMAS = st.builds(
     lambda choices, beside: {"allOf": choices, **beside}, st.lists(CHOICES, min_size=2, max_size=5), CHOICES
 )
 BOUND_VALUES = [
-    None,
-    1,
-    6,
-    7,
-    "",
-    "ab",
-    "aa",
-    "bb",
-    [],
-    [1],
-    [1, 2],
-    {},
-    {"a": 1},
-    {"a": "x"},
-    {"b": "x"},
-    {"a": 6, "b": 2},
-]
+    None, 1, 6, 7, "", "ab", "aa", "bb", [], [1], [1, 2], {}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"a": 6, "b": 2},
+]  # fmt: skip
 
 
 @settings(max_examples=20, deadline=None)

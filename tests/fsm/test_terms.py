@@ -232,16 +232,8 @@ def test_what_is_forgotten_is_found_again() -> None:
 
 
 PATTERNS = [
-    "a|ab",
-    "a+?b?",
-    "(?:a|b)*a[ab]b",
-    "a(?:(?!b).)*b",
-    "(?:ab?)+",
-    "a??b",
-    r"(?<!a)b.*?(?<!b)a",
-    "b(?!b)a|a",
-    "(?:a|bb){2,3}",
-]
+    "a|ab", "a+?b?", "(?:a|b)*a[ab]b", "a(?:(?!b).)*b", "(?:ab?)+", "a??b", r"(?<!a)b.*?(?<!b)a", "b(?!b)a|a", "(?:a|bb){2,3}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

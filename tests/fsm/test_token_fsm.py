@@ -37,28 +37,10 @@ ANY = utf8(invert(((10, 10),)))
 QUOTE = nodes.literal(b'"')
 PIECES = st.sampled_from(
     [
-        b"a",
-        b"b",
-        b"ab",
-        b'"',
-        b'", "',
-        b"\\",
-        b"\\n",
-        b"n",
-        b"\xc3",
-        b"\xa9",
-        "é".encode(),
-        b"z1",
-        b"1",
-        b"1.",
-        b".",
-        b"\n",
-        b" ",
-        b"\xf0\x9f",
-        b"\x98\x80",
-        b"\x00",
+        b"a", b"b", b"ab", b'"', b'", "', b"\\", b"\\n", b"n", b"\xc3", b"\xa9", "é".encode(), b"z1", b"1", b"1.", b".", b"\n",
+        b" ", b"\xf0\x9f", b"\x98\x80", b"\x00",
     ]
-)
+)  # fmt: skip
 VOCABULARIES = st.lists(st.lists(PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=60).map(
     lambda extra: [None, *(bytes((b,)) for b in range(256)), *extra]
 )

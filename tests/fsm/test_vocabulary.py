@@ -23,12 +23,8 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import FORMAT, SUFFIX, fingerprint, write
 
 WORDS = [b'"' + bytes((97 + i % 26, 97 + i // 26)) for i in range(40)] + [
-    b'", "',
-    b'a", "b',
-    b"\xc3\xa9t",
-    b"\0",
-    b"\0\0",
-]
+    b'", "', b'a", "b', b"\xc3\xa9t", b"\0", b"\0\0",
+]  # fmt: skip
 TOKENS = [None, *(bytes((b,)) for b in range(256)), *WORDS, b"", b"a", None, b"</s>"]
 EOS = [0, len(TOKENS) - 1]
 ARRAYS = ["order", "ends", "byte", "parent", "first_child", "num_children", "first_text", "num_texts", "num_ends"]

@@ -120,15 +120,9 @@ def test_a_mask_within_its_budget_is_what_it_is_without_one(sentencepiece_32k: T
 
 
 PATTERNS = [
-    r"\w+@\w+\.(com|org)",
-    r"(?=.*\d)(?=.*[A-Z]).{8,40}",
-    r"(\w+\s?)+[.!?]",
-    r"(?:(?!-->).)*-->",
-    r".*a.{20}",
-    r"(?:\b\w+\b\W*)+",
-    r"(a|b)*a(a|b){16}",
-    r"(?:(?!x{1,5000}y)[a-z]){1,100000}",
-]
+    r"\w+@\w+\.(com|org)", r"(?=.*\d)(?=.*[A-Z]).{8,40}", r"(\w+\s?)+[.!?]", r"(?:(?!-->).)*-->", r".*a.{20}",
+    r"(?:\b\w+\b\W*)+", r"(a|b)*a(a|b){16}", r"(?:(?!x{1,5000}y)[a-z]){1,100000}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

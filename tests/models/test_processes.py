@@ -192,18 +192,8 @@ def test_a_test_fails_also_where_the_error_is_caught(tmp_path: Path) -> None:
     )
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "tests.conftest",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        str(tmp_path),
-    ]
+        sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path),
+    ]  # fmt: skip
     done = subprocess.run(
         command,
         capture_output=True,

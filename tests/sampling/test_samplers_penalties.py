@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import pytest
@@ -55,19 +54,6 @@ def test_the_repetition_penalty_is_that_of_transformers() -> None:
     sampler = greedy(repetition_penalty=1.3)
     ours = penalised(logits, [sampler.penalties] * 2, [TokenCounts(row, [False] * 4) for row in rows])
     assert torch.allclose(theirs, ours, rtol=1e-6)
-
-
-def test_frequency_counts_every_time_and_presence_once_and_neither_the_prompt() -> None:
-    counts = TokenCounts([1, 1, 2, 2, 2, 3], [False, False, True, True, True, True])
-    sampler = greedy(frequency_penalty=0.5, presence_penalty=0.25)
-    (row,) = penalised(torch.zeros(1, 5), [sampler.penalties], [counts]).tolist()
-    assert row == [0.0, 0.0, -1.75, -0.75, 0.0]
-
-
-def test_a_mask_is_stronger_than_any_bias() -> None:
-    logits = torch.tensor([[-math.inf, 1.0, 0.0]])
-    sampler = greedy(logit_bias={0: 1000.0, 2: 5})
-    assert int(sampler.sample(logits, None)[0][0]) == 2
 
 
 def test_a_token_that_the_model_cannot_write_is_not_penalised() -> None:

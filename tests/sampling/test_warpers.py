@@ -412,18 +412,11 @@ def _cut(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
     [
         *(TopK(1), TopK(7), TopK(40), TopK(90), TopP(0.1), TopP(0.9), TopP(0.999), MinP(0.05), MinP(0.5), MinP(1)),
         *(
-            TopA(0.1),
-            TopA(0.9),
-            TypicalP(0.2),
-            TypicalP(0.9),
-            Mirostat(2.0),
-            Mirostat(5.0),
-            Temperature(0.5),
-            Temperature(3),
+            TopA(0.1), TopA(0.9), TypicalP(0.2), TypicalP(0.9), Mirostat(2.0), Mirostat(5.0), Temperature(0.5), Temperature(3),
         ),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_one_row_or_many_are_warped_alike(warper: Warper) -> None:
     alone = warper.warp(LOGITS.clone())
     together = warper.for_rows([warper] * len(LOGITS))

@@ -312,12 +312,8 @@ def test_the_cache_of_beams_is_refused() -> None:
     model = random_model("llama")
     ids = torch.tensor([[3, 4, 5, 6, 7], [8, 9, 10, 11, 12]])
     options = {
-        "max_new_tokens": 6,
-        "do_sample": False,
-        "return_dict_in_generate": True,
-        "eos_token_id": None,
-        "pad_token_id": 0,
-    }
+        "max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True, "eos_token_id": None, "pad_token_id": 0,
+    }  # fmt: skip
     alone = model.hugging_face.generate(ids, **options)
     state = SequenceState.from_cache(model, alone.sequences, alone.past_key_values)
     assert torch.allclose(state.logits, state.detach_cache().logits, atol=1e-8)

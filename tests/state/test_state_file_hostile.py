@@ -32,25 +32,8 @@ from tests.fakes import VOCAB_SIZE, random_model
 Content = tuple[dict[str, torch.Tensor], Any]
 
 _VALUES = [
-    -1,
-    0,
-    1,
-    2,
-    7,
-    350,
-    351,
-    2**31,
-    2**40,
-    2**63,
-    2**70,
-    2**200,
-    3_000_000,
-    1.5,
-    -0.5,
-    1e308,
-    math.nan,
-    math.inf,
-]
+    -1, 0, 1, 2, 7, 350, 351, 2**31, 2**40, 2**63, 2**70, 2**200, 3_000_000, 1.5, -0.5, 1e308, math.nan, math.inf,
+]  # fmt: skip
 _VALUES += ["", "x", "error", "f" * 40, None, True, [], [0], [-1], [[0, 1.5]], {}, {"start": 3}]  # type: ignore[list-item]
 
 
@@ -63,15 +46,15 @@ def _content() -> Content:
     state = continuous(generate.text(model, sampler=samplers.multinomial(2)))(found, max_tokens=2, rng=[5, 6])
     with TemporaryDirectory() as folder:
         state.save(Path(folder, "s"))
-        return _read(Path(folder, "s"))
+        return read_file(Path(folder, "s"))
 
 
-def _read(path: Path) -> Content:
+def read_file(path: Path) -> Content:
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["outlines_cont"])  # noqa: SIM118
 
 
-def _write(path: Path, content: Content) -> None:
+def write_file(path: Path, content: Content) -> None:
     tensors, record = content
     text = json.dumps(record)
     save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
@@ -139,7 +122,7 @@ def test_a_spoiled_file_is_refused_or_a_state_that_can_be_used(data: st.DataObje
             _spoil(data, content)
     with TemporaryDirectory() as folder:
         path = Path(folder, "s")
-        _write(path, content)
+        write_file(path, content)
         tracemalloc.start()
         started = time.process_time()
         try:
@@ -169,7 +152,7 @@ def test_a_spoiled_file_is_refused_or_a_state_that_can_be_used(data: st.DataObje
 def test_large_numbers_take_neither_memory_nor_time(tmp_path: Path, field: str, count: int) -> None:
     tensors, record = copy.deepcopy(_content())
     (record["rows"][0] if field in record["rows"][0] else record)[field] = count
-    _write(tmp_path / "s", (tensors, record))
+    write_file(tmp_path / "s", (tensors, record))
     tracemalloc.start()
     started = time.process_time()
     try:
@@ -190,7 +173,7 @@ def test_keys_and_values_of_other_tokens_are_refused(tmp_path: Path) -> None:
     assert rows[0]["parts"][0]["columns"] != rows[2]["parts"][0]["columns"] or rows[0]["parts"] != rows[2]["parts"]
     rows[0]["parts"], rows[2]["parts"] = rows[2]["parts"], rows[0]["parts"]
     rows[1]["parts"] = copy.deepcopy(rows[0]["parts"])
-    _write(tmp_path / "s", (tensors, record))
+    write_file(tmp_path / "s", (tensors, record))
     with pytest.raises(StateFileError, match="Nothing was loaded"):
         SequenceState.load(tmp_path / "s", random_model())
 
@@ -334,7 +317,7 @@ def _bounds_content() -> Content:
     state = continuous(generate.regex(random_model(), "[xyz]{2}", sampler=search))("the name of")
     with TemporaryDirectory() as folder:
         replace(state, seed=(1,)).save(Path(folder, "s"), kv=False)
-        return _read(Path(folder, "s"))
+        return read_file(Path(folder, "s"))
 
 
 _LENGTH = len(random_model().tokenizer.encode("the name of", add_special_tokens=True)) + 2
@@ -377,7 +360,7 @@ def test_a_bound_of_a_row_is_within_and_one_beyond_is_refused(
 
 
 def _loads(path: Path, content: Content, loads: bool) -> None:
-    _write(path, content)
+    write_file(path, content)
     if loads:
         SequenceState.load(path, random_model())
     else:
@@ -410,7 +393,7 @@ def test_bounds_of_a_state_without_rows(tmp_path: Path) -> None:
     for batch_size in (1, 2, 2**16):
         state = SequenceState(random_model(), ((),) * batch_size, 3)
         state.save(tmp_path / "s")
-        tensors, record = _read(tmp_path / "s")
+        tensors, record = read_file(tmp_path / "s")
         assert state.shape == SequenceState.load(tmp_path / "s", random_model()).shape
     for size, loads in ((2**16, True), (2**16 + 1, False), (0, False)):
         record["batch_size"] = size

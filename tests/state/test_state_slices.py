@@ -19,7 +19,7 @@ from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow, shown_text, written
 from outlines_cont.state.tokens import prompt_row
-from tests.fakes import BOS, DEVICE, random_model
+from tests.fakes import DEVICE, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe
 
@@ -329,14 +329,6 @@ def test_forks_share_what_they_have_and_feed_nothing_twice() -> None:
         continuous(generate.text(model))(forks, max_tokens=3)
     assert meter.fed_tokens == 5 * 3
     assert forks.shape[:2] == (1, 5)
-
-
-def test_a_bos_stays_with_slices_from_the_beginning() -> None:
-    state = continuous(generate.text(random_model()))("the name", max_tokens=1)
-    assert state.rows[0][0].token_ids[0] == BOS
-    assert state[:0].rows[0][0].token_ids == (BOS,)
-    assert state[1:3].rows[0][0].token_ids[0] != BOS
-    assert ("a" + state).rows[0][0].token_ids[0] == BOS
 
 
 def test_a_row_without_tokens_fails_alone() -> None:

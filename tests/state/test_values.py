@@ -219,12 +219,6 @@ def test_states_are_saved_to_and_loaded_from_buffers(tiny: HuggingFaceModel) -> 
             SequenceState.load(io.BytesIO(broken), tiny)
 
 
-def test_an_error_whose_builtin_refuses_children_is_located() -> None:
-    error = errors.located(errors.KVBudgetError("too much", 3, 2), 1)
-    assert isinstance(error, errors.KVBudgetError)
-    assert (str(error), error.needed, error.budget) == ("batch 1: too much", 3, 2)
-
-
 def test_every_error_can_be_pickled() -> None:
     incomplete = IncompleteOutput("cut", "text", "length")
     incomplete.results = ["a"]
