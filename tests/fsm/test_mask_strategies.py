@@ -127,7 +127,7 @@ RECOGNISED: list[tuple[str, Expression]] = [
     ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}")),
     ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]*")),
 ]
-"""For each strategy one or more terms that it recognises; `spelled` is for other vocabularies, see `test_spelling.py`."""
+"""For each strategy one or more terms that it recognises; `spelled` is for other vocabularies, see `test_token_tables.py`."""
 
 
 @cache

@@ -404,7 +404,7 @@ def test_a_validator_that_leaves_fails_its_row_alone(validate: Any, sampler: Any
     for group in state.errors:
         assert all(isinstance(error, UserCodeError) for error in group if error is not None)
         assert any(group)
-        assert "test_user_code.py" in str(group[0])
+        assert Path(__file__).name in str(group[0])
     assert written + "".join(other) == generate.text(random_model())("the name", max_tokens=20)
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
 from outlines_cont import continuous, generate, models, policies, samplers
+from outlines_cont.cli.__main__ import app
 from outlines_cont.engine.drafting.costs import ForwardCosts
 from outlines_cont.errors import (
     MissingTokenizer,
@@ -268,22 +267,14 @@ def test_code_of_a_model_runs_where_the_caller_says_so(tmp_path: Path, monkeypat
     assert Path("ran").exists()
 
 
-def test_a_command_takes_no_answer_from_its_rows(tmp_path: Path) -> None:
+def test_a_command_takes_no_answer_from_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     evil_model(tmp_path / "evil", "config")
     (tmp_path / "s.json").write_text('{"type": "boolean"}')
-    command = "import sys; from outlines_cont.cli.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "extract", "-", "--schema", "s.json", "--model", "./evil"],
-        input="y\ny\n",
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
+    done = CliRunner().invoke(app, ["extract", "-", "--schema", "s.json", "--model", "./evil"], input="y\ny\n")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "`trust_remote_code=True`" in done.stderr
-    assert "[y/N]" not in done.stderr
+    assert "[y/N]" not in done.output
     assert not (tmp_path / "ran").exists()
 
 
