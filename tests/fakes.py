@@ -25,25 +25,10 @@ _MERGED = (
     [word.encode() for word in _WORDS]
     + [b" " + word.encode() for word in _WORDS]
     + [
-        b'{"',
-        b'":',
-        b'": ',
-        b'", "',
-        b'"}',
-        b", ",
-        b': "',
-        b"12",
-        b"20",
-        b"00",
-        b"-1",
-        b"  ",
-        b"\n\n",
-        b"ab",
-        b"abc",
-        b"bc",
+        b'{"', b'":', b'": ', b'", "', b'"}', b", ", b': "', b"12", b"20", b"00", b"-1", b"  ", b"\n\n", b"ab", b"abc", b"bc",
     ]
     + ["é".encode(), "🙂".encode()[:2], "日".encode()]
-)
+)  # fmt: skip
 
 
 class FakeTokenizer:
@@ -97,18 +82,10 @@ class FakeTokenizer:
 VOCAB_SIZE = len(FakeTokenizer())
 
 _SHAPE = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "bos_token_id": BOS,
-    "eos_token_id": EOS,
+    "vocab_size": VOCAB_SIZE, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256, "bos_token_id": BOS, "eos_token_id": EOS,
     "pad_token_id": EOS,
-}
+}  # fmt: skip
 
 
 def _config(family: str) -> Any:

@@ -169,33 +169,6 @@ def test_a_row_that_breaks_the_forward_fails_alone() -> None:
         assert expected(model, text) == written(job.done[0])
 
 
-def test_an_interrupt_in_the_middle_of_a_step_leaves_the_engine_usable() -> None:
-    model = random_model("llama")
-    for at in range(1, 12):
-        calls = [0]
-
-        def act(calls: list[int] = calls, at: int = at) -> None:
-            calls[0] += 1
-            if calls[0] == at:
-                raise KeyboardInterrupt
-
-        poisoned(model, lambda ids: True, act)
-        try:
-            engine = Engine(model)
-            jobs = submitted(engine, [job_of(model, text) for text in TEXTS])
-            interrupted = False
-            while not all(job.is_over for job in jobs):
-                try:
-                    engine.step()
-                except KeyboardInterrupt:
-                    interrupted = True
-        finally:
-            del model.forward
-        assert interrupted == (calls[0] >= at)
-        for text, job in zip(TEXTS, jobs, strict=True):
-            assert expected(model, text) == written(job.done[0])
-
-
 def test_a_cancelled_call_lets_its_rows_go_at_once() -> None:
     model = random_model("llama")
     stream = generate.text(model).stream("the name", max_tokens=50)
@@ -371,20 +344,6 @@ def test_stats_add_up() -> None:
     assert 0 < stats.rows_per_step <= len(TEXTS)
     assert stats.python_seconds + stats.forward_seconds <= stats.seconds
     assert "forwards" in str(stats)
-
-
-@pytest.mark.parametrize(
-    "limits", [{"max_rows": 0}, {"max_rows": True}, {"max_batch_tokens": "a"}, {"max_batch_tokens": -1}]
-)
-def test_limits_that_are_none_are_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="expected an int, 1 or more") as caught:
-        Engine(random_model(), **limits)
-    assert caught.value.option == next(iter(limits))
-
-
-def test_a_name_is_no_model() -> None:
-    with pytest.raises(OptionError, match=r"models\.transformers"):
-        Engine("gpt2")  # type: ignore[arg-type]
 
 
 def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:

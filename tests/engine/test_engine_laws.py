@@ -1,10 +1,11 @@
-"""Laws of the engine: what a plain loop without cache would write, at the price of feeding each token once."""
+"""Laws of the engine: what a plain loop without cache would write, at the price of feeding each token once; widths and meters."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import warnings
+from dataclasses import astuple, fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 import fsm
 from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
 from outlines_cont.generate import Generator
+from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import FORCED, GENERATED
 from tests.fakes import FAMILIES, random_model
@@ -307,3 +310,76 @@ def test_no_global_random_state_or_warnings_filter_is_touched() -> None:
     assert str(numpy_state) == str(np.random.get_state())
     assert python_state == random.getstate()
     assert filters == warnings.filters
+
+
+pendings = st.lists(st.integers(0, 60), min_size=1, max_size=20).filter(any)
+
+
+@given(pendings, st.integers(1, 400), st.sampled_from(["cpu", "cuda"]))
+def test_no_width_feeds_more_for_its_cost(pending: list[int], max_tokens: int, device: str) -> None:
+    width = chunk_width(pending, max_tokens, device)
+    assert 1 <= width <= max(max_tokens // len(pending), 1)
+    free = FREE_TOKENS.get(device, OTHER_FREE_TOKENS)
+
+    def rate(width: int) -> float:
+        return sum(min(count, width) for count in pending) / (free + width * len(pending))
+
+    assert rate(width) >= max(rate(other) for other in range(1, max(max_tokens // len(pending), 1) + 1)) - 1e-12
+
+
+def test_a_few_tokens_do_not_pad_many_rows() -> None:
+    assert chunk_width([1] * 63 + [40], 4096, "cpu") == 1
+    assert chunk_width([1] * 63 + [40], 4096, "cuda") == 1
+    assert chunk_width([1] * 3 + [40], 4096, "cpu") == 40
+    assert chunk_width([1] * 15 + [8], 4096, "cuda") == 8
+    assert chunk_width([12] * 16, 4096, "cpu") == 12
+
+
+def test_text_that_is_fed_in_parts_beside_other_rows_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model("llama")
+    pattern = "[a-c]the name of the rose is [x-z]{3}-----------------------------[0-9]"
+    texts = ["a", "of the", "yes no yes", "é"]
+    alone = [continuous(generate.regex(model, pattern))(text, rng=[5]) for text in texts]
+    widths: list[tuple[int, int]] = []
+    forward = model.forward
+
+    def noted(input_ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        widths.append((input_ids.shape[0], input_ids.shape[1]))
+        return forward(input_ids, *arguments)
+
+    monkeypatch.setattr(model, "forward", noted)
+    monkeypatch.setitem(FREE_TOKENS, "cpu", 1)
+    free = "[a-z]{60}"
+    both = continuous(generate.regex(model, f"({pattern})|({free})"))(texts * 4, rng=[5] * 16)
+    assert any(rows > 1 and width == 1 for rows, width in widths)
+    together = continuous(generate.regex(model, pattern))(texts, rng=[5] * 4)
+    for state, index in zip(alone, range(4), strict=True):
+        assert list(together)[index] == str(state)
+        assert together.weights[index, 0] == pytest.approx(float(state.weights[0, 0]), abs=1e-8)
+    assert both.errors == [[None]] * 16
+
+
+_NAMES = [field.name for field in fields(Meter)]
+
+
+def test_a_new_meter_has_counted_nothing() -> None:
+    with random_model().meter() as meter:
+        pass
+    assert {0} == set(astuple(meter)) == set(astuple(Meter()))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_counts_are_added_and_subtracted_each_for_itself(name: str) -> None:
+    board, one = MeterBoard(), Meter(**{name: 3})
+    with board.open() as outer:
+        board.add(one)
+        with board.open() as inner:
+            board.add(one)
+        board.add(one)
+    board.add(one)
+    for meter, number in ((outer, 9), (inner, 3), (outer - inner, 6), (one, 3)):
+        assert [number if other == name else 0 for other in _NAMES] == list(astuple(meter))
+    outer.clear()
+    assert Meter() == outer
+    with pytest.raises(TypeError):
+        outer - 1  # type: ignore[operator]

@@ -676,18 +676,3 @@ def _run_with_interrupts(model: HuggingFaceModel, run: Call, every: int) -> None
                 engine_of(model).advance(job)
     run.collect()
     assert calls > 5
-
-
-def test_a_forward_that_is_interrupted_or_breaks_changes_nothing() -> None:
-    def begun(model: HuggingFaceModel) -> Call:
-        generator = generate.regex(model, PATTERN, sampler=samplers.multinomial(2))
-        return Call(generator, ["the name", "a"], Options(guidance=(GREEN, None)), rng=[1, 2])
-
-    expected = begun(random_model())
-    for _ in expected.steps():
-        pass
-    model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    run = begun(model)
-    _run_with_interrupts(model, run, every=3)
-    assert torch.equal(expected.state().token_ids, run.state().token_ids)
-    assert torch.allclose(expected.state().sampling_logprobs, run.state().sampling_logprobs)

@@ -1,4 +1,4 @@
-"""Values of a schema that may be of any length: `Report.unbounded`, and what is said of them where no call bounds them."""
+"""Values of a schema that may be of any length: `Report.unbounded`, what is said of them, and that nothing else is of any length."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import fsm
+from fsm import EmptyLanguage, SchemaWarning, json_schema
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms.distance import is_unbounded
+from fsm.terms.node import Node
 from outlines_cont import continuous, generate
 from outlines_cont.cli.__main__ import app
 from outlines_cont.errors import LengthWarning, UnboundedWarning
@@ -39,13 +44,9 @@ class Pair(BaseModel):
 
 def test_the_report_names_what_may_be_of_any_length() -> None:
     properties = {
-        "name": "maxLength",
-        "nick/anyOf/0": "maxLength",
-        "tags": "maxItems",
-        "tags/items": "maxLength",
-        "ages": "maxProperties",
-        "other": "type",
-    }
+        "name": "maxLength", "nick/anyOf/0": "maxLength", "tags": "maxItems", "tags/items": "maxLength",
+        "ages": "maxProperties", "other": "type",
+    }  # fmt: skip
     assert {f"#/properties/{at}": bound for at, bound in properties.items()} == dict(
         fsm.json_schema(Person).report.unbounded
     )
@@ -96,14 +97,9 @@ def test_what_is_bounded_from_outside_is_not_named() -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("a{3}|b", False),
-        ("(a|b?c){2,9}", False),
-        ("a*", True),
-        ("x(a+|b)", True),
-        ("(ab*){2}", True),
-        ("(?!b)a{2}", False),
+        ("a{3}|b", False), ("(a|b?c){2,9}", False), ("a*", True), ("x(a+|b)", True), ("(ab*){2}", True), ("(?!b)a{2}", False),
     ],
-)
+)  # fmt: skip
 def test_a_pattern_is_endless_where_a_part_repeats_without_a_bound(pattern: str, expected: bool) -> None:
     assert expected is is_unbounded(fsm.regex(pattern).node, {})
 
@@ -152,3 +148,89 @@ def test_five_values_are_named_and_more_are_counted() -> None:
     assert named_lengths(unbounded[:5]).count("maxLength") == 5
     assert named_lengths(unbounded[:6]).endswith("'#/properties/e' (`maxLength`) and 1 more")
     assert named_lengths(unbounded).endswith(" and 2 more")
+
+
+_MAX_STATES = 400
+_COUNTS = st.integers(0, 3)
+
+
+def _some(**keywords: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=keywords)
+
+
+# None of them excludes another: what is named inside of what cannot be is no error.
+_STRINGS = st.one_of(
+    _some(
+        minLength=_COUNTS,
+        maxLength=st.integers(3, 6),
+        pattern=st.sampled_from(["^a{1,3}$", "b", "^x*$", "^(y|z{2,})$"]),
+    ),
+    st.sampled_from([{"format": "date"}, {"format": "uuid"}, {"format": "email", "maxLength": 90}]),
+).map(lambda schema: {"type": "string", **schema})
+_SCALARS = _STRINGS | st.sampled_from([{"const": "c"}, {"enum": ["a", "b"]}, {"type": "boolean"}, {"type": "null"}])
+
+
+def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    arrays = _some(
+        items=inner, maxItems=st.integers(1, 3), prefixItems=st.lists(inner, min_size=1, max_size=2), minItems=_COUNTS
+    )
+    objects = _some(
+        properties=st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+        additionalProperties=inner | st.booleans(),
+        maxProperties=st.integers(1, 3),
+        propertyNames=st.sampled_from([{"maxLength": 3}, {"pattern": "^[a-d]$"}]),
+    )
+    together = st.lists(inner, min_size=1, max_size=2)
+    return st.one_of(
+        arrays.map(lambda schema: {"type": "array", **schema}),
+        objects.map(lambda schema: {"type": "object", **schema}),
+        together.map(lambda schemas: {"anyOf": schemas}),
+        inner.map(lambda schema: {"allOf": [schema, {"maxLength": 90, "maxItems": 4}]}),
+    )
+
+
+def _is_infinite(node: Node) -> bool | None:
+    """Whether texts of a term may be of any length, by a look at its states: is there a circle from which an end can be reached?
+
+    None where there are too many states to look at, as for values of any type.
+    """
+    automaton = Automaton(node)
+    states, targets = [automaton.initial_state], dict[int, set[int]]()
+    for state in states:
+        if len(states) > _MAX_STATES:
+            return None
+        targets[state] = {target for _, target in automaton.arcs(state)}
+        states += [target for target in targets[state] if target not in states]
+    sources: dict[int, set[int]] = {state: set() for state in states}
+    for state, found in targets.items():
+        for target in found:
+            sources[target].add(state)
+    live = {state for state in states if automaton.is_accepting(state)}
+    queue = [*live]
+    for state in queue:
+        new = sources[state] - live
+        queue += new
+        live |= new
+    left = {
+        state: len(targets[state] & live) for state in live
+    }  # states without a way on are taken away, one after the other
+    ended = [state for state in live if not left[state]]
+    for state in ended:
+        for source in sources[state] & live:
+            left[source] -= 1
+            ended += [source] if not left[source] else []
+    return len(ended) < len(live)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(_SCALARS, _containers, max_leaves=4))
+def test_what_is_not_named_is_bounded_and_what_is_named_is_not(schema: Any) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore", category=SchemaWarning):
+            expression = json_schema(schema)
+    except EmptyLanguage:
+        return
+    is_infinite = _is_infinite(expression.node)
+    if is_infinite is not None:
+        event(f"{is_infinite}")
+        assert bool(expression.report.unbounded) is is_infinite

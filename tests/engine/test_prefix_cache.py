@@ -16,7 +16,7 @@ import torch
 from outlines_cont import BatchedExecutor, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import RowStatus
-from outlines_cont.errors import KVBudgetError, OptionError
+from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
@@ -207,18 +207,6 @@ def test_when_the_row_that_is_waited_for_is_gone_the_others_go_on(how: str) -> N
     assert wanted(model, texts[1:]) == written
 
 
-def test_an_interrupt_while_others_wait_loses_none_of_them() -> None:
-    model = opened()
-    engine = engine_of(model)
-    engine.max_batch_tokens = 20
-    texts = [SYSTEM + "red", SYSTEM + "blue", SYSTEM + "green"]
-    jobs = submitted(model, texts)
-    engine.step()
-    with mock.patch.object(model, "forward", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        engine.step()
-    assert wanted(model, texts) == finished(model, jobs)
-
-
 def test_whoever_waits_keeps_its_place_in_the_line() -> None:
     model = opened()
     engine = engine_of(model)
@@ -232,20 +220,6 @@ def test_whoever_waits_keeps_its_place_in_the_line() -> None:
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_cache_forgets_what_was_used_least_recently() -> None:
-    model = opened(prefix_cache_bytes=3 * 60 * PER_TOKEN)
-    texts = [f"{letter} {SYSTEM}" for letter in "abcdefgh"]
-    for text in texts:
-        generate.text(model)(text, max_tokens=1)
-        assert 0 < model.prefix_cache.nbytes == model.kv_store.nbytes <= model.prefix_cache.max_bytes
-    with model.meter() as meter:
-        generate.text(model)([texts[-1], texts[0]], max_tokens=1)
-    assert num_ids(texts[-1]) - 1 == meter.reused_tokens
-    model.prefix_cache.clear()
-    gc.collect()
-    assert (model.prefix_cache.entries, model.kv_store.nbytes) == (0, 0)
 
 
 @pytest.mark.parametrize("tokens", [60, 90, 130, 200, 300])
@@ -265,18 +239,6 @@ def test_what_runs_within_a_budget_without_the_cache_runs_with_it(tokens: int, m
             for error, cached_error in zip(row, cached_row, strict=True):
                 assert cached_error is None or isinstance(error, KVBudgetError)
         assert any(error for row in errors for error in row) or ids == cached_ids
-
-
-@pytest.mark.parametrize("min_view", [1, 1024])
-def test_a_prefix_that_is_dropped_while_rows_read_it_is_read_to_the_end(min_view: int) -> None:
-    model = opened()
-    with mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=min_view, min_view=min_view)):
-        generate.text(model)(SYSTEM, max_tokens=1)
-        jobs = submitted(model, [SYSTEM + "red", SYSTEM + "blue"])
-        engine_of(model).step()
-        model.prefix_cache.clear()
-        gc.collect()
-        assert wanted(model, [SYSTEM + "red", SYSTEM + "blue"]) == finished(model, jobs)
 
 
 # -- what is never reused --------------------------------------------------------------------------------------------------
@@ -461,13 +423,6 @@ def test_an_executor_says_what_it_has_fed() -> None:
 
 
 # -- options and threads ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [-1, 2.5, True, "1 GB"])
-def test_what_is_no_number_of_bytes_is_refused(value: Any) -> None:
-    for opening in (lambda: opened(prefix_cache_bytes=value), lambda: models.tiny(prefix_cache_bytes=value)):
-        with pytest.raises(OptionError, match=r"as `prefix_cache_bytes`, got .* 0 turns the reuse of prefixes off"):
-            opening()
 
 
 def test_without_bytes_nothing_is_reused() -> None:

@@ -1,14 +1,16 @@
-"""What asks for something else where a text does not fit: the keyword, pattern or rule, for a table of schemas and texts."""
+"""What asks for something else where a text does not fit: the keyword, pattern or rule, for a table, and whatever stands before it."""
 
 from __future__ import annotations
 
-from enum import Enum
+import json
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import fsm
-from fsm import Vocabulary
+from fsm import TokenFSM, Vocabulary, json_schema
 from fsm.schema import blame
 
 PERSON: dict[str, Any] = {
@@ -47,6 +49,7 @@ CASES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"patternProperties": {"^n": {"type": "null"}}}, '{"n":1', ("#/patternProperties/^n/type",)),
     ({"propertyNames": {"pattern": "^a"}}, '{"b', ("#/propertyNames",)),
     ({"prefixItems": [True, {"const": 5}]}, "[1,6", ("#/prefixItems/1/const",)),
+    ({"prefixItems": [{"type": "null"}], "items": {"const": 5}}, "[null,6", ("#/items/const",)),
     ({"properties": {"a": False}, "additionalProperties": True}, '{"a"', ("#/properties",)),
     (PERSON, '{"name":   ', ()),
     # None of them alone: 10, 15 and 1 would do.
@@ -140,54 +143,6 @@ def test_an_end_too_early_is_laid_to_the_required_property() -> None:
     assert "What must follow" in str(constraint.explain(state, 256))
 
 
-@pytest.mark.parametrize("text", [5, ["a"], bytearray(b"a")])
-def test_a_text_of_a_wrong_type_is_a_type_error(text: Any) -> None:
-    expression = fsm.regex("a")
-    constraint = fsm.TokenFSM(expression, Vocabulary([b"a", b"b", None], [2]))
-    for call in (
-        expression.blame,
-        expression.accepts,
-        lambda text: constraint.explain(1, 1, text),
-        lambda text: constraint.wanted(1, text),
-    ):
-        with pytest.raises(TypeError, match="expected a text, str or bytes"):
-            call(text)
-
-
-class _Color(Enum):
-    RED = "red"
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"a": 1}, "expected a list of options"),
-        (5, "expected a list of options"),
-        (None, "expected a list of options"),
-        (_Color, "generate.format"),
-        ([_Color.RED], "generate.format"),
-        (["a", 3], "Convert it with str"),
-    ],
-)
-def test_what_is_no_list_of_options_is_refused(options: Any, said: str) -> None:
-    with pytest.raises(fsm.ExpressionError, match=said):
-        fsm.choice(options)
-
-
-@pytest.mark.parametrize(
-    ("grammar", "said"),
-    [
-        ('begin: "x"', "expected a rule 'start'"),
-        ("start: 'x'", "double quotes"),
-        ("start: A\nA: 'b'", "double quotes"),
-        ("start: ?", "cannot be read"),
-    ],
-)
-def test_a_grammar_that_cannot_be_read_says_what_to_write(grammar: str, said: str) -> None:
-    with pytest.raises(fsm.GrammarError, match=said):
-        fsm.grammar(grammar)
-
-
 def test_a_colon_in_a_key_makes_no_other_document_of_its_pointer() -> None:
     assert fsm.json_schema({"properties": {"a:b": {"type": "null"}}}).blame('{"a:b":1') == ("#/properties/a:b/type",)
 
@@ -198,3 +153,60 @@ def test_so_many_parts_are_looked_at_and_no_more(
 ) -> None:
     monkeypatch.setattr(blame, "_MAX_VISITS", num_visits)
     assert expected == fsm.json_schema(TREE, key_order="any").blame('{"left":{"left":{"left":{"left":{"size":"')
+
+
+TEXTS = st.text('"\\{}[],: a1é\n', max_size=5)
+VALUES = st.recursive(
+    st.none() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
+WHOLE = {"type": "integer"}
+BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [None], [256])
+TRICKY = 'a"},[\\'
+OBJECT = json_schema({"type": "object", "properties": {TRICKY: True, "b": True, "c": WHOLE}})
+ARRAY = json_schema({"type": "array", "prefixItems": [True, True, WHOLE]})
+NESTED = json_schema(
+    {"type": "object", "properties": {"b": {"type": "array", "items": {"properties": {"b": True, "c": WHOLE}}}}}
+)
+
+
+def written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@settings(max_examples=12)
+@given(VALUES, VALUES)
+@example("\\", '"\\')
+@example({"}": ["]"]}, ["{", {",": ":"}])
+def test_the_value_that_is_wrong_is_found_behind_any_others(first: Any, second: Any) -> None:
+    one, other = written(first), written(second)
+    for wrong in ('"', "0.5", "null,", '"c"'):
+        begun = f'"b": {other}, "c": {wrong}'
+        assert OBJECT.blame(f"{{{written(TRICKY)}: {one}, {begun}") == ("#/properties/c/type",)
+        assert ARRAY.blame(f"[{one}, {other}, {wrong}") == ("#/prefixItems/2/type",)
+        assert NESTED.blame(f'{{"b": [{one}, {{{begun}') == ("#/properties/b/items/properties/c/type",)
+
+
+@settings(max_examples=25)
+@given(st.permutations("abcd"), st.sets(st.sampled_from("abcd")), st.booleans())
+@example(("b", "a", "c", "d"), {"a"}, False)
+def test_what_only_the_order_of_keys_refuses_names_the_option_that_allows_it(
+    keys: tuple[str, ...], required: set[str], is_closed: bool
+) -> None:
+    schema = {
+        "properties": dict.fromkeys("abcd", WHOLE),
+        "required": sorted(required),
+        "additionalProperties": not is_closed,
+    }
+    ordered, token_fsm = json_schema(schema), TokenFSM(json_schema(schema), BYTES)
+    text = written(dict.fromkeys(keys, 1)).encode()
+    assert json_schema(schema, key_order="any").accepts(text)
+    state = token_fsm.initial_state
+    for size, byte in enumerate(text):
+        if byte not in token_fsm.allowed_token_ids(state):
+            for said in (*ordered.blame(text[: size + 1]), str(token_fsm.explain(state, byte, text[:size]))):
+                assert '`key_order="any"` allows it here' in said
+            return
+        state = token_fsm.next_state(state, byte)
+    assert ordered.accepts(text)

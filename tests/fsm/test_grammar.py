@@ -1,21 +1,35 @@
-"""Grammars: what they accept, what is refused, and what must not hang."""
+"""Grammars: what they accept, what is refused, what must not hang; their masks; how terminals are read and end."""
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from lark import Lark
+from lark.common import ParserConf
+from lark.exceptions import GrammarError as LarkGrammarError
 from lark.exceptions import LarkError
+from lark.grammar import Rule
+from lark.parsers.lalr_analysis import LALR_Analyzer
 
-from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, grammar
+from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, TokenFSM, Vocabulary, bitmask, grammar
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.lark.conflict import is_lalr
+from fsm.lark.conflict import MAX_TWINS, is_lalr
+from fsm.lark.terminal import TerminalEnd
+from fsm.pattern.python_pattern import regex
+from fsm.terms import node as nodes
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY
+from fsm.tokens.walk import walk_wide
 from outlines_cont import generate, models, samplers
 from tests import grammars
 from tests.fakes import FakeTokenizer, random_network
+from tests.vocabularies import Tokens
 from tests.walks import random_text
 
 ALL = {name: text for name, text in vars(grammars).items() if name.isupper() and name != "INDENTED"}
@@ -279,3 +293,156 @@ def test_the_caret_of_lark_stays_below_what_it_points_at() -> None:
     problem, line, caret = str(caught.value).splitlines()
     assert problem == "the grammar cannot be read: unexpected input at line 2 column 11. Correct it at the caret."
     assert (line, caret) == ('a: "x" "y"!', " " * 10 + "^")
+
+
+TEXTS = {
+    "ARITHMETIC": "(price + 1.5 * quantity) / 100 - (rate - 3.25e2) * -(a + b)",
+    "JSON": '{"name": "Ana \\"N\\"", "tags": ["two words", -3e10, true, null], "more": {"n": [[1, 2], [], {}]}}',
+    "SQL": "SELECT name, city FROM customers WHERE (city = 'São Paulo' AND total >= 10) OR region < 12 LIMIT 25",
+    "CHESS": "1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 4. O-O exd5+ 1-0",
+    "CSV": 'name,city\nAna Novak,"Zürich, ""CH"""\n',
+    "TEMPLATES": "one TWO three;",
+    "STATEMENTS": "if total_2 then let ifx = 1..2.5;\nprinter = /* a * b **/ x; print y;",
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tekken: tuple[Tokens, list[int]]) -> Vocabulary:
+    return Vocabulary(*tekken)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_masks_along_a_text_are_those_of_a_plain_walk(name: str, vocabulary: Vocabulary) -> None:
+    fsm = TokenFSM(grammar(vars(grammars)[name]), vocabulary)
+    plain = TokenFSM(fsm.expression, vocabulary).automaton
+    text = TEXTS[name].encode()
+    for length in range(len(text) + 1):
+        state = fsm.automaton.next_state(fsm.initial_state, text[:length])
+        expected = bitmask.pack(walk_wide(plain, vocabulary.trie, plain.next_state(plain.initial_state, text[:length])))
+        if fsm.is_accepting(state):
+            expected |= vocabulary.eos_mask
+        assert np.array_equal(expected, fsm.bitmask(state)), text[:length]
+    assert fsm.is_accepting(state)
+
+
+GRAMMARS = {
+    "keywords before a name": "start: (K NAME)+",
+    "keywords that may be left out": "start: K? NAME K?",
+    "a dangling choice": "start: K start | K start ELSE start | NAME",
+    "two ways to the same": "start: a NAME | b NAME\na: K\nb: K",
+    "two ways that differ later": "start: a NAME | b ELSE\na: K\nb: K",
+    "keywords as operators": "start: start K start | NAME",
+    "a list of keywords": "start: x+ NAME\nx: K | K K",
+    "keywords behind one another": "start: x NAME\nx: K | x K",
+    "keywords that nest": "start: K start ELSE | NAME",
+    "one of them stands elsewhere, too": 'start: K NAME | "k0" ELSE',
+}
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_many_keywords_are_as_few(name: str) -> None:
+    keywords = " | ".join(f'"k{n}"' for n in range(MAX_TWINS + 3))
+    text = GRAMMARS[name].replace("K", f"({keywords})") + '\nNAME: "n"\nELSE: "e"\n'
+    rules = Lark(text).rules
+    assert _is_lalr_with_all(rules) == is_lalr(rules, "start")
+
+
+def _is_lalr_with_all(rules: list[Rule]) -> bool:
+    try:
+        LALR_Analyzer(ParserConf(rules, {}, ["start"]), strict=True).compute_lalr()  # type: ignore[no-untyped-call]
+    except LarkGrammarError:
+        return False
+    return True
+
+
+WORDS = st.frozensets(st.text("ab", max_size=3), min_size=1, max_size=5)
+
+
+def longest_first(heads: frozenset[str], tails: frozenset[str], rivals: frozenset[str]) -> set[str]:
+    """A head, then a tail: the head is left only where no head and no rival could go on with the next character.
+
+    A head that is over in any case is told in full: what is read after it is no text of the rival.
+    """
+
+    def is_left(head: str, tail: str) -> bool:
+        if not any(other != head and other.startswith(head) for other in heads):
+            return not any(head + tail[:end] in rivals for end in range(1, len(tail) + 1))
+        return not tail or not any(other.startswith(head + tail[0]) for other in heads | rivals)
+
+    return {head + tail for head in heads for tail in tails if is_left(head, tail)}
+
+
+def words(texts: frozenset[str]) -> nodes.Node:
+    return nodes.words(text.encode() for text in texts)
+
+
+def check(automaton: Automaton, expected: set[str]) -> None:
+    """Its texts, and what may come next after each of their beginnings."""
+    assert automaton.is_empty() == (not expected)
+    for text in sorted({"", *(whole[:end] for whole in expected for end in range(len(whole) + 1))}):
+        state = automaton.next_state(automaton.initial_state, text.encode())
+        assert (text in expected) == automaton.is_accepting(state), text
+        following = {other[len(text)] for other in expected if other.startswith(text) and other != text}
+        assert sorted(following) == sorted(map(chr, automaton.moves(state))), text
+
+
+@settings(max_examples=150)
+@given(WORDS, WORDS)
+@example(frozenset({"", "a", "aa"}), frozenset({"", "ab"}))
+def test_a_head_is_left_where_it_cannot_go_on(heads: frozenset[str], tails: frozenset[str]) -> None:
+    check(Automaton(nodes.munch(words(heads), words(tails))), longest_first(heads, tails, frozenset()))
+
+
+@settings(max_examples=150)
+@given(WORDS, WORDS)
+@example(frozenset({"ab", "aa"}), frozenset({"a"}))
+@example(frozenset({"ab"}), frozenset({"ab", "abb"}))
+@example(frozenset({"aba", "b"}), frozenset({"ab"}))
+def test_no_beginning_of_a_tail_is_a_text_of_the_rival(tails: frozenset[str], rivals: frozenset[str]) -> None:
+    node = nodes.munch(nodes.EPSILON, words(tails), words(rivals))
+    check(Automaton(node), longest_first(frozenset({""}), tails, rivals))
+
+
+@settings(max_examples=150)
+@given(WORDS, WORDS, WORDS)
+def test_a_head_is_left_only_where_its_rival_cannot_go_on_either(
+    heads: frozenset[str], tails: frozenset[str], rivals: frozenset[str]
+) -> None:
+    automaton = Automaton(nodes.munch(words(heads), words(tails), words(rivals)))
+    expected = longest_first(heads, tails, rivals)
+    texts = {head + tail for head in heads for tail in tails}
+    assert {text for text in texts if automaton.accepts(text.encode())} <= expected
+    sure = {text for text in expected if not any(rival.startswith(text[:end]) for rival in rivals for end in (1, 2))}
+    assert sure <= {text for text in texts if automaton.accepts(text.encode())}
+
+
+ENDING_TEXTS = ["".join(letters) for length in range(8) for letters in product("1.", repeat=length)]
+HEADS = ["1+", r"1+(?:\.1+)?", r"1(?:\.\.1)*", "1", r"1*\.", r"\.+|1"]
+RIVALS = ["[^1.]", r"11\.1", r"\.+", "1+"]
+
+
+def _ends(text: str, head: str, rival: str, avoided: str) -> bool:
+    """True where the text can be cut so that the head does not go on, nor the rival, and what is avoided does not follow."""
+    for end in range(1, len(text) + 1):
+        longer = [text[:length] for length in range(end + 1, len(text) + 1)]
+        if not re.fullmatch(head, text[:end]) or any(re.fullmatch(p, more) for p in (head, rival) for more in longer):
+            continue
+        if not avoided or not re.match(avoided, text[end:]):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("avoided", ["", r"\.1"])
+@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_text_ends_where_nothing_longer_is_completed(head: str, rival: str, avoided: str) -> None:
+    ending = TerminalEnd(regex(head).node, Automaton(regex(rival).node), regex(avoided).node if avoided else EMPTY)
+    automaton = Automaton(nodes.concat(ending.before(ALL_BYTES), ANYTHING))
+    for text in ENDING_TEXTS:
+        assert _ends(text, head, rival, avoided) == automaton.accepts(text.encode()), text
+
+
+def test_what_cannot_come_next_needs_no_look() -> None:
+    ending = TerminalEnd(regex("[a-z]+").node, Automaton(EMPTY))
+    assert regex("[a-z]+").node is ending.before(1 << ord(" "))
+    assert regex("[a-z]+").node is not ending.before(1 << ord("a"))

@@ -25,45 +25,13 @@ from tests.walks import RANDOMS, random_text
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 STEPS = [
-    "1",
-    "2",
-    "3",
-    "7",
-    "12",
-    "0.5",
-    "0.25",
-    "0.01",
-    "0.05",
-    "0.1",
-    "0.3",
-    "2.5",
-    "0.001",
-    "1.5",
-    "0.10",
-    "1e-2",
-    "0.0007",
-]
+    "1", "2", "3", "7", "12", "0.5", "0.25", "0.01", "0.05", "0.1", "0.3", "2.5", "0.001", "1.5", "0.10", "1e-2", "0.0007",
+]  # fmt: skip
 VALUES = st.sampled_from(
     [
-        "0",
-        "1",
-        "10",
-        "-10",
-        "9.9",
-        "9.90",
-        "0.1",
-        "0.3",
-        "-0.25",
-        "2.5",
-        "3.0",
-        "99.99",
-        "100",
-        "1e2",
-        "0.07",
-        "7.5",
-        "12",
+        "0", "1", "10", "-10", "9.9", "9.90", "0.1", "0.3", "-0.25", "2.5", "3.0", "99.99", "100", "1e2", "0.07", "7.5", "12",
     ]
-)
+)  # fmt: skip
 FAR = st.sampled_from(
     ["9007199254740993", "1e60", "-1e60", "123456789012345678", "1e-9", "0.30000000000000001", "2147483648"]
 )
@@ -92,16 +60,8 @@ def places(draw: Draw, depth: int = 1) -> str:
 
 
 KEYWORDS = [
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "multipleOf",
-    "const",
-    "enum",
-    "format",
-]
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "multipleOf", "const", "enum", "format",
+]  # fmt: skip
 
 
 def spelled(value: Decimal, decimals: int = 0) -> str:

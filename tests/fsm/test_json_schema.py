@@ -113,71 +113,6 @@ def test_keywords_mean_what_the_standard_says(schema: Any, good: list[str], bad:
         assert_texts(json.dumps(schema), good, bad)
 
 
-NUMBERS: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"minimum": 0, "maximum": 120}, ["0", "120", "7", "99"], ["121", "-1", "1200", "00"]),
-    ({"minimum": -5}, ["-5", "-1", "0", "7777"], ["-6", "-10", "-0"]),
-    ({"maximum": -5}, ["-5", "-6", "-99"], ["-4", "0", "5"]),
-    ({"exclusiveMinimum": 0}, ["1"], ["0", "-1"]),
-    ({"exclusiveMaximum": 10, "exclusiveMinimum": 8}, ["9"], ["8", "10"]),
-    ({"minimum": 1.2, "maximum": 3.7}, ["2", "3"], ["1", "4"]),
-    ({"minimum": 995, "maximum": 1003}, ["995", "999", "1000", "1003"], ["994", "1004", "99"]),
-    ({"minimum": 10**50, "maximum": 10**50 + 1}, ["1" + "0" * 50, "1" + "0" * 49 + "1"], ["1" + "0" * 49 + "2"]),
-    ({"multipleOf": 7}, ["0", "7", "-14", "700"], ["1", "-0", "07"]),
-    ({"multipleOf": 4, "minimum": 10, "maximum": 21}, ["12", "16", "20"], ["8", "24", "13"]),
-    ({"multipleOf": 3, "minimum": 10**20}, [str(10**20 + 2)], [str(10**20), str(10**20 - 1)]),
-    ({"multipleOf": 2.5}, ["5", "-10"], ["2", "7"]),
-    ({"multipleOf": 0.123456789}, ["0", "123456789"], ["1", "1234567890123456788"]),
-]
-
-
-@pytest.mark.parametrize(("bounds", "good", "bad"), NUMBERS, ids=str)
-def test_bounds_and_divisors_of_integers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
-    assert_texts({"type": "integer"} | bounds, good, bad)
-
-
-FRACTIONS: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"minimum": 0, "maximum": 1}, ["0", "1", "0.5", "1.000", "0.99"], ["1.01", "-0.0", "-0.1", "2", "1e0", "10"]),
-    ({"minimum": 0.25}, ["0.25", "0.250", "0.3", "1", "100.5"], ["0.2", "0.249", "0", "0.2499"]),
-    ({"maximum": -1.5}, ["-1.5", "-1.50", "-2", "-100"], ["-1.4", "-1.49", "-1", "0"]),
-    (
-        {"exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        ["0.5", "0.000001", "0.9999"],
-        ["0", "0.0", "1", "1.0", "0." + "9" * 20],
-    ),
-    (
-        {"minimum": -0.5, "maximum": 12.75},
-        ["-0.5", "-0.25", "0", "12.75", "12.749", "9"],
-        ["-0.51", "12.76", "13", "-1"],
-    ),
-    ({"minimum": 1, "maximum": 1}, ["1", "1.0"], ["1.1", "0.9"]),
-    (
-        {"multipleOf": 0.01},
-        ["1", "0.25", "-3.5", "19.99", "9.90", "10.00", "100.0", "0.00"],
-        ["0.001", "0.250", "1e2", "-0.0", "-0.00"],
-    ),
-    (
-        {"multipleOf": 0.01, "minimum": 0.005, "maximum": 1},
-        ["0.01", "0.1", "0.10", "1.00"],
-        ["0", "0.00", "1.01", "1.000"],
-    ),
-    ({"multipleOf": 0.01, "const": 10}, ["10", "10.0", "10.00"], ["10.000"]),
-    ({"multipleOf": 0.3}, ["0.3", "3", "3.0", "-4.5", "0"], ["0.4", "1", "3.1", "0.30"]),
-    ({"multipleOf": 0.15}, ["0.15", "0.3", "0.30", "3.00"], ["0.1", "0.25"]),
-    ({"not": {"const": 10}}, ["10.01", "9", "1.0"], ["10", "10.0", "10.00", "1e1", "1.0e1", "10.0000000000000001"]),
-    ({"not": {"enum": [0]}}, ["0.1", "-0.1"], ["0", "0.0", "-0.0", "0e5", "0.000"]),
-    ({"not": {"multipleOf": 0.5}}, ["0.25", "1.01"], ["1", "1.0", "0.5", "0.50", "1.500"]),
-    ({"oneOf": [{"type": "integer"}, {"minimum": 0}]}, ["-1", "0.5", "1.5"], ["1", "1.0", "0.0", "-1.5"]),
-    ({"multipleOf": 0.5, "minimum": 0}, ["0", "0.5", "7"], ["0.25", "-0.5"]),
-    ({"multipleOf": 0.3, "minimum": 0, "maximum": 1}, ["0", "0.3", "0.6", "0.9"], ["1", "0.1"]),
-    ({"multipleOf": 3}, ["3", "-6", "3.0", "9007199254740993"], ["4", "4.0", "3.00", "9007199254740993.0"]),
-]
-
-
-@pytest.mark.parametrize(("bounds", "good", "bad"), FRACTIONS, ids=str)
-def test_bounds_and_divisors_of_numbers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
-    assert_texts({"type": "number"} | bounds, good, bad)
-
-
 OPENAPI: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "integer", "format": "int32"}, ["2147483647", "-2147483648"], ["2147483648", "-2147483649", "1099511627776", "1.0"]),
     ({"type": "number", "format": "int32"}, ["5", "5.0"], ["5.5", "1099511627776"]),
@@ -227,170 +162,6 @@ def test_a_bound_in_schema_text_is_compared_digit_by_digit() -> None:
     assert accepts(exact, "0.1234567890123456789", "0.1234567890123456790") == [True, False]
 
 
-FORMATS: list[tuple[str, list[str], list[str]]] = [
-    (
-        "date",
-        [
-            "2024-02-29", "2000-02-29", "1999-12-31", "0001-01-01",
-        ],
-        [
-            "2023-02-29", "1900-02-29", "2024-04-31", "2024-1-1", "0000-01-01", "2024-13-01",
-        ],
-    ),
-    (
-        "time",
-        [
-            "00:00:00Z", "23:59:59.123456789z", "12:30:00+05:30", "12:30:00-00:00",
-        ],
-        [
-            "24:00:00Z", "12:60:00Z", "12:00:00", "12:00:00+24:00", "12:00:60Z",
-        ],
-    ),
-    (
-        "date-time",
-        [
-            "2024-02-29T12:00:00Z", "2024-02-29t12:00:00.5+01:00",
-        ],
-        [
-            "2024-02-29 12:00:00Z", "2024-02-29T12:00:00", "2023-02-29T00:00:00Z",
-        ],
-    ),
-    (
-        "uuid",
-        [
-            "123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000",
-        ],
-        [
-            "123e4567e89b12d3a456426614174000", "123e4567-e89b-12d3-a456-42661417400g",
-        ],
-    ),
-    (
-        "ipv4",
-        [
-            "0.0.0.0", "255.255.255.255",
-        ],
-        [
-            "256.0.0.1", "01.0.0.1", "1.2.3", "1.2.3.4.5",
-        ],
-    ),
-    (
-        "ipv6",
-        [
-            "::", "::1", "1::", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::ffff:1.2.3.4", "1::2:3",
-        ],
-        [
-            ":", ":::", "1:2:3:4:5:6:7:8:9", "12345::", "1::2::3", "::1%eth0",
-        ],
-    ),
-    (
-        "email",
-        [
-            "a@b.org", "first.last+tag@sub.example.com", "x@[127.0.0.1]", "x@[IPv6:::1]", "a@b", "!#$%@x.y",
-        ],
-        [
-            "@b", "a@", "a..b@c", ".a@c", "a@-b.c", "a@b-.c", "a b@c", "a@b@c",
-        ],
-    ),
-    (
-        "uri",
-        [
-            "http://a", "https://u:p@h.org:80/a/b?q=%20#f", "urn:isbn:1", "mailto:a@b", "http://[::1]/", "a:",
-        ],
-        [
-            "/a", "a", "http://a b", "http://a/%2", "1a:b", "http://[::1", "a:#b#c",
-        ],
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "good", "bad"), FORMATS, ids=[f[0] for f in FORMATS])
-def test_formats(name: str, good: list[str], bad: list[str]) -> None:
-    schema = {"type": "string", "format": name}
-    assert_texts(schema, [f'"{text}"' for text in good], [f'"{text}"' for text in bad])
-    assert [True] * len(bad) == accepts(schema, *(f'"{text}"' for text in bad), formats="annotate")
-
-
-def test_every_day_of_some_years_is_a_date_and_no_other() -> None:
-    automaton = Automaton(json_schema({"format": "date", "type": "string"}).node)
-    for year in (1900, 2000, 2023, 2024):
-        for month in range(14):
-            for day in range(33):
-                text = f"{year:04d}-{month:02d}-{day:02d}"
-                assert automaton.accepts(f'"{text}"'.encode()) == _is_date(text)
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def test_a_quoted_local_part_is_spelled_with_escapes() -> None:
-    assert_texts({"type": "string", "format": "email"}, ['"\\"a b\\"@c.org"'], ['"\\"a\\"b\\"@c.org"'])
-
-
-REFUSED: list[tuple[Any, str, str]] = [
-    ({"type": "strnig"}, "/type", "Did you mean 'string'"),
-    ({"type": []}, "/type", "a list of them"),
-    ({"type": 5}, "/type", "one of null"),
-    ({"properties": []}, "/properties", "an object whose values are schemas"),
-    ({"properties": {"a/b": {"type": "x"}}}, "/properties/a~1b/type", "received 'x'"),
-    ({"properties": {"a": 5}}, "/properties/a", "a schema"),
-    ({"properties": {1: {}}}, "/properties", "a string"),
-    ({"required": "a"}, "/required", "a list of strings"),
-    ({"required": [1]}, "/required/0", "a string"),
-    ({"additionalProperties": "no"}, "/additionalProperties", "a schema"),
-    ({"items": [{}], "prefixItems": [{}]}, "/items", "a schema"),
-    ({"items": "x"}, "/items", "a schema"),
-    ({"prefixItems": []}, "/prefixItems", "at least one schema"),
-    ({"minItems": -1}, "/minItems", "whole number"),
-    ({"maxLength": 1.5}, "/maxLength", "whole number"),
-    ({"minLength": True}, "/minLength", "whole number"),
-    ({"minimum": "0"}, "/minimum", "finite number"),
-    ({"maximum": float("inf")}, "/maximum", "finite number"),
-    ({"exclusiveMinimum": "1"}, "/exclusiveMinimum", "finite number"),
-    ({"multipleOf": 0}, "/multipleOf", "above zero"),
-    ({"pattern": 5}, "/pattern", "a string"),
-    ({"pattern": "("}, "/pattern", "pattern"),
-    ({"format": 5}, "/format", "a string"),
-    ({"enum": "abc"}, "/enum", "a list of values"),
-    ({"enum": ["ok", "\ud800"]}, "/enum/1", "surrogate"),
-    ({"enum": [1, float("nan")]}, "/enum/1", "a JSON value"),
-    ({"const": {1, 2}}, "/const", "a JSON value"),
-    ({"const": {1: 2}}, "/const", "a string"),
-    ({"anyOf": []}, "/anyOf", "at least one schema"),
-    ({"anyOf": [1]}, "/anyOf/0", "a schema"),
-    ({"$ref": 5}, "/$ref", "a string"),
-    ({"$ref": "#/$defs/Persn", "$defs": {"Person": {}}}, "/$ref", "leads nowhere"),
-    ({"$ref": "http://example.org/schema"}, "/$ref", "Nothing is ever fetched"),
-    ({"$ref": "file:///etc/passwd"}, "/$ref", "Nothing is ever fetched"),
-    ({"$ref": "#name"}, "/$ref", "not there"),
-    ({"$ref": "#"}, "/$ref", "refers to itself"),
-    ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "/anyOf/1/$ref", "refers to itself"),
-    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}}, "/$defs/b/$ref", "refers to"),
-    ({"$schema": 5}, "/$schema", "the URI of a draft"),
-    ({"dependencies": []}, "/dependencies", "an object whose values"),
-    ([1], "", "a schema"),
-    (5, "", "a schema"),
-    (None, "", "a schema"),
-    ("{", "", "not JSON"),
-    ('{"minimum": NaN}', "", "not JSON"),
-    ("[]", "", "a schema"),
-    ("[" * 100_000, "", "nested too deeply"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("schema", "pointer", "message"), REFUSED, ids=lambda value: repr(value)[:50])
-def test_a_bad_schema_is_refused_with_a_pointer(schema: Any, pointer: str, message: str) -> None:
-    with pytest.raises(SchemaError) as caught:
-        json_schema(schema)
-    assert f"#{pointer}" == caught.value.pointer
-    assert message in str(caught.value)
-    assert str(caught.value).endswith(f"(at '#{pointer}')")
-
-
 @pytest.mark.parametrize(
     ("schema", "pointer"),
     [
@@ -411,19 +182,6 @@ def test_what_is_only_checked_is_refused_where_all_must_be_exact(schema: Any, po
         assert line.level == "checked"
         assert f"({line.note})" in str(caught.value)
         assert line.note
-
-
-def test_options_of_a_wrong_kind_are_refused() -> None:
-    for options in (
-        {"key_order": "none"},
-        {"registry": {"x": 5}},
-        {"whitespace": "two"},
-        {"formats": "maybe"},
-        {"strict": 2},
-    ):
-        with pytest.raises(SchemaError):
-            json_schema({"$ref": "x"}, **options)  # type: ignore[arg-type]
-    assert json_schema({}, strict=True).report == ()
 
 
 EMPTY: list[Any] = [
@@ -496,8 +254,6 @@ def test_every_limit_has_a_name_and_can_be_raised() -> None:
         assert name == caught.value.limit
         assert name in str(caught.value)
         json_schema(schema, limits=Limits(**{name: enough}))
-    with pytest.raises(ValueError, match="max_depth"):
-        Limits(max_depth=0)
 
 
 def test_the_limits_are_those_that_the_documentation_promises() -> None:
@@ -519,36 +275,11 @@ def test_the_limits_are_those_that_the_documentation_promises() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("count", "is_read"), [("9" * 15, True), ("0" * 5_000 + "1" + "0" * 15, True), ("1" + "0" * 14 + "1", False)]
-)
-def test_a_count_of_a_pattern_is_at_most_a_thousand_billions(count: str, is_read: bool) -> None:
-    schema = {"type": "string", "pattern": f"^(?:a{{{count}}})?$"}
-    if is_read:
-        assert json_schema(schema).accepts('""')
-    else:
-        with pytest.raises(SchemaError, match="a count above 1,000,000,000,000,000"):
-            json_schema(schema)
-
-
 @pytest.mark.parametrize(("count", "level"), [(8, "exact"), (9, "checked")])
 def test_the_opposite_of_one_of_many_is_exact_up_to_eight(count: int, level: str) -> None:
     expression = json_schema({"not": {"oneOf": [{"minimum": n} for n in range(count)]}, "type": "integer"})
     assert [level] == [line.level for line in expression.report if line.pointer == "#/not/oneOf"]
     assert [expression.accepts(text) for text in ("0", "1")] == [False, True]
-
-
-class OddUrl:
-    """A type whose schema has a key that nobody knows."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        return {"type": "url", "surprise": 1}
-
-
-def test_a_key_of_a_url_that_is_not_known_is_refused() -> None:
-    with pytest.raises(SchemaError, match="`surprise` of a `url` is not supported yet"):
-        json_schema(OddUrl)
 
 
 def test_alternatives_that_multiply_are_checked_and_many_give_a_named_limit() -> None:
@@ -603,14 +334,9 @@ def test_whitespace_is_bounded() -> None:
         "additionalProperties": False,
     }
     texts = (
-        '{"a":[null,null]}',
-        '{"a": [null, null]}',
-        '{"a": [null,null]}',
-        '{"a":  [null]}',
-        '{ "a":[]}',
-        '{"a":[ ]}',
+        '{"a":[null,null]}', '{"a": [null, null]}', '{"a": [null,null]}', '{"a":  [null]}', '{ "a":[]}', '{"a":[ ]}',
         '{"a":[]} ',
-    )
+    )  # fmt: skip
     assert accepts(schema, *texts) == [True, True, True, False, False, False, False]
     assert accepts(schema, *texts, whitespace="none") == [True, False, False, False, False, False, False]
 
@@ -768,10 +494,6 @@ class Checked(pydantic.BaseModel):
         return value
 
 
-class Pathed(pydantic.BaseModel):
-    a: int = pydantic.Field(validation_alias=pydantic.AliasPath("p", 0))
-
-
 class Stripped(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(str_strip_whitespace=True)
     a: Annotated[str, pydantic.Field(min_length=1)]
@@ -832,20 +554,6 @@ def test_a_function_stands_for_its_arguments() -> None:
         False,
         False,
     ]
-
-
-@pytest.mark.parametrize(
-    ("annotation", "message"),
-    [
-        (Pathed, "alias"), (pydantic.Json[int], "Json"), (complex, "complex"), (object(), "pydantic"),
-        (lambda x: x, "annotation"), (dict[float, int], "keys of type `float`"),
-        (pydantic.constr(pattern=r"[a\S]"), "inside a set"), (type("Plain", (), {}), "pydantic"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
-)  # fmt: skip
-def test_types_that_a_schema_cannot_promise_are_refused(annotation: Any, message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
-        json_schema(annotation)
 
 
 def test_patterns_are_narrowed_for_the_engines_of_pydantic() -> None:

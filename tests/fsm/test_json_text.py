@@ -24,13 +24,9 @@ ROWS = [
     if line.startswith("| `")
 ]
 TYPES: dict[str, Any] = {
-    "Decimal": decimal.Decimal,
-    "HttpUrl": pydantic.HttpUrl,
-    "AnyUrl": pydantic.AnyUrl,
-    "datetime": datetime.datetime,
-    "NaiveDatetime": pydantic.NaiveDatetime,
-    "timedelta": datetime.timedelta,
-}
+    "Decimal": decimal.Decimal, "HttpUrl": pydantic.HttpUrl, "AnyUrl": pydantic.AnyUrl, "datetime": datetime.datetime,
+    "NaiveDatetime": pydantic.NaiveDatetime, "timedelta": datetime.timedelta,
+}  # fmt: skip
 
 
 def test_the_tables_are_found() -> None:

@@ -1,18 +1,27 @@
-"""Rare schemas, types, patterns and grammars, each with texts that belong to it and texts that do not."""
+"""Rare schemas, types, patterns and grammars, findings of fuzzing, properties that cannot be, and words of older drafts."""
 
 from __future__ import annotations
 
 import json
+import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
+import jsonschema_rs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, UrlConstraints
+from typer.testing import CliRunner
 
 import fsm
-from fsm import json_schema, regex
-from fsm.errors import GrammarError, SchemaError
+from fsm import SchemaError, json_schema, regex
+from fsm.errors import EmptyLanguage, GrammarError
+from fsm.schema.check import Translation
+from fsm.schema.keywords.resource import LATEST
 from fsm.terms.rendering import render
 from fsm.tokens.character_loop import is_character_class
+from outlines_cont.cli.__main__ import app
 
 
 @pytest.mark.parametrize(
@@ -98,26 +107,308 @@ def test_a_terminal_reads_something(terminal: str) -> None:
         fsm.grammar(f'start: "a" T\nT: {terminal}')
 
 
-_BOTH = ("#/properties/a/anyOf/0/type", "#/properties/a/anyOf/1/const")
+def test_a_pattern_that_looks_around_is_shown_as_one_that_does() -> None:
+    assert "<what looks around>" in render(regex("(?:a(?=[bc])|[bc])*").node)
+
+
+CLOSED = {"patternProperties": {"b$": True}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize("key_order", ["any", "schema"])
+def test_one_member_may_be_what_two_negations_ask_for(key_order: str) -> None:
+    schema = {"type": "object", "allOf": [{"not": CLOSED}, {"not": dict(CLOSED)}]}
+    expression = json_schema(schema, key_order=key_order)  # type: ignore[arg-type]
+    assert expression.accepts('{"c": 1}')
+    assert not expression.accepts('{"ab": 1}')
+
+
+@pytest.mark.parametrize("key_order", ["any", "schema"])
+def test_one_member_does_two_duties_only_with_a_value_for_both(key_order: str) -> None:
+    schema = {
+        "type": "object",
+        "maxProperties": 1,
+        "allOf": [
+            {"not": {"additionalProperties": {"type": "string"}}},
+            {"not": {"additionalProperties": {"type": "integer"}}},
+        ],
+    }
+    expression = json_schema(schema, key_order=key_order)  # type: ignore[arg-type]
+    assert expression.accepts('{"c": null}')
+    assert not expression.accepts('{"c": 1}')
+    assert not expression.accepts('{"c": "x"}')
+    assert not expression.accepts('{"c": 1, "d": "x"}')
+
+
+@pytest.mark.parametrize("note", ["$default", "typeof", "$$description", "Description", "@comment"])
+def test_a_note_that_resembles_what_only_annotates_is_no_misspelt_keyword(note: str) -> None:
+    assert json_schema({"type": "null", note: {"$source": "argv"}}).accepts("null")
 
 
 @pytest.mark.parametrize(
-    ("schema", "text", "blamed"),
+    "schema",
     [
-        ({"type": "array", "items": {"type": "integer"}}, '["', ("#/items/type",)),
-        ({"prefixItems": [{"type": "null"}], "items": {"const": 5}}, "[null,6", ("#/items/const",)),
-        ({"prefixItems": [{"type": "null"}], "items": {"const": 5}}, "[5", ("#/prefixItems/0/type",)),
-        ({"properties": {"a": {"anyOf": [{"type": "null"}, {"const": 1}]}}}, '{"a":2', _BOTH),
-        (
-            {"type": "integer", "multipleOf": 10, "minimum": 15, "maximum": 25},
-            "1",
-            ("#/multipleOf", "#/minimum", "#/maximum"),
-        ),
+        {"$ref": "http://[x"},
+        {"$ref": "#a", "$defs": {"x": {"$anchor": {}}}},
+        {"$ref": "#a", "$defs": {"x": {"$id": 5}}},
+        {"$ref": "x#a", "$defs": {"x": {"$id": "http://[x", "$anchor": "a"}}},
+        {"$dynamicRef": "#a", "$defs": {"x": {"$dynamicAnchor": []}}},
     ],
 )
-def test_the_place_of_what_forbids_a_text(schema: Any, text: str, blamed: tuple[str, ...]) -> None:
-    assert blamed == json_schema(schema).blame(text)
+def test_a_malformed_identifier_is_refused_by_a_schema_error(schema: Any) -> None:
+    with pytest.raises(SchemaError, match="Correct it"):
+        json_schema(schema)
 
 
-def test_a_pattern_that_looks_around_is_shown_as_one_that_does() -> None:
-    assert "<what looks around>" in render(regex("(?:a(?=[bc])|[bc])*").node)
+COPRIME = {"type": "integer", "allOf": [{"not": {"multipleOf": prime}} for prime in (2, 3, 5, 7)]}  # only checked
+
+
+def test_a_reference_that_is_no_proper_uri_is_followed_by_checks_too() -> None:
+    rows = {"type": "array", "items": {"$ref": "#/$defs/Row<Cell>"}, "maxItems": 2}
+    schema = {"$ref": "#/$defs/Rows<Row>", "$defs": {"Rows<Row>": rows, "Row<Cell>": COPRIME}}
+    expression = json_schema(schema)
+    assert expression.has_checks
+    assert expression.accepts("[11]")
+    assert not expression.accepts("[14]")
+
+
+def test_a_schema_that_the_validator_does_not_take_is_refused_by_a_schema_error() -> None:
+    expression = json_schema({"type": "string", "pattern": "(a)\\1[^]"})
+    with pytest.raises(SchemaError, match="the validator does not take"):
+        expression.accepts('"a"')
+
+
+CROSSED = {"type": "string", "minLength": 5, "maxLength": 3}
+
+
+def told(schema: Any, **options: Any) -> list[str]:
+    """The lines of the warning that a schema gives, without the first."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", fsm.SchemaWarning)
+        fsm.json_schema(schema, **options)
+    return [line for one in caught for line in str(one.message).splitlines()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "said"),
+    [
+        (CROSSED, "#/properties/a", "'minLength': 5"),
+        ({"type": "string", "pattern": "^a{5}$", "maxLength": 3}, "#/properties/a", "a{5}"),
+        ({"enum": []}, "#/properties/a", "'enum': []"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "#/properties/a", "'minimum': 3"),
+        ({"type": "integer", "enum": ["x"]}, "#/properties/a", "'enum': ['x']"),
+        (
+            {"properties": {"b": CROSSED}, "required": ["b"], "type": "object"},
+            "#/properties/a",
+            "'#/properties/a/properties/b'",
+        ),
+        ({"$ref": "#/$defs/loop"}, "#/properties/a", "loop"),
+    ],
+)
+def test_an_optional_property_that_cannot_be_is_told(schema: Any, pointer: str, said: str) -> None:
+    loop = {"type": "object", "properties": {"in": {"$ref": "#/$defs/loop"}}, "required": ["in"]}
+    whole = {"type": "object", "properties": {"a": schema, "b": {"type": "null"}}, "$defs": {"loop": loop}}
+    (line,) = told(whole)
+    assert line.startswith(f"'{pointer}': no value satisfies it")
+    assert said in line
+    with warnings.catch_warnings(action="ignore"):
+        expression = fsm.json_schema(whole)
+    assert [pointer] == [line.pointer for line in expression.report if "no value satisfies it" in line.note]
+    assert not any(line.level == "annotated" for line in expression.report)
+    assert expression.accepts('{"b":null}')
+    with pytest.raises(fsm.SchemaError, match="no value satisfies it"):
+        fsm.json_schema(whole, strict=True)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": False}},
+        {"properties": {"a": {"not": {}}}},
+        {"properties": {"a": {"$ref": "#/$defs/no"}, "b": {"$dynamicRef": "#/$defs/no"}}, "$defs": {"no": False}},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 3}}},
+        {
+            "properties": {"kind": {"const": "x"}},
+            "oneOf": [{"properties": {"kind": {"const": "x"}}}, {"properties": {"kind": {"const": "y"}}}],
+        },
+        {"if": {"properties": {"a": {"const": 1}}}, "then": {"properties": {"b": {"const": 2}}}},
+        {
+            "$defs": {
+                "n": {
+                    "type": "object",
+                    "properties": {"n": {"$ref": "#/$defs/n"}, "m": {"type": "array", "items": {"$ref": "#/$defs/n"}}},
+                }
+            },
+            "$ref": "#/$defs/n",
+        },
+    ],
+)
+def test_what_is_meant_or_can_be_is_not_told(schema: Any) -> None:
+    assert told(schema) == []
+
+
+def test_of_a_type_it_is_told_too() -> None:
+    class Crossed(BaseModel):
+        name: Annotated[str, Field(min_length=5, max_length=3)] = ""
+        age: int = 0
+
+    (line,) = told(Crossed)
+    assert line.startswith("'#/properties/name': no value satisfies it")
+
+
+def test_the_command_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps({"type": "object", "properties": {"a": CROSSED}}))
+    shown = CliRunner().invoke(app, ["schema", str(tmp_path / "schema.json")])
+    assert "exact: #/properties/a: no value satisfies it" in shown.stdout.replace("\n", " ")
+
+
+_COUNT = st.integers(0, 3)
+_VALUES = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.just("string")},
+        optional={"minLength": _COUNT, "maxLength": _COUNT, "pattern": st.sampled_from(["^a{2}$", "b", "^$"])},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("integer")}, optional={"minimum": _COUNT, "maximum": _COUNT, "multipleOf": st.just(2)}
+    ),
+    st.fixed_dictionaries({"type": st.just("integer"), "enum": st.lists(st.sampled_from([1, "a"]), max_size=2)}),
+)
+_NESTED = st.recursive(
+    _VALUES,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries(
+            {"properties": st.fixed_dictionaries({"in": inner}), "required": st.just(["in"]), "type": st.just("object")}
+        ),
+        st.fixed_dictionaries({"items": inner, "minItems": _COUNT, "type": st.just("array")}),
+        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
+    ),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), _NESTED, max_size=3), st.booleans())
+def test_what_is_told_is_what_is_empty_by_itself(properties: dict[str, Any], is_any_order: bool) -> None:
+    empty = []
+    for name, schema in properties.items():
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                fsm.json_schema(schema)
+        except fsm.EmptyLanguage:
+            empty.append(f"'#/properties/{name}': no value satisfies it")
+    lines = told({"type": "object", "properties": properties}, key_order="any" if is_any_order else "schema")
+    outermost = [line for line in lines if line.split(":")[0].count("/") == 2]
+    said = [line[: line.index(" satisfies it") + len(" satisfies it")] for line in outermost]
+    assert set(said) <= set(empty)
+    # Of an object inside whose keys are open, what its members have to be together is not looked at again.
+    if not any("properties" in schema for schema in properties.values()):
+        assert said == empty
+
+
+NAMES = st.sampled_from("abc")
+SCALARS = st.sampled_from([None, True, -2, 0, 1, 2, 0.5, "x", "y"])
+VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(NAMES, v, max_size=3), max_leaves=6)
+
+
+def _some(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional={**parts, "nullable": st.booleans()})
+
+
+def _nested(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    required = st.booleans() | st.lists(NAMES, unique=True)
+    property_ = st.builds(
+        lambda one, word: {**one, "required": word} if word in (True, False) else one, schema, st.none() | st.booleans()
+    )
+    depended = NAMES | st.lists(NAMES, unique=True) | schema
+    return st.one_of(
+        _some(
+            type=st.just("object"), properties=st.dictionaries(NAMES, property_, max_size=3), required=required,
+            dependencies=st.dictionaries(NAMES, depended, max_size=2), additionalProperties=schema | st.booleans(),
+        ),
+        _some(type=st.just("array"), items=schema | st.lists(schema, max_size=2), additionalItems=schema | st.booleans()),
+        _some(**{word: st.lists(schema, min_size=1, max_size=2) for word in ("anyOf", "allOf", "oneOf")}),
+    )  # fmt: skip
+
+
+TYPES = st.sampled_from(["string", "null", "integer", "any", ["string", "null"]])
+SIMPLE = _some(type=TYPES, enum=st.lists(SCALARS, min_size=1, max_size=2)) | _some(
+    type=st.just("number"), minimum=st.integers(-1, 1), exclusiveMinimum=st.booleans()
+)
+SCHEMAS = st.recursive(SIMPLE, _nested, max_leaves=5)
+
+
+def is_valid(schema: Any, value: Any) -> bool:
+    """What the words mean, one after the other."""
+    if isinstance(schema, bool):
+        return schema
+    if value is None and schema.get("nullable") is True:
+        return True
+    return (
+        _has_type(schema.get("type", "any"), value)
+        and ("enum" not in schema or any(_same(value, one) for one in schema["enum"]))
+        and (not isinstance(value, dict) or _is_valid_object(schema, value))
+        and (not isinstance(value, list) or _is_valid_array(schema, value))
+        and (not _has_type("number", value) or _is_in_range(schema, value))
+        and all(is_valid(one, value) for one in schema.get("allOf", ()))
+        and ("anyOf" not in schema or any(is_valid(one, value) for one in schema["anyOf"]))
+        and ("oneOf" not in schema or sum(is_valid(one, value) for one in schema["oneOf"]) == 1)
+    )
+
+
+def _has_type(names: Any, value: Any) -> bool:
+    kinds = {
+        dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null",
+    }  # fmt: skip
+    kind = kinds[type(value)]
+    return any(
+        name in (kind, "any") or (name, kind) == ("number", "integer")
+        for name in ([names] if isinstance(names, str) else names)
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _is_in_range(schema: Any, value: Any) -> bool:
+    lo = schema.get("minimum")
+    return lo is None or value > lo or (value == lo and not schema.get("exclusiveMinimum"))
+
+
+def _is_valid_array(schema: Any, value: list[Any]) -> bool:
+    items = schema.get("items", True)
+    if not isinstance(items, list):
+        return all(is_valid(items, one) for one in value)
+    rest = [schema.get("additionalItems", True)] * len(value)
+    return all(is_valid(one, part) for one, part in zip([*items, *rest], value, strict=False))
+
+
+def _is_valid_object(schema: Any, value: dict[str, Any]) -> bool:
+    known = schema.get("properties", {})
+    needed = [*schema["required"]] if isinstance(schema.get("required"), list) else []
+    needed += [name for name, one in known.items() if one.get("required") is True]
+    for name, one in schema.get("dependencies", {}).items():
+        if name in value and isinstance(one, dict):
+            if not is_valid(one, value):
+                return False
+        elif name in value:
+            needed += [one] if isinstance(one, str) else one
+    other = schema.get("additionalProperties", True)
+    return all(name in value for name in needed) and all(
+        is_valid(known.get(name, other), one) for name, one in value.items()
+    )
+
+
+@settings(max_examples=80)
+@given(SCHEMAS, st.lists(VALUES, min_size=4, max_size=8))
+def test_older_words_accept_what_they_say(schema: dict[str, Any], values: list[Any]) -> None:
+    with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):
+        try:
+            expression = fsm.json_schema(schema, key_order="any")
+        except EmptyLanguage:
+            expression = None
+    translated = Translation(schema, LATEST).root
+    for value in values:
+        expected = is_valid(schema, value)
+        assert expected == (expression is not None and expression.accepts(json.dumps(value))), value
+        assert expected == jsonschema_rs.is_valid(translated, value), value

@@ -1,16 +1,22 @@
-"""`regex` and `ecma_search`: what is refused and how, hostile patterns, the size of what is made, the shape of terms."""
+"""`regex` and `ecma_search`: what is refused and how, hostile patterns, the size of what is made; counts and what `re.match` takes."""
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
+from itertools import product
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
+from fsm import regex
 from fsm.automaton.lazy_dfa import DEAD, Automaton
-from fsm.errors import BudgetExceeded, ExpressionError, FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
+from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, SchemaError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, regex, without_last_look
+from fsm.pattern.leftmost_first import simplest
+from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, looks_outside, preferred_texts, without_last_look
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_spelling, json_text, utf8
 from fsm.terms.derivative import Derivatives
@@ -85,34 +91,6 @@ def test_a_surrogate_matches_nothing() -> None:
     assert regex(r"\ud800").is_empty()
     assert not regex("a\ud800").accepts("a\ud800")
     assert regex(r"[\ud800a]").accepts("a")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text", "expected"),
-    [
-        ("a$", "a\n", False),
-        ("a$\n", "a\n", True),
-        ("a$\n$", "a\n", True),
-        ("a$\n\n", "a\n\n", False),
-        ("a\\Z\n", "a\n", False),
-        ("^^a", "a", True),
-        ("b^a", "ba", False),
-        ("(b|^)a", "a", True),
-        ("(?:^a|b)*", "abb", True),
-        ("(?:^a|b)*", "aab", False),
-        ("(?m)a$\n^b", "a\nb", True),
-        ("(?m)a^b", "ab", False),
-        ("(?m)(a\n|c)^b", "a\nb", True),
-        ("(?m)(a\n|c)^b", "cb", False),
-        ("(?m)(?:^a$\n?)*", "a\na\n", True),
-        ("(?m)(?:^a$\n?)*", "aa", False),
-        ("(?:^a|b){9}", "abbbbbbbb", True),
-        ("(?:" * 5 + "^a|b" + ")*" + ")+c)*d)*e)*", "abcbcdede", True),
-    ],
-)
-def test_anchors_hold_exactly_where_re_has_them(pattern: str, text: str, expected: bool) -> None:
-    assert expected == bool(re.fullmatch(pattern, text))
-    assert expected == regex(pattern).accepts(text)
 
 
 @pytest.mark.parametrize(
@@ -351,23 +329,13 @@ def test_ecma_search_is_not_deep() -> None:
     assert nodes.literal(b"ab") is term
 
 
-def test_the_errors_are_those_of_fsm() -> None:
-    for pattern in ("(", r"(a)\1", "(" * 300):
-        with pytest.raises(FSMError):
-            regex(pattern)
-
-
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"(?:^|a){1,20}",
-        r"(?:$|a|\n){2,20}",
-        r"(?:^|$|a){2,20}",
-        r"(?:a(?<!b))" * 20,
-        r"(?:a*(?<!b))?(?:^|a)b?",
+        r"(?:^|a){1,20}", r"(?:$|a|\n){2,20}", r"(?:^|$|a){2,20}", r"(?:a(?<!b))" * 20, r"(?:a*(?<!b))?(?:^|a)b?",
         r"(?:(?<!^)|a){2,4}",
     ],
-)
+)  # fmt: skip
 def test_anchors_in_counted_loops_and_many_short_lookbehinds_mean_what_they_mean_to_re(pattern: str) -> None:
     texts = [
         "",
@@ -406,3 +374,81 @@ def test_loops_with_lookarounds_at_several_characters_are_refused_beyond_eight(p
 def test_only_a_last_look_at_what_follows_is_divided_from_a_pattern(pattern: str) -> None:
     assert without_last_look(pattern) is None
     assert without_last_look("(?:a(?!b))") is not None
+
+
+_LONGEST = 20
+
+
+def _ranges(most: int) -> Iterator[tuple[int, int | None]]:
+    """Every range up to `most`, and those without an end."""
+    for low in range(most + 1):
+        yield from ((low, high) for high in range(low, most + 1))
+        yield low, None
+
+
+def _sums(inner: tuple[int, int | None], outer: tuple[int, int | None]) -> set[int]:
+    """The lengths, up to `_LONGEST`, of some numbers out of `inner`, as many as `outer` says, one after the other."""
+    (least, most), (low, high) = inner, outer
+    numbers = [n for n in range(_LONGEST + 1) if n >= least and (most is None or n <= most)]
+    reached, found = {0}, set[int]()
+    for turn in range(_LONGEST + 2 if high is None else high + 1):
+        found |= reached if turn >= low else set()
+        reached = {total + n for total in reached for n in numbers if total + n <= _LONGEST}
+    return found
+
+
+def _pattern(bounds: tuple[int, int | None]) -> str:
+    low, high = bounds
+    return f"{{{low},}}" if high is None else f"{{{low},{high}}}"
+
+
+@pytest.mark.parametrize("body", ["a", "(?:ab|cd)"])
+def test_a_loop_of_a_loop_takes_the_sums_of_its_counts(body: str) -> None:
+    text = "a" if body == "a" else "ab"
+    for inner, outer in product(_ranges(4), _ranges(3)):
+        expression = regex(f"(?:{body}{_pattern(inner)}){_pattern(outer)}")
+        taken = {n for n in range(_LONGEST + 1) if expression.accepts(text * n)}
+        assert _sums(inner, outer) == taken, (inner, outer)
+
+
+TEXTS = ["".join(text) for length in range(6) for text in product("abx", repeat=length)]
+ATOMS = st.sampled_from(["a", "b", "ab", "[ab]", ".", "x", "", "(?!b)", "(?<!a)", "(?=a|x)", r"(?<=b)"])
+COUNTS = st.sampled_from(["*", "+", "?", "*?", "+?", "??", "{2}", "{1,3}", "{1,3}?", "{2,}?"])
+
+
+def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda options: f"(?:{'|'.join(options)})"),
+        st.builds("(?:{}){}".format, inner, COUNTS),
+    )
+
+
+@given(st.recursive(ATOMS, grow, max_leaves=10))
+@example("x|xa")
+@example("a?(?:ab)?")
+@example("(?:|a)*")
+@example("(?:a??b)*?x")
+@example("(?:a|a)a+")
+@example("(?:(?!b)|[ab]){1,3}")
+@example("(?:|a|)*a+?b")
+@settings(max_examples=150, deadline=None)
+def test_it_is_what_match_takes(pattern: str) -> None:
+    pattern = f"[ab]{pattern}[bx]" if re.search("[!=]", pattern) else pattern
+    assume(not looks_outside(pattern))
+    try:
+        taken = preferred_texts(pattern)
+    except UnsupportedRegex:
+        assume(False)
+    expected = re.compile(pattern)
+    automaton = Automaton(taken)
+    wrong = []
+    for text in TEXTS:
+        found = expected.match(text)
+        if automaton.accepts(text.encode()) != (found is not None and found.end() == len(text)):
+            wrong.append(text)
+    assert not wrong
+    language = regex(pattern).node
+    whole = Automaton(language)
+    is_all = all(automaton.accepts(text.encode()) == whole.accepts(text.encode()) for text in TEXTS)
+    assert is_all or simplest(taken, language) is taken

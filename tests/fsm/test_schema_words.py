@@ -84,17 +84,11 @@ def test_a_misspelt_keyword_is_told_once_and_refused_where_all_is_strict(word: s
     [
         *(("Type", "AWS::S3::Bucket"), ("item", "x"), ("requires", True), ("minimun", "1")),
         *(
-            ("min_length", "3"),
-            ("consts", 1),
-            ("x_enum", [1]),
-            ("_type", "null"),
-            ("min__length", 3),
-            ("min_lenght", 3),
-            ("types", "null"),
-            ("enums", [1]),
+            ("min_length", "3"), ("consts", 1), ("x_enum", [1]), ("_type", "null"), ("min__length", 3), ("min_lenght", 3),
+            ("types", "null"), ("enums", [1]),
         ),
     ],
-)
+)  # fmt: skip
 def test_what_the_keyword_would_not_take_is_no_misspelling(word: str, value: Any) -> None:
     assert meant_by(word, value) is None
 
@@ -335,13 +329,8 @@ def test_the_metaschema_of_a_draft_is_found_by_any_of_its_names(uri: str) -> Non
 @pytest.mark.parametrize("reference", ["#/definitions/0", "#/minimum/0", "#/title/0", "#/enum/1", "#/enum/x"])
 def test_a_reference_of_an_older_draft_that_leads_nowhere_is_told(reference: str) -> None:
     schema = {
-        "$schema": D7,
-        "definitions": {"a": {}},
-        "minimum": 5,
-        "title": "t",
-        "enum": [[1]],
-        "items": {"$ref": reference},
-    }
+        "$schema": D7, "definitions": {"a": {}}, "minimum": 5, "title": "t", "enum": [[1]], "items": {"$ref": reference},
+    }  # fmt: skip
     with pytest.raises(SchemaError, match=f"{reference}' leads nowhere"):
         fsm.json_schema(schema)
 

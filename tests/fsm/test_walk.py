@@ -172,12 +172,8 @@ def test_masks_are_exact_where_many_tokens_lie_below_a_wide_state(
 ) -> None:
     letters = [bytes((97 + i % 26, 97 + i // 26)) for i in range(count)]
     tokens = [
-        None,
-        *(bytes((b,)) for b in range(256)),
-        *(b'"' + x for x in letters),
-        *(b"\\n" + x for x in letters),
-        *letters,
-    ]
+        None, *(bytes((b,)) for b in range(256)), *(b'"' + x for x in letters), *(b"\\n" + x for x in letters), *letters,
+    ]  # fmt: skip
     try:
         fsm = TokenFSM(expression, Vocabulary(tokens, [0]))
     except EmptyLanguage:

@@ -1,17 +1,23 @@
-"""Budgets of work: what one mask may take, where it ends, and what is as good as before."""
+"""Budgets of work: what one mask may take; and inputs that hang others compile to right masks, or are refused and told why."""
 
 from __future__ import annotations
 
+import re
 import threading
+import warnings
+from random import Random
 
 import pytest
 
-from fsm import BudgetExceeded, Expression, TokenFSM, Vocabulary, regex
+from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, SchemaError, TokenFSM, Vocabulary, regex
+from fsm.errors import ExpressionError, GrammarError, RegexSyntaxError, UnsupportedRegex
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.derivative import Derivatives
+from fsm.terms.node import Node
 from fsm.terms.rule import Rule
+from tests.hostile import HOSTILE
 
 Tokens = tuple[list[bytes | None], list[int]]
 ENTANGLED = "(?:(?!a.{20}b).)*c"
@@ -114,15 +120,9 @@ def test_a_mask_within_its_budget_is_what_it_is_without_one(sentencepiece_32k: T
 
 
 PATTERNS = [
-    r"\w+@\w+\.(com|org)",
-    r"(?=.*\d)(?=.*[A-Z]).{8,40}",
-    r"(\w+\s?)+[.!?]",
-    r"(?:(?!-->).)*-->",
-    r".*a.{20}",
-    r"(?:\b\w+\b\W*)+",
-    r"(a|b)*a(a|b){16}",
-    r"(?:(?!x{1,5000}y)[a-z]){1,100000}",
-]
+    r"\w+@\w+\.(com|org)", r"(?=.*\d)(?=.*[A-Z]).{8,40}", r"(\w+\s?)+[.!?]", r"(?:(?!-->).)*-->", r".*a.{20}",
+    r"(?:\b\w+\b\W*)+", r"(a|b)*a(a|b){16}", r"(?:(?!x{1,5000}y)[a-z]){1,100000}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -166,3 +166,141 @@ def test_a_token_fsm_takes_its_budget_from_its_maker() -> None:
     expression: Expression = regex("a+")
     token_fsm = TokenFSM(expression, Vocabulary([b"a", None], [1]), max_mask_work=50)
     assert token_fsm.max_mask_work == 50
+
+
+REFUSED: dict[str, tuple[type[FSMError], str]] = {
+    "parentheses": (BudgetExceeded, "a pattern nests at most 200 groups"),
+    "malformed": (RegexSyntaxError, "'foo**' at position 4"),
+    "lookarounds": (UnsupportedRegex, "more than 8 lookarounds"),
+    "boundaries": (EmptyLanguage, "no text satisfies regex"),
+    "boundaries in a row": (EmptyLanguage, "no text satisfies regex"),
+    "lookaheads in loops": (BudgetExceeded, "the mask of one state takes more than 20,000 steps"),
+    "nesting": (BudgetExceeded, "nested values: 101 are more than the 100"),
+    "remote reference": (SchemaError, "'http://example.org/x', which is not there. Nothing is ever fetched"),
+    "file reference": (SchemaError, "'file:///etc/passwd', which is not there. Nothing is ever fetched"),
+    "required self": (EmptyLanguage, "no JSON value satisfies the schema"),
+    "chain of references": (BudgetExceeded, "references in a chain: 101 are more than the 100"),
+    "paradox": (SchemaError, "'#' refers to itself"),
+    "many bits": (BudgetExceeded, "digits of a number: 5,000 are more than the 1,000"),
+    "password": (BudgetExceeded, "the mask of one state takes more than 20,000 steps"),
+    "not a word": (BudgetExceeded, "the mask of one state takes more than 20,000 steps"),
+    "back-reference": (UnsupportedRegex, "a back-reference (to group 1)"),
+    "groups": (BudgetExceeded, "one step of the expression takes more than 20,000 steps"),
+    "misspelt type": (SchemaError, "Did you mean 'string'?"),
+    "malformed pattern": (SchemaError, "in pattern 'foo**' at position 4"),
+    "pattern and far length": (BudgetExceeded, "search for a text of an intersection"),
+    "empty enum": (EmptyLanguage, "no JSON value satisfies the schema"),
+    "references in a circle": (SchemaError, "'#/$defs/a' refers to itself"),
+    "keys with a far look": (BudgetExceeded, "compiling the schema takes more than 30,000 steps"),
+    "rule that is itself": (EmptyLanguage, "the rule 'start' never ends"),
+    "nested grammar": (GrammarError, "the grammar is nested too deeply"),
+    "terminals with many ways": (BudgetExceeded, "search for a text of an intersection"),
+    "nested terminal": (BudgetExceeded, "reading a pattern in the order of `re`"),
+    "60,000 parentheses": (BudgetExceeded, "characters of the grammar: 120,010 are more than the 100,000"),
+    "no words": (ExpressionError, "received an empty one"),
+    "empty": (EmptyLanguage, "no text satisfies (regex('a') & regex('b'))"),
+}
+"""The errors of those that are refused, and what the message says of the place."""
+
+MAX_WARNINGS = 2
+"""Masks that were made slowly and hold short tokens only, before a walk ends; each takes half a second."""
+
+
+class Pieces:
+    """The tokens that have text, by id and by their first byte."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.texts = {i: data for i, data in enumerate(vocabulary.tokens) if data and i not in vocabulary.eos_token_ids}
+        self.all = list(self.texts)
+        self.single = [token_id for token_id in self.all if len(self.texts[token_id]) == 1]
+        self.by_first_byte: dict[int, list[int]] = {}
+        for token_id, data in self.texts.items():
+            self.by_first_byte.setdefault(data[0], []).append(token_id)
+
+
+@pytest.fixture(scope="module")
+def pieces(sentencepiece_32k: Tokens) -> Pieces:
+    """Of one vocabulary for all cases."""
+    return Pieces(Vocabulary(*sentencepiece_32k))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_the_error_that_says_why(name: str, pieces: Pieces) -> None:
+    kind, said = REFUSED[name]
+    with pytest.raises(kind, match=re.escape(said)) as refusal:
+        token_fsm = TokenFSM(HOSTILE[name](), pieces.vocabulary, max_mask_work=20_000)
+        token_fsm.allowed_token_ids(token_fsm.initial_state)
+    assert refusal.type is kind
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name not in REFUSED])
+def test_it_compiles_and_its_masks_are_those_of_the_plain_walk(name: str, pieces: Pieces) -> None:
+    expression = HOSTILE[name]()
+    token_fsm = TokenFSM(expression, pieces.vocabulary, max_mask_work=20_000)
+    plain, random = PlainWalk(expression, pieces), Random(name)
+    state, num_warnings = token_fsm.initial_state, 0
+    for step in range(7):
+        allowed, length = mask_of(token_fsm, state)
+        plain.check(allowed, length, random)
+        choices = [token_id for token_id in allowed if token_id in pieces.texts]
+        num_warnings += length is not None
+        if not choices or num_warnings == MAX_WARNINGS:
+            break
+        token_id = choices[(step * 37) % len(choices)]
+        state = token_fsm.next_state(state, token_id)
+        plain.take(token_id)
+    assert plain.num_taken > 0
+
+
+def mask_of(token_fsm: TokenFSM, state: int) -> tuple[list[int], int | None]:
+    """The mask of a state, and, where a warning says that only short tokens are in it, up to which length."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        allowed = token_fsm.allowed_token_ids(state).tolist()
+    said = [re.search(r"tokens of at most (\d+) bytes there", str(warning.message)) for warning in caught]
+    assert None not in said
+    return allowed, int(said[0][1]) if said and said[0] else None
+
+
+class PlainWalk:
+    """The oracle: derivatives of its own, byte by byte and token by token, each target asked whether it has a text."""
+
+    def __init__(self, expression: Expression, pieces: Pieces) -> None:
+        self._derivatives = Derivatives()
+        self._node: Node | None = expression.node
+        self._steps: dict[tuple[Node, int], Node | None] = {}
+        self._pieces = pieces
+        self.num_taken = 0
+
+    def take(self, token_id: int) -> None:
+        self.num_taken += 1
+        self._node = self._after(token_id)
+
+    def check(self, allowed: list[int], length: int | None, random: Random) -> None:
+        """Compare a mask with walks over some allowed tokens, some that begin like them, those of one byte, and any."""
+        assert self._node is not None
+        pieces, mask = self._pieces, set(allowed)
+        eos = pieces.vocabulary.eos_token_ids
+        assert [i in mask for i in eos] == [self._node.nullable] * len(eos)
+        texts = [i for i in random.sample(allowed, min(20, len(allowed))) if i in pieces.texts]
+        alike = [random.choice(pieces.by_first_byte[pieces.texts[i][0]]) for i in texts]
+        for token_id in {*texts, *alike, *random.sample(pieces.single, 20), *random.sample(pieces.all, 20)}:
+            may_be = length is None or len(pieces.texts[token_id]) <= length
+            assert (token_id in mask) == (may_be and self._after(token_id) is not None), pieces.texts[token_id]
+
+    def _after(self, token_id: int) -> Node | None:
+        node = self._node
+        for byte in self._pieces.texts[token_id]:
+            if node is None:
+                break
+            if (node, byte) not in self._steps:
+                self._steps[node, byte] = self._step(node, byte)
+            node = self._steps[node, byte]
+        return node
+
+    def _step(self, node: Node, byte: int) -> Node | None:
+        for mask, target in self._derivatives.arcs(node):
+            if mask >> byte & 1:
+                return target if self._derivatives.is_inhabited(target) else None
+        return None

@@ -180,21 +180,6 @@ def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_
     assert model.kv_store.nbytes <= 2.5 * size
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_rows_that_leave_and_rows_that_stay_keep_what_is_theirs(family: str) -> None:
-    model = random_model(family)
-    rows = [[3, 4], [5, 6, 7, 8, 9], [10]]
-    batch = KVBatch(model, [None] * 3)
-    batch.feed(rows, [[0], [], []])
-    gone = batch.release(1)
-    batch.keep([2, 0])
-    fed = batch.feed([[20], [21, 22]], [[0], [1]])
-    assert_close(next_logits(model, [10, 20])[-1], fed.logits[0, fed.columns[0][0]], 1e-8)
-    assert_close(next_logits(model, [3, 4, 21, 22])[-1], fed.logits[1, fed.columns[1][1]], 1e-8)
-    back = KVBatch(model, [gone]).feed([[23]], [[0]])
-    assert_close(next_logits(model, [5, 6, 7, 8, 9, 23])[-1], back.logits[0, 0], 1e-8)
-
-
 def test_columns_that_no_row_uses_are_packed_away() -> None:
     model = random_model("llama")
     assert model.can_skip
@@ -217,12 +202,6 @@ def test_a_cache_for_others_is_flush_right() -> None:
     assert cache.get_seq_length() == 4
     assert cache.layers[0].keys[:, 0, :, 0].tolist() == [[0, 0, 1, 1], [0, 0, 0, 0], [2, 2, 2, 2]]
     assert cache.layers[0].values[2, 1, 0, 2] == -2
-
-
-def test_a_share_of_fewer_tokens_is_a_view() -> None:
-    share = RowKV.of_layers(KVStore(), [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))])
-    assert [len(share[:n]) for n in (0, 3, 5, 9)] == [0, 3, 5, 5]
-    assert share[:3].parts[0].buffer is share.parts[0].buffer
 
 
 def test_what_was_copied_is_not_held_by_the_batch_that_copied_it() -> None:

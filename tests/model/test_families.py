@@ -18,31 +18,14 @@ from outlines_cont.models import HuggingFaceModel
 from tests.fakes import VOCAB_SIZE, FakeTokenizer
 
 _LLAMA = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
+    "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
+}  # fmt: skip
 _EXPERTS = {
-    "q_lora_rank": 32,
-    "kv_lora_rank": 32,
-    "qk_rope_head_dim": 16,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 32,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "moe_intermediate_size": 64,
-    "first_k_dense_replace": 1,
-    "num_key_value_heads": 4,
-}
+    "q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16, "v_head_dim": 32,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64,
+    "first_k_dense_replace": 1, "num_key_value_heads": 4,
+}  # fmt: skip
 _CONFIGS: dict[str, Any] = {
     "llama": lambda: transformers.LlamaConfig(**_LLAMA),
     "qwen3": lambda: transformers.Qwen3Config(**_LLAMA, head_dim=16),

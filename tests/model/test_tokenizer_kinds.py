@@ -11,14 +11,8 @@ from outlines_cont.models import HuggingFaceModel
 from tests.tokenizer_kinds import tokenizer_of
 
 _KINDS = [
-    "GPT-2",
-    "Llama 3",
-    "Llama 2",
-    "metaspace first",
-    "Unigram first",
-    "Gemma",
-    "SentencePiece 32k in mistral-common",
-]
+    "GPT-2", "Llama 3", "Llama 2", "metaspace first", "Unigram first", "Gemma", "SentencePiece 32k in mistral-common",
+]  # fmt: skip
 
 
 def _model(kind: str) -> HuggingFaceModel:

@@ -59,37 +59,13 @@ def _tokenizer(kind: str) -> Tokenizer:
 
 def test_markup_begins_and_ends_with_punctuation_and_has_a_letter_between() -> None:
     markup = [
-        "<think>",
-        "</s>",
-        "[/INST]",
-        "<|a|>",
-        "|||IP_ADDRESS|||",
-        "<｜tool▁call｜>",
-        "### Answer:",
-        "\n<a>\n",
-        "<1>",
-        "<s>",
+        "<think>", "</s>", "[/INST]", "<|a|>", "|||IP_ADDRESS|||", "<｜tool▁call｜>", "### Answer:", "\n<a>\n", "<1>", "<s>",
         "<search>",
-    ]
+    ]  # fmt: skip
     text = [
-        "<b>",
-        "</h1>",
-        "<table>",
-        "word",
-        "two words",
-        "C++",
-        ".com",
-        "don't",
-        "   ",
-        "\n\n",
-        "▁▁",
-        "->",
-        "...",
-        "é",
-        "12",
-        "日本",
-        "",
-    ]
+        "<b>", "</h1>", "<table>", "word", "two words", "C++", ".com", "don't", "   ", "\n\n", "▁▁", "->", "...", "é", "12",
+        "日本", "",
+    ]  # fmt: skip
     assert markup == list(markup_in(dict(enumerate(markup + text))).values())
 
 

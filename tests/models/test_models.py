@@ -1,24 +1,49 @@
-"""Models: what is loaded, refused, probed and counted."""
+"""Models: what is loaded, refused, probed and counted; models and tokenizers that do not fit or can do less."""
 
 from __future__ import annotations
 
+import copy
 import json
-import os
 import re
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
-from outlines_cont import continuous, generate, models, samplers
-from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, UnsupportedModel
+from outlines_cont import continuous, generate, models, policies, samplers
+from outlines_cont.cli.__main__ import app
+from outlines_cont.engine.drafting.costs import ForwardCosts
+from outlines_cont.errors import (
+    MissingTokenizer,
+    ModelMismatch,
+    ModelNotFound,
+    OptionError,
+    TokenizerError,
+    UnsupportedModel,
+)
+from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel, loading
-from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network
+from outlines_cont.models.capability import is_recurrent
+from outlines_cont.models.hugging_face import _vocab_size
+from outlines_cont.models.tokenizer.tokenizer import open_backend
+from outlines_cont.policies.healing import NO_HEALING
+from outlines_cont.state.tokens import checked_given
+from tests.fakes import (
+    BOS,
+    END_OF_TURN,
+    EOS,
+    FAMILIES,
+    VOCAB_SIZE,
+    FakeTokenizer,
+    random_model,
+    random_network,
+    recurrent_network,
+)
 from tests.saved_model import save_model
 from tests.vocabularies import GPT2_EOS, byte_level_bpe
 
@@ -242,22 +267,14 @@ def test_code_of_a_model_runs_where_the_caller_says_so(tmp_path: Path, monkeypat
     assert Path("ran").exists()
 
 
-def test_a_command_takes_no_answer_from_its_rows(tmp_path: Path) -> None:
+def test_a_command_takes_no_answer_from_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     evil_model(tmp_path / "evil", "config")
     (tmp_path / "s.json").write_text('{"type": "boolean"}')
-    command = "import sys; from outlines_cont.cli.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "extract", "-", "--schema", "s.json", "--model", "./evil"],
-        input="y\ny\n",
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
+    done = CliRunner().invoke(app, ["extract", "-", "--schema", "s.json", "--model", "./evil"], input="y\ny\n")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "`trust_remote_code=True`" in done.stderr
-    assert "[y/N]" not in done.stderr
+    assert "[y/N]" not in done.output
     assert not (tmp_path / "ran").exists()
 
 
@@ -332,3 +349,98 @@ def test_the_device_is_that_of_the_weights_now() -> None:
     assert model.device.type == "cpu"
     network.load_state_dict({name: weight.to("meta") for name, weight in network.state_dict().items()}, assign=True)
     assert model.device.type == "meta"
+
+
+@pytest.mark.parametrize("error", [KeyError, AttributeError, TypeError, ValueError])
+def test_a_cache_that_is_unknown_is_refused(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def fails(**_: object) -> None:
+        raise error("layers")
+
+    monkeypatch.setattr("outlines_cont.models.capability.DynamicCache", fails)
+    with pytest.raises(UnsupportedModel, match=r"the cache of LlamaForCausalLM is unknown \(.*layers.*\)"):
+        is_recurrent(random_network("llama"))
+
+
+def test_what_a_model_cannot_do_is_said_with_the_reason() -> None:
+    network = copy.deepcopy(random_network("llama"))
+    network.config.attention_chunk_size = 8
+    chunked = models.from_transformers(network, FakeTokenizer()).capabilities
+    assert (
+        bool(chunked.crop),
+        bool(chunked.stack),
+        bool(chunked.skip),
+        bool(chunked.branch),
+    ) == (True, False, False, False)
+    assert chunked.stack.why == "attention in chunks of columns"
+
+
+def test_a_tokenizer_that_is_none_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="expected a Hugging Face tokenizer .* received SimpleNamespace"):
+        open_backend(SimpleNamespace())
+    strange = SimpleNamespace(tokenizer=SimpleNamespace(instruct_tokenizer=SimpleNamespace(tokenizer=5)))
+    with pytest.raises(TokenizerError, match="tokenizer of mistral-common, received int"):
+        open_backend(strange)
+
+
+def test_ids_are_those_of_the_model() -> None:
+    model = random_model()
+    assert (0, model.vocab_size - 1) == checked_given((0, model.vocab_size - 1), model)
+    for odd in (-1, model.vocab_size):
+        with pytest.raises(TokenizerError, match=f"from 0 to {VOCAB_SIZE - 1}, those of the model, got {odd}"):
+            checked_given((0, odd), model)
+
+
+def test_a_row_that_failed_is_not_healed() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))(["the na", "x" * 3000], max_tokens=1)
+    assert state.rows[1][0].error is not None
+    assert open_prompt(model, state, None, None, heal=True).healing[1][0] is NO_HEALING
+
+
+def test_bytes_of_snapshots_are_those_of_their_tensors() -> None:
+    model = models.from_transformers(recurrent_network(), FakeTokenizer())
+    state = continuous(generate.text(model))("the name", max_tokens=2)
+    kv = state.rows[0][0].kv
+    assert kv is not None
+    (snapshot,) = kv.snapshots[-1:]  # type: ignore[attr-defined]
+    tensors: list[torch.Tensor] = []
+    todo: list[Any] = [vars(layer) for layer in snapshot.cache.layers]
+    for value in todo:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, dict | list | tuple):
+            todo += value.values() if isinstance(value, dict) else value
+    assert tensors
+    assert snapshot.nbytes == sum(tensor.nbytes for tensor in tensors)
+    assert state.nbytes >= sum(kv.storage.values()) >= snapshot.nbytes
+    assert kv.to(torch.device("cpu"), None) is kv  # type: ignore[arg-type]
+    assert state == state.to("cpu")
+
+
+def test_rows_one_by_one_go_back_as_rows_together_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = continuous(generate.text(random_model()))
+    prompts = ["the name", "a", "of"]
+    free = list(plain(prompts, max_tokens=8))
+    banned = [policies.ban([free[0][len(prompts[0]) + 2 :][:2]])]
+    together = plain(prompts, max_tokens=8, policies=banned)
+    assert free[0] != next(iter(together))
+    monkeypatch.setattr(HuggingFaceModel, "can_stack", False)
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    alone = continuous(generate.text(model))(prompts, max_tokens=8, policies=banned)
+    assert list(together) == list(alone)
+    assert together.cached.tolist() == alone.cached.tolist()
+
+
+def test_before_anything_was_measured_a_forward_takes_longer_the_more_it_feeds() -> None:
+    costs = ForwardCosts("cpu")
+    assert 0 < costs.seconds(1) < costs.seconds(8) < costs.seconds(64)
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [(SimpleNamespace(weight=torch.zeros(40, 8)), 40), (SimpleNamespace(), 32), (None, 32)],
+)
+def test_the_width_is_that_of_the_output_layer_where_there_is_one(head: Any, expected: int) -> None:
+    config = SimpleNamespace(get_text_config=lambda decoder: SimpleNamespace(vocab_size=32))
+    model: Any = SimpleNamespace(get_output_embeddings=lambda: head, config=config)
+    assert expected == _vocab_size(model)

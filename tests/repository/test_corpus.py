@@ -1,4 +1,6 @@
-"""The corpus of the bundled model: the two parts share no word, and every record can be read from its message."""
+"""The corpus of the bundled model: its parts share no word, and every record can be read from its message."""
+
+from __future__ import annotations
 
 import json
 import random
@@ -7,14 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
+from scripts.tiny import corpus, styles, wide_phrases, words
+from scripts.tiny.chats import END, TEMPLATE, TURN_TOKENS
+from scripts.tiny.corpus import Message, Task
+from scripts.tiny.documents import neat_documents
+from scripts.tiny.mixture import SHARES, chat_documents, documents
+from scripts.tiny.names import NameSource
+from scripts.tiny.phrases import FAMILIES, GENERIC, NOISE
+from scripts.tiny.wide import WideSource, reading_task, wide_task
+from scripts.tiny.words import is_held_out
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from scripts.tiny import corpus, words
-from scripts.tiny.documents import neat_documents
-from scripts.tiny.phrases import FAMILIES, GENERIC, NOISE
 
 MODEL_FOLDER = Path(__file__).parents[2] / "outlines_cont" / "models" / "tiny"
 NAMES = {"person", "agent", "city", "origin"}
@@ -117,3 +127,103 @@ def test_the_shipped_tokenizer_spells_a_prompt_like_its_parts() -> None:
             parts = tokenizer.encode("Message: " + message.text).ids + tokenizer.encode(step).ids
             assert parts == tokenizer.encode(whole).ids
             assert whole == tokenizer.decode(parts)
+
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+OTHER_STYLES = Path(__file__).parents[1] / "model" / "other_styles.jsonl"
+
+
+def _wide_messages(count: int, seed: int = 5, held_out: bool = False) -> list[Message]:
+    source, rng = WideSource(held_out), random.Random(seed)
+    return [source.draw(rng) for _ in range(count)]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_strings_of_a_record_stand_in_the_message_as_it_is_spelled(held_out: bool) -> None:
+    rng = random.Random(2)
+    strings = 0
+    for message in _wide_messages(250, held_out=held_out):
+        for fact, value in message.facts.items():
+            if fact not in {"due", "dated", "currency"}:
+                for text in _strings(value):
+                    strings += 1
+                    assert (
+                        text.lower() in message.text.lower()
+                        if fact in {"resolution", "severity"}
+                        else text in message.text
+                    )
+        for task in (reading_task(rng, message), wide_task(rng, message)):
+            Draft202012Validator(task.schema).validate(task.record)
+            assert list(task.record) == task.schema["required"]
+            assert task.record == json.loads(task.text)
+    assert strings > 400
+
+
+def _told(task: Task) -> list[object]:
+    return [value for value in task.record.values() if value not in (None, "", 0)]
+
+
+def test_messages_of_no_kind_have_empty_records() -> None:
+    rng = random.Random(3)
+    others = [message for message in _wide_messages(400) if message.kind == "other"]
+    assert len(others) > 20
+    for message in others:
+        assert message.text
+        assert _told(reading_task(rng, message)) + _told(wide_task(rng, message)) == []
+
+
+def test_no_name_of_one_part_is_drawn_in_the_other() -> None:
+    rng = random.Random(4)
+    made = {part: {NameSource(part).made_up(rng, 2).lower() for _ in range(200)} for part in (False, True)}
+    assert {True} == {is_held_out(word) for word in made[True]}
+    assert {False} == {is_held_out(word) for word in made[False]}
+
+
+def test_every_slot_of_every_sentence_is_spelled_by_each_message() -> None:
+    texts = [message.text for message in _wide_messages(500, seed=6)]
+    assert [text for text in texts if re.search(r"\{\w+\}|\(\w+\|", text)] == []
+    assert len({text[:20] for text in texts}) > 350
+
+
+def test_alternatives_are_taken_one_by_one_and_mistakes_leave_slots_alone() -> None:
+    rng = random.Random(5)
+    assert {"a c", "b c"} == {styles.expanded(rng, "(a|b) (c|c)") for _ in range(30)}
+    assert {"x", "x yz", "x z"} == {styles.expanded(rng, "x( (y|)z|)") for _ in range(60)}
+    for family in wide_phrases.WIDE_FAMILIES.values():
+        for core in family.cores:
+            template = styles.expanded(rng, core)
+            slots = re.findall(r"\{\w+\}", template)
+            assert slots == re.findall(r"\{\w+\}", styles.misspelt(rng, template, 0.5))
+
+
+def test_a_conversation_is_what_the_template_writes_for_its_messages() -> None:
+    template = ImmutableSandboxedEnvironment().from_string(TEMPLATE)
+    source = chat_documents(random.Random(6))
+    for _ in range(100):
+        document = next(source)
+        for branch in document.branches:
+            text = document.prompt + "".join(piece.appended + piece.text for piece in branch) + END
+            turns = re.findall(r"<\|(\w+)\|>(.*?)<eos>", text, re.DOTALL)
+            messages = [{"role": role, "content": content} for role, content in turns]
+            assert text == template.render(messages=messages, eos_token=END)
+            assert {f"<|{role}|>" for role, _ in turns} <= set(TURN_TOKENS)
+            assert turns[-1][0] == "assistant"
+
+
+def test_the_same_seed_draws_the_same_mixture() -> None:
+    first, second = (documents(random.Random(4)) for _ in range(2))
+    assert [next(first) for _ in range(30)] == [next(second) for _ in range(30)]
+    assert sum(SHARES.values()) == pytest.approx(1)
+
+
+def test_training_never_writes_what_stands_in_the_forty_messages() -> None:
+    def windows(text: str) -> set[tuple[str, ...]]:
+        found = re.findall(r"\w+", text.lower())
+        return {tuple(found[at : at + 6]) for at in range(len(found) - 5)}
+
+    wanted = [json.loads(line)["text"] for line in OTHER_STYLES.read_text(encoding="utf-8").splitlines()]
+    theirs = set[tuple[str, ...]]().union(*map(windows, wanted))
+    ours = set[tuple[str, ...]]().union(*(windows(message.text) for message in _wide_messages(1000, seed=8)))
+    assert set() == theirs & ours

@@ -163,12 +163,6 @@ def test_no_module_imports_another_by_a_literal_name() -> None:
     assert found == set()
 
 
-def test_fsm_imports_nothing_of_outlines_cont() -> None:
-    for module, targets in imports().items():
-        if module.startswith("fsm"):
-            assert not any(target.startswith("outlines_cont") for target in targets), module
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_room_has_few_modules(package: str) -> None:
     sizes: dict[str, int] = defaultdict(int)

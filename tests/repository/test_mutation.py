@@ -14,7 +14,7 @@ from tests.mutation.copy import Job
 from tests.mutation.coverage_map import CoverageMap
 from tests.mutation.judge import planned
 from tests.mutation.moved import MovedLines
-from tests.mutation.mutant import Mutant, mutants
+from tests.mutation.mutant import mutants
 from tests.mutation.patch import LiveFunctions, changed_code
 
 SOURCE = '''"""Text 1 + 2."""
@@ -40,20 +40,10 @@ class C:
         return a + b
 '''
 EXPECTED = {
-    ("off by one", "8"),
-    ("off by one", "6"),
-    ("off by one", "4"),
-    ("dropped not", "a <= b"),
-    ("comparison", "<"),
-    ("and / or", "or"),
-    ("dropped condition", "b"),
-    ("dropped condition", "not a <= b"),
-    ("dropped statement", "pass"),
-    ("min / max", "max"),
-    ("swapped arguments", "a, b"),
-    ("changed return", "None"),
-    ("+ / -", "-"),
-}
+    ("off by one", "8"), ("off by one", "6"), ("off by one", "4"), ("dropped not", "a <= b"), ("comparison", "<"),
+    ("and / or", "or"), ("dropped condition", "b"), ("dropped condition", "not a <= b"), ("dropped statement", "pass"),
+    ("min / max", "max"), ("swapped arguments", "a, b"), ("changed return", "None"), ("+ / -", "-"),
+}  # fmt: skip
 
 
 def test_every_kind_of_change_is_made_and_nothing_else() -> None:
@@ -86,12 +76,8 @@ def test_a_mutant_knows_its_lines_and_shows_its_change() -> None:
 
 def recorded(folder: Path) -> CoverageMap:
     seconds = {
-        "t/a.py::slow": 5.0,
-        "t/a.py::fast": 1.0,
-        "t/property/b.py::law": 6.0,
-        "t/a.py::other": 0.5,
-        "t/c.py::far": 0.1,
-    }
+        "t/a.py::slow": 5.0, "t/a.py::fast": 1.0, "t/property/b.py::law": 6.0, "t/a.py::other": 0.5, "t/c.py::far": 0.1,
+    }  # fmt: skip
     lines = {
         "fsm/x.py": {
             "": f"{1 << 7:x}",
@@ -134,14 +120,10 @@ def test_lines_of_a_recording_of_older_code_are_found_by_what_stands_in_them(tmp
 @pytest.mark.parametrize(
     ("before", "after", "lines", "expected"),
     [
-        ("a b c", "a b c", {1, 3}, {1, 3}),
-        ("a b c", "x a b c", {2, 4}, {1, 3}),
-        ("a b c", "x a b c", {1}, {0, 1}),
-        ("a b c", "a x c", {2}, {1, 2, 3}),
-        ("a b c", "a c", {1, 2}, {1, 3}),
-        ("a b c", "a b c x y", {4, 5}, {3, 4}),
+        ("a b c", "a b c", {1, 3}, {1, 3}), ("a b c", "x a b c", {2, 4}, {1, 3}), ("a b c", "x a b c", {1}, {0, 1}),
+        ("a b c", "a x c", {2}, {1, 2, 3}), ("a b c", "a c", {1, 2}, {1, 3}), ("a b c", "a b c x y", {4, 5}, {3, 4}),
     ],
-)
+)  # fmt: skip
 def test_lines_are_found_where_they_stood(before: str, after: str, lines: set[int], expected: set[int]) -> None:
     texts = [text.replace(" ", "\n") for text in (before, after)]
     assert MovedLines(*texts).earlier(lines) == expected
@@ -250,8 +232,3 @@ def test_lines_that_are_named_are_taken_with_all_of_their_changes(capsys: pytest
     assert [
         said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/terms/distance.py:")
     ] == expected
-
-
-def test_mutants_are_values() -> None:
-    assert isinstance(mutants("fsm/x.py", SOURCE)[0], Mutant)
-    assert mutants("fsm/x.py", SOURCE) == mutants("fsm/x.py", SOURCE)

@@ -76,27 +76,13 @@ def test_a_picture_of_tokens_is_the_recorded_one(name: str, options: dict[str, i
 @pytest.mark.parametrize(
     ("pattern", "label"),
     [
-        ("a", "a"),
-        (" ", "␣"),
-        ("[ab]", "[ab]"),
-        ("[a-c]", "[a-c]"),
-        ("[acegi-kmo]", "[acegi-km...]"),
-        ("[acegik]", "[acegik]"),
-        ('[^"]', '[^"]'),
-        ("[^a-c]", "[^a-c]"),
-        ("[ !~\x7f\n]", r"[\n␣!~\x7f]"),
-        ("[\x01\x00]", r"[\x00\x01]"),
-        ("[é-ö]", "[é-ö]"),
-        ("\U0001f600", "\U0001f600"),
-        ("(?s:.)", "any character"),
-        ("to be or not", "to␣be␣or␣not"),
-        ("a ?b", "a␣?b"),
-        ("a{9}|a{9}b", "a"),
-        (r"\d", r"\d"),
-        (r"\W", r"\W"),
+        ("a", "a"), (" ", "␣"), ("[ab]", "[ab]"), ("[a-c]", "[a-c]"), ("[acegi-kmo]", "[acegi-km...]"),
+        ("[acegik]", "[acegik]"), ('[^"]', '[^"]'), ("[^a-c]", "[^a-c]"), ("[ !~\x7f\n]", r"[\n␣!~\x7f]"),
+        ("[\x01\x00]", r"[\x00\x01]"), ("[é-ö]", "[é-ö]"), ("\U0001f600", "\U0001f600"), ("(?s:.)", "any character"),
+        ("to be or not", "to␣be␣or␣not"), ("a ?b", "a␣?b"), ("a{9}|a{9}b", "a"), (r"\d", r"\d"), (r"\W", r"\W"),
         ("[0-9]", "[0-9]"),
     ],
-)
+)  # fmt: skip
 def test_an_arrow_bears_its_characters(pattern: str, label: str) -> None:
     texts = ElementTree.fromstring(draw(regex(pattern))).iter(f"{SVG}text")
     assert label in [text.text for text in texts if text.get("class") == "l"]

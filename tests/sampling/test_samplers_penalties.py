@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from outlines_cont import continuous, generate
 from outlines_cont.errors import OptionError
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import RowView
-from outlines_cont.samplers import Greedy, best_of, greedy, multinomial
+from outlines_cont.samplers import Greedy, greedy
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.params import penalised
 from tests.engine.test_engine_loop import Planned, _ids, _write
@@ -56,19 +54,6 @@ def test_the_repetition_penalty_is_that_of_transformers() -> None:
     sampler = greedy(repetition_penalty=1.3)
     ours = penalised(logits, [sampler.penalties] * 2, [TokenCounts(row, [False] * 4) for row in rows])
     assert torch.allclose(theirs, ours, rtol=1e-6)
-
-
-def test_frequency_counts_every_time_and_presence_once_and_neither_the_prompt() -> None:
-    counts = TokenCounts([1, 1, 2, 2, 2, 3], [False, False, True, True, True, True])
-    sampler = greedy(frequency_penalty=0.5, presence_penalty=0.25)
-    (row,) = penalised(torch.zeros(1, 5), [sampler.penalties], [counts]).tolist()
-    assert row == [0.0, 0.0, -1.75, -0.75, 0.0]
-
-
-def test_a_mask_is_stronger_than_any_bias() -> None:
-    logits = torch.tensor([[-math.inf, 1.0, 0.0]])
-    sampler = greedy(logit_bias={0: 1000.0, 2: 5})
-    assert int(sampler.sample(logits, None)[0][0]) == 2
 
 
 def test_a_token_that_the_model_cannot_write_is_not_penalised() -> None:
@@ -130,29 +115,6 @@ def test_a_chain_counts_what_its_generators_wrote_but_not_what_was_added() -> No
         masked[free] = logits[free]
         written = [*first, *ids[len(ids) - 4 : end]]
         assert ids[end] == int(plain_law(masked.tolist(), sampler.params, ids[:end], written).argmax())
-
-
-@pytest.mark.parametrize("make", [greedy, multinomial, lambda **options: best_of(2, **options)])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"repetition_penalty": 0}, "`repetition_penalty`, got 0"),
-        ({"repetition_penalty": math.nan}, "`repetition_penalty`, got nan"),
-        ({"repetition_penalty": math.inf}, "`repetition_penalty`, got inf"),
-        ({"frequency_penalty": math.nan}, "`frequency_penalty`, got nan"),
-        ({"presence_penalty": "1"}, "`presence_penalty`, got '1'"),
-        ({"presence_penalty": True}, "`presence_penalty`, got True"),
-        ({"logit_bias": {5: math.nan}}, "for token 5 .*`logit_bias`, got nan"),
-        ({"logit_bias": {5: -math.inf}}, "-100 is as good as minus infinity.*`logit_bias`, got -inf"),
-        ({"logit_bias": {"5": 1.0}}, "ints of 0 or more, as `logit_bias`, got '5'"),
-        ({"logit_bias": {1: 1.0, "5": 1.0}}, "got '5'"),
-        ({"logit_bias": {-1: 1.0}}, "got -1"),
-        ({"logit_bias": [(1, 1.0)]}, "expected a mapping from token ids"),
-    ],
-)
-def test_an_option_out_of_range_is_named(make: object, options: Mapping[str, object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        make(**options)  # type: ignore[operator]
 
 
 def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused_before_anything_runs() -> None:

@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
-from outlines_cont.errors import OptionError, SamplerError
+from outlines_cont.errors import SamplerError
 from outlines_cont.samplers import (
+    DRY,
     XTC,
     MinP,
+    Mirostat,
     Temperature,
     TopA,
     TopK,
@@ -162,33 +164,6 @@ def test_ties_outside_of_the_blocks_that_are_looked_at_count_for_top_p() -> None
     assert -math.log(math.e + 3) == pytest.approx(float(logprobs[0]))
 
 
-def test_another_order_is_another_law() -> None:
-    logits = torch.tensor([[3.0, 2.5, 1.0, 0.0]])
-    first = multinomial(warpers=(TopP(0.8), Temperature(3.0))).filtered(logits)
-    last = multinomial(temperature=3.0, top_p=0.8).filtered(logits)
-    assert (first > -torch.inf).tolist() == [[True, True, False, False]]
-    assert (last > -torch.inf).tolist() == [[True, True, True, False]]
-
-
-def test_one_temperature_after_the_other_is_their_product() -> None:
-    logits = made_row("peaked", 3, _WIDE)[None].expand(50, -1)
-    uniforms = torch.linspace(0, 0.99, 50, dtype=torch.float64)
-    twice, once = (
-        multinomial(warpers=(Temperature(2.0), Temperature(0.25), TopP(0.6))),
-        multinomial(temperature=0.5, top_p=0.6),
-    )
-    for got, wanted in zip(twice.sample(logits, uniforms), once.sample(logits, uniforms), strict=True):
-        assert wanted.tolist() == pytest.approx(got.tolist())
-
-
-def test_a_second_top_k_keeps_what_the_first_has_kept() -> None:
-    logits = made_row("flat", 3, _WIDE)[None]
-    uniforms = torch.tensor([0.99], dtype=torch.float64)
-    for warpers in ((TopK(3), TopK(700)), (TopK(3), TopP(0.999), TopK(40)), (TopK(700), TopK(3))):
-        drawn = multinomial(warpers=warpers).sample(logits, uniforms)
-        assert [x.tolist() for x in multinomial(top_k=3).sample(logits, uniforms)] == [x.tolist() for x in drawn]
-
-
 def test_options_are_the_standard_warpers_in_the_standard_order() -> None:
     by_options = multinomial(3, temperature=0.7, top_k=5, top_p=0.9, min_p=0.1)
     warpers = (Temperature(0.7), TopK(5), TopP(0.9), MinP(0.1))
@@ -204,43 +179,6 @@ def test_options_are_the_standard_warpers_in_the_standard_order() -> None:
         assert eval(repr(sampler), names) == sampler  # noqa: S307 (what the test is about)
         again = pickle.loads(pickle.dumps(sampler))  # noqa: S301 (what was pickled a line ago)
         assert (again, hash(again), repr(again)) == (sampler, hash(sampler), repr(sampler))
-
-
-class _Unhashable(TopNSigma):
-    __hash__ = None  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"warpers": (TopK(3),), "temperature": 0.5},
-            r"either `warpers` or `temperature`.*`Temperature\(t=0.5\)` to",
-        ),
-        ({"warpers": TopK}, r"expected a tuple of warpers as `warpers`"),
-        ({"warpers": TopK(3)}, r"expected a tuple of warpers as `warpers`.*got TopK\(k=3\)"),
-        ({"warpers": "top_k"}, "got 'top_k'"),
-        ({"warpers": (TopK,)}, r"Make one, such as `TopK\(...\)`"),
-        ({"warpers": (abs,)}, r"got <built-in function abs>. Derive your own from `samplers.Warper`"),
-        ({"warpers": (_Unhashable(1.0),)}, r"hashable warpers.*frozen=True"),
-    ],
-)
-def test_wrong_warpers_are_refused_when_the_sampler_is_made(options: dict[str, Any], message: str) -> None:
-    for make in (multinomial, lambda **given: best_of(2, **given)):
-        with pytest.raises(OptionError, match=message):
-            make(**options)
-
-
-@pytest.mark.parametrize("warper", [MinP(0), TopA(0)])
-def test_a_share_of_nothing_keeps_every_token(warper: MinP | TopA) -> None:
-    assert warper.is_neutral
-    assert warper.number == -math.inf
-
-
-@pytest.mark.parametrize("make", [lambda: TopK(0), lambda: TopP(0.0), lambda: MinP(2), lambda: Temperature(math.nan)])
-def test_a_warper_checks_its_number(make: Any) -> None:
-    with pytest.raises(OptionError, match="as `(top_k|top_p|min_p|temperature)`, got"):
-        make()
 
 
 # -- a user's own ------------------------------------------------------------------------------------------------------
@@ -457,3 +395,44 @@ def test_a_chain_without_a_distribution_says_so_and_raises_nothing() -> None:
     assert torch.isfinite(logprobs).tolist() == [False, True]
     assert isinstance(WarperChain([], [TopNSigma(1.0)]).kept(logits), torch.Tensor)
     assert 0 <= int(token_ids[0]) < 6
+
+
+LOGITS = torch.randn(6, 40, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 3
+LOGITS[1, 5:] = -torch.inf  # few are left
+LOGITS[2] = 1.0  # all are equal
+LOGITS[3, 0] = 30.0  # one has it all
+
+
+def _cut(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
+    return logits.where(logits >= floor, -torch.inf)
+
+
+@pytest.mark.parametrize(
+    "warper",
+    [
+        *(TopK(1), TopK(7), TopK(40), TopK(90), TopP(0.1), TopP(0.9), TopP(0.999), MinP(0.05), MinP(0.5), MinP(1)),
+        *(
+            TopA(0.1), TopA(0.9), TypicalP(0.2), TypicalP(0.9), Mirostat(2.0), Mirostat(5.0), Temperature(0.5), Temperature(3),
+        ),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_one_row_or_many_are_warped_alike(warper: Warper) -> None:
+    alone = warper.warp(LOGITS.clone())
+    together = warper.for_rows([warper] * len(LOGITS))
+    assert together is not None
+    if isinstance(warper, Mirostat):  # its bound moves with what was drawn; at first it is twice `tau`
+        surprise = -LOGITS.log_softmax(-1) / math.log(2)
+        kept = (surprise <= 2 * warper.tau) | (LOGITS.amax(-1, keepdim=True) == LOGITS)
+        assert torch.equal(kept & LOGITS.isfinite(), alone.isfinite())
+    else:
+        assert torch.equal(alone.isfinite(), together.whole(LOGITS.clone(), _cut).isfinite())
+        assert torch.allclose(alone, together.whole(LOGITS.clone(), _cut))
+    assert alone.amax(-1).isfinite().all()
+    assert (alone[1, 5:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("warper", [TopP(1.0), MinP(0.0), TopA(0.0), TypicalP(1.0), DRY(0.0)], ids=repr)
+def test_what_changes_nothing_returns_what_it_is_given(warper: Warper) -> None:
+    assert warper.is_neutral
+    assert warper.warp(LOGITS) is LOGITS

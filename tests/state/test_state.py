@@ -1,14 +1,18 @@
-"""`SequenceState`: shapes, padding, adding text, and what it says about itself."""
+"""`SequenceState`: shapes, padding, adding text, caches of transformers, and what it shows of itself."""
 
 from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError
+from html.parser import HTMLParser
 
 import pytest
 import torch
 import transformers
 
-from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont import CompletionTree, SequenceState, Span, continuous, generate, kv_bytes, samplers
 from outlines_cont.errors import BatchMismatch, ContextLengthError, OptionError, UnsupportedModel
-from tests.fakes import BOS, random_model, saying, scripted_model
+from tests.fakes import BOS, FAMILIES, random_model, random_network, saying, scripted_model
 from tests.oracle import assert_close, next_logits
 
 
@@ -192,20 +196,6 @@ def test_a_state_has_its_seed() -> None:
     assert write("a", max_tokens=1, rng=generator).seed != write("a", max_tokens=1, rng=generator).seed
 
 
-def test_the_cache_may_be_given_to_transformers_generate() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))(["the name", "a"], max_tokens=3)
-    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
-    longer = model.hugging_face.generate(
-        ids, attention_mask=mask, past_key_values=state.kv_cache, max_new_tokens=4, do_sample=False
-    )
-    ours = continuous(generate.text(model))(state, max_tokens=4)
-    text_only = [[i for i in row if i] for row in longer[:, state.shape[2] :].tolist()]
-    plain = model.hugging_face.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
-    assert plain.tolist() == longer.tolist()
-    assert ours.batch_size == len(text_only)
-
-
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
 def test_transformers_goes_on_from_our_cache_and_writes_what_we_write(family: str) -> None:
     model = random_model(family)
@@ -268,3 +258,152 @@ def test_something_else_than_text_is_refused_by_its_type() -> None:
             state.append(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unsupported operand"):
         state + 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cache_of_rows_that_are_wholly_fed_leaves_the_last_column_to_generate(family: str) -> None:
+    model = random_model(family)
+    state = continuous(generate.text(model))(["the name of", "red"], max_tokens=3)
+    assert bool(state.logits.isfinite().any())  # now all tokens are fed
+    lengths = state.attention_mask.sum(-1)
+    assert torch.equal(lengths, state.cached)
+    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
+    cache = state.kv_cache
+    assert cache is not None
+    assert cache.get_seq_length() == ids.shape[1] - 1
+    options = {"attention_mask": mask, "max_new_tokens": 4, "do_sample": False, "pad_token_id": 2}
+    wanted = random_network(family).generate(ids, **options)  # type: ignore[operator]
+    got = model.hugging_face.generate(ids, past_key_values=cache, **options)  # type: ignore[operator]
+    assert wanted.tolist() == got.tolist()
+
+
+def test_rows_taken_from_a_cache_with_seeds_of_their_own_write_what_they_write_alone() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))(["the name", "a rose"], max_tokens=4)
+    cache = state.kv_cache
+    assert cache is not None
+    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1)
+    write = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
+    both = write(SequenceState.from_cache(model, ids, cache, attention_mask=mask, rng=[5, 6]), max_tokens=6)
+    for row, seed in enumerate([5, 6]):
+        own = continuous(generate.text(model))(["the name", "a rose"][row], max_tokens=4)
+        kept = own.token_ids[0]
+        alone = SequenceState.from_cache(model, kept, own.kv_cache, rng=[seed])  # type: ignore[arg-type]
+        assert list(write(alone, max_tokens=6)) == [list(both)[row]]
+    together = write(SequenceState.from_cache(model, ids, cache, attention_mask=mask, rng=5), max_tokens=6)
+    assert next(iter(both)) == next(iter(together))
+
+
+def test_forks_that_leave_a_stream_at_different_places_draw_differently() -> None:
+    model = random_model()
+    write = continuous(generate.text(model, sampler=samplers.multinomial(temperature=5.0)))
+    many = continuous(generate.text(model, sampler=samplers.multinomial(2, temperature=5.0)))
+    start = write("the name of the rose", max_tokens=2, rng=3)
+    later = write(start, max_tokens=3)
+    # The same ids again, but the stream stands three numbers further.
+    again = later.tokens[: start.shape[2]]
+    assert start.token_ids.tolist() == again.token_ids.tolist()
+    first, second = many(start.fork(2), max_tokens=8), many(again.fork(2), max_tokens=8)
+    assert set(first).isdisjoint(second)
+    assert len({*first}) == 2
+
+
+def test_the_cache_of_beams_is_refused() -> None:
+    model = random_model("llama")
+    ids = torch.tensor([[3, 4, 5, 6, 7], [8, 9, 10, 11, 12]])
+    options = {
+        "max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True, "eos_token_id": None, "pad_token_id": 0,
+    }  # fmt: skip
+    alone = model.hugging_face.generate(ids, **options)
+    state = SequenceState.from_cache(model, alone.sequences, alone.past_key_values)
+    assert torch.allclose(state.logits, state.detach_cache().logits, atol=1e-8)
+    beams = model.hugging_face.generate(ids, num_beams=4, num_return_sequences=4, **options)
+    with pytest.raises(OptionError, match="After a search with beams the cache is that of the beams"):
+        SequenceState.from_cache(model, beams.sequences, beams.past_key_values)
+    swapped = SequenceState.from_cache(model, alone.sequences, alone.past_key_values).kv_cache
+    with pytest.raises(OptionError, match="row 0 is of other tokens"):
+        SequenceState.from_cache(model, alone.sequences.flip(0), swapped)
+
+
+def test_a_tree_that_has_not_grown_is_its_root() -> None:
+    tree = CompletionTree(random_model(), "the", depth=4, every=2)
+    assert tree.leaves == [tree.root]
+    assert (tree.text(tree.root), tree.token_ids(tree.root), tree.num_sampled, tree.kv_bytes) == ("the", [], 0, 0)
+
+
+def _chain() -> SequenceState:
+    model = random_model()
+    state = continuous(generate.choice(model, ["yes <b>&", "no way"]))("the \n<script>")
+    return continuous(generate.text(model))(state + " & ", max_tokens=2)
+
+
+def test_spans_are_all_tokens_with_their_kinds() -> None:
+    state = _chain()
+    (spans,) = state.spans[0]
+    row = state.rows[0][0]
+    assert [i for span in spans for i in span.tokens] == list(range(len(row.token_ids)))
+    assert "".join(span.text for span in spans) == str(state)
+    kinds = [span.kind for span in spans]
+    assert (kinds[0], kinds[-1]) == ("prompt", "generated")
+    assert {"forced", "appended"} <= set(kinds)
+    assert [span.is_piece for span in spans] == [span is spans[-1] for span in spans]
+    assert isinstance(spans[0], Span)
+
+
+class _Text(HTMLParser):
+    """The text of the tokens, and how they are marked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.classes: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.open.append(tag)
+        self.classes += [value or "" for name, value in attrs if name == "class"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_shows_every_token_escaped_and_marked() -> None:
+    state = _chain()
+    html = state._repr_html_()
+    parser = _Text()
+    parser.feed(html)
+    assert parser.open == []
+    assert parser.tags == {"style", "div", "span"}
+    assert "&lt;script&gt;" in re.sub(r"</?span[^>]*>", "", html)
+    row = state.rows[0][0]
+    marks = [marks.split() for marks in parser.classes if marks.startswith("t")]
+    assert sum("c" in mark for mark in marks) == row.cached + 1, "and the one of the legend"
+    assert sum("f" in mark for mark in marks) == row.kinds.count(b"f") + 1
+    assert html.count("probability ") >= row.kinds.count(b"g")
+
+
+def test_html_of_many_and_long_rows_is_cut_and_says_so() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name", max_tokens=1)
+    assert "and 4 more rows" in state.fork(20)._repr_html_()
+    failed = continuous(generate.text(model))(["the", "x" * 300], max_tokens=1)
+    assert "ContextLengthError" in failed._repr_html_()
+
+
+def test_bytes_of_several_states_count_what_they_share_once() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name of the rose " * 12, max_tokens=1)
+    forks = state.fork(16)
+    longer = continuous(generate.text(model))(forks, max_tokens=2)
+    assert kv_bytes([state, forks, state[:9]]) == state.nbytes
+    assert kv_bytes([state, longer]) <= state.nbytes + longer.nbytes - state.nbytes // 2
+    assert kv_bytes([]) == 0
+
+
+def test_a_state_takes_no_other_attributes() -> None:
+    state = continuous(generate.text(random_model()))("a", max_tokens=1)
+    with pytest.raises(FrozenInstanceError):
+        state.note = "mine"  # type: ignore[attr-defined]
+    with pytest.raises(FrozenInstanceError):
+        state.rows = ()  # type: ignore[misc]

@@ -1,12 +1,14 @@
-"""States saved and loaded: the same, and nothing of a file that is not whole."""
+"""States saved and loaded: the same, and nothing of a file that is not whole or whose tensors do not fit together."""
 
 from __future__ import annotations
 
 import json
+import math
 import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +17,10 @@ from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
-from outlines_cont.state.file import _digest
 from outlines_cont.state.row import Exclusion, Exclusions
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.oracle import assert_close
+from tests.state.test_state_file_hostile import read_file, write_file
 
 
 def _state() -> SequenceState:
@@ -139,12 +141,9 @@ def test_names_types_and_shapes_are_in_the_digest(
 def test_a_file_of_the_layout_before_is_refused_by_its_format(tmp_path: Path) -> None:
     path = tmp_path / "s"
     _state().save(path)
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        record = json.loads(file.metadata()["outlines_cont"])
+    tensors, record = read_file(path)
     record["rows"][0] |= {"weight_start": 3, "ends": 0.0}
-    text = json.dumps(record | {"format": "outlines-cont state 1"})
-    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    write_file(path, (tensors, record | {"format": "outlines-cont state 1"}))
     with pytest.raises(StateFileError, match="it has the format 'outlines-cont state 1', and this version reads"):
         SequenceState.load(path, random_model())
 
@@ -165,12 +164,10 @@ def test_a_hostile_description_with_a_right_digest_is_refused(
 ) -> None:
     path = tmp_path / "s"
     _state().save(path)
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        text = json.dumps(json.loads(file.metadata()["outlines_cont"]) | change)
+    tensors, record = read_file(path)
     if "num_layers" in change:
         tensors["kv.0.9.keys"] = torch.zeros(1, 2, 3)
-    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    write_file(path, (tensors, record | change))
     with pytest.raises(StateFileError, match=reason):
         SequenceState.load(path, random_model())
 
@@ -178,25 +175,19 @@ def test_a_hostile_description_with_a_right_digest_is_refused(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("length", 1),
-        ("counted", {"ends": [[10**6, -1.0]]}),
         ("piece", [99, [], ""]),
         ("parts", [{"store": 0, "columns": [5, 4]}]),
         ("parts", [{"store": 77, "columns": [0]}]),
         ("logits", 50),
         ("path", "zz"),
-        ("seed", -1),
     ],
 )
 def test_a_hostile_row_with_a_right_digest_is_refused(tmp_path: Path, field: str, value: object) -> None:
     path = tmp_path / "s"
     _state().save(path)
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        record = json.loads(file.metadata()["outlines_cont"])
+    tensors, record = read_file(path)
     record["rows"][0][field] = value
-    text = json.dumps(record)
-    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    write_file(path, (tensors, record))
     with pytest.raises(StateFileError, match="Nothing was loaded"):
         SequenceState.load(path, random_model())
 
@@ -271,14 +262,10 @@ def test_what_is_excluded_is_saved_with_its_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("places", "reason"),
     [
-        ([(0, 1), (0, 1)], "ascend"),
-        ([(1, 1), (0, 1)], "ascend"),
-        ([(-1, 1)], "in the last piece"),
-        ([(5, 1)], "in the last piece"),
-        ([(0, VOCAB_SIZE)], "out of range"),
-        ([(0, -1)], "description"),
+        ([(0, 1), (0, 1)], "ascend"), ([(1, 1), (0, 1)], "ascend"), ([(-1, 1)], "in the last piece"),
+        ([(5, 1)], "in the last piece"), ([(0, VOCAB_SIZE)], "out of range"), ([(0, -1)], "description"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("is_avoided", [False, True])
 def test_hostile_exclusions_are_refused(
     tmp_path: Path, places: list[tuple[int, int]], reason: str, is_avoided: bool
@@ -288,15 +275,84 @@ def test_hostile_exclusions_are_refused(
     assert len(row.token_ids) == row.piece.start + 4
     path = tmp_path / "s"
     _state().save(path)
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        record = json.loads(file.metadata()["outlines_cont"])
+    tensors, record = read_file(path)
     lists = ("excluded", "avoided") if not is_avoided else ("avoided", "excluded")
     record["rows"][0]["exclusions"] = [
         {"index": row.piece.start + at, lists[0]: [token_id], lists[1]: [], "policy": 0, "retries": 1}
         for at, token_id in places
     ]
-    text = json.dumps(record)
-    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    write_file(path, (tensors, record))
+    with pytest.raises(StateFileError, match=reason):
+        SequenceState.load(path, random_model())
+
+
+Tensors = dict[str, torch.Tensor]
+Change = Callable[[Tensors, dict[str, Any]], None]
+
+
+def _put(name: str, value: float) -> Change:
+    def change(tensors: Tensors, record: dict[str, Any]) -> None:
+        tensors[name].view(-1)[-1] = value
+
+    return change
+
+
+def _with(name: str, made: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    def change(tensors: Tensors, record: dict[str, Any]) -> None:
+        tensors[name] = made(tensors[name]).contiguous()
+
+    return change
+
+
+def _shorter(tensors: Tensors, record: dict[str, Any]) -> None:
+    for kind in ("keys", "values"):
+        tensors[f"kv.0.1.{kind}"] = tensors[f"kv.0.1.{kind}"][:, :-1].contiguous()
+
+
+def _columns(found: list[int]) -> Change:
+    def change(tensors: Tensors, record: dict[str, Any]) -> None:
+        record["rows"][0]["parts"][0]["columns"] = found
+
+    return change
+
+
+def _more(tensors: Tensors, record: dict[str, Any]) -> None:
+    record["rows"][0]["parts"] *= 2
+
+
+def _layers(tensors: Tensors, record: dict[str, Any]) -> None:
+    record["num_layers"] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_put("kv.0.0.keys", math.nan), r"`kv\.0\.0` is not finite"),
+        (_put("kv.0.1.values", math.inf), r"`kv\.0\.1` is not finite"),
+        (_shorter, "the layers of a row have different lengths"),
+        (_with("kv.0.0.keys", lambda t: t[..., :-1]), r"`kv\.0\.0` has shape"),
+        (_with("kv.0.0.values", lambda t: t[:, :-1]), r"`kv\.0\.0` has shape"),
+        (_with("kv.0.0.values", torch.Tensor.float), r"`kv\.0\.0` has shape .* and type torch\.float32"),
+        (_put("logits.0", math.inf), r"`logits\.0` has NaN or infinity"),
+        (_with("logits.0", lambda t: t[:-1]), r"`logits\.0` has shape"),
+        (_with("logits.0", torch.Tensor.half), r"`logits\.0` has shape .* and type torch\.float16"),
+        (_with("token_ids", lambda t: t[:-1]), "`token_ids` has shape"),
+        (_with("logprobs", torch.Tensor.float), "`logprobs` has shape .* and type torch.float32"),
+        (_columns([]), "a row names keys and values that are not there"),
+        (_columns([0, 0]), "a row names keys and values that are not there"),
+        (_columns([1, 0]), "a row names keys and values that are not there"),
+        (_columns([1000]), "a row names keys and values that are not there"),
+        (_more, "a row has more keys and values than tokens"),
+        (_layers, "3 layers of keys and values, this model 2"),
+    ],
+)
+def test_it_is_refused_by_what_is_wrong(tmp_path: Path, change: Change, reason: str) -> None:
+    path = tmp_path / "s"
+    state = continuous(generate.text(random_model()))("the name of", max_tokens=3)
+    assert torch.isfinite(state.logits).all()  # and now they are known, and saved
+    state.save(path)
+    tensors, record = read_file(path)
+    change(tensors, record)
+    write_file(path, (tensors, record))
     with pytest.raises(StateFileError, match=reason):
         SequenceState.load(path, random_model())

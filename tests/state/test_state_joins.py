@@ -19,14 +19,8 @@ from tests.tokenizer_kinds import tokenizer_of
 
 # Byte-level BPE with and without a prefix space, SentencePiece BPE and Unigram with byte fallback.
 _KINDS = [
-    "fake",
-    "GPT-2",
-    "GPT-2 with a prefix space",
-    "Llama 2",
-    "metaspace first",
-    "metaspace never",
-    "Unigram first",
-]
+    "fake", "GPT-2", "GPT-2 with a prefix space", "Llama 2", "metaspace first", "metaspace never", "Unigram first",
+]  # fmt: skip
 _TEXTS = st.text(st.sampled_from('ab e1 \n"éß日本🙂👨‍👩‍👧é<'), max_size=14)
 
 

@@ -1,0 +1,376 @@
+"""References: other scopes, `$recursiveRef`, parts that are built when a text comes there, and patterns inside checks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from random import Random
+from typing import Any
+
+import jsonschema
+import jsonschema_rs
+import pytest
+from hypothesis import given, note, settings
+from referencing.exceptions import Unresolvable
+
+import fsm
+from fsm import BudgetExceeded, json_schema
+from fsm.errors import EmptyLanguage
+from fsm.schema import check
+from fsm.schema.documents import cases
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import Kind, Node
+from fsm.terms.rule import Rule
+from tests.judged import at_least, judged
+from tests.walks import RANDOMS
+
+ROOT = "https://example.org/root.json"
+OUTER = ["#", "#/$defs/d", "#here", "sub/e.json", "sub/e.json#/$defs/d", "sub/e.json#here"]
+INNER = ["#", "#/$defs/d", "#here"]
+UPWARDS = ["../root.json", "../root.json#here", "/root.json#/$defs/d"]
+LEAVES = [True, False, {"uniqueItems": True}, {"type": "array"}, {"type": "object"}, {"const": 1}, {"maxItems": 1}]
+KEYWORDS = [
+    *("uniqueItems", "enum", "format", "not", "if", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"),
+    *("items", "additionalProperties", "contains", "prefixItems", "properties"),
+]
+CONTAINING = {"contains": {"$dynamicRef": "#dynamic"}, "maxContains": 1}
+NEVER = {"$dynamicAnchor": "dynamic", "not": {}}
+UNIQUE = {"$dynamicAnchor": "dynamic", "uniqueItems": True}
+VALUES = [1, [1, 1], [], {"a": [1, 1]}, [[1, 1]]]
+
+
+def drawn(random: Random, depth: int, same: list[str], below: list[str]) -> Any:
+    """A schema whose references name `same` for its own value and `below` for parts of it, so that none leads to itself."""
+    leaves = LEAVES + ([{"$ref": random.choice(same)}, {"$dynamicRef": "#dynamic"}] if same else [])
+    if not depth or random.random() < 0.15:
+        return random.choice(leaves)
+    schema: dict[str, Any] = {}
+    for keyword in random.sample(KEYWORDS, random.randint(1, 3)):
+        beside = [drawn(random, depth - 1, same, below) for _ in range(random.randint(1, 3))]
+        parts = [drawn(random, depth - 1, below, below) for _ in range(random.randint(1, 3))]
+        match keyword:
+            case "uniqueItems":
+                schema[keyword] = True
+            case "enum":
+                schema[keyword] = random.sample(VALUES, 3)
+            case "format":
+                schema[keyword] = "unknown"
+            case "$ref" | "$dynamicRef" if same:
+                schema[keyword] = random.choice(same) if keyword == "$ref" else "#dynamic"
+            case "if":
+                schema |= dict(zip(("if", *random.sample(["then", "else"], 2)), beside, strict=False))
+            case "not":
+                schema[keyword] = beside[0]
+            case "allOf" | "anyOf" | "oneOf":
+                schema[keyword] = beside
+            case "contains":
+                schema |= {"contains": parts[0], "maxContains": 1}
+            case "items" | "additionalProperties":
+                schema[keyword] = parts[0]
+            case "prefixItems":
+                schema[keyword] = parts
+            case "properties":
+                schema[keyword] = dict(zip("ab", parts, strict=False))
+    return schema
+
+
+def resource(random: Random, depth: int, refs: list[str], same: list[str]) -> dict[str, Any]:
+    """A schema with definitions that references, anchors and dynamic anchors name."""
+
+    def named(depth: int, names: dict[str, Any], same: list[str] = INNER[:0]) -> dict[str, Any]:
+        schema = drawn(random, depth, same, refs)
+        return (schema if isinstance(schema, dict) else {"not": {"items": schema}}) | names
+
+    definitions = {"d": named(2, {}), "f": named(2, {"$anchor": "here"}), "g": named(1, {"$dynamicAnchor": "dynamic"})}
+    return named(depth, {"$defs": definitions}, same)
+
+
+def document(random: Random) -> dict[str, Any]:
+    is_named = random.random() < 0.5
+    root = resource(random, 3, OUTER, OUTER[1:])
+    root["$defs"]["e"] = {**resource(random, 2, INNER + UPWARDS * is_named, []), "$id": "sub/e.json"}
+    return root | ({"$id": ROOT} if is_named else {})
+
+
+def value(random: Random, depth: int = 3) -> Any:
+    if not depth or random.random() < 0.3:
+        return random.choice([0, 1, "a", None, [], [1, 1], [1, 2], {}])
+    items = [value(random, depth - 1) for _ in range(random.randint(0, 2))]
+    return random.choice([items, items + items[:1], dict(zip("ab", items, strict=False))])
+
+
+@pytest.mark.filterwarnings("ignore::fsm.errors.SchemaWarning")
+@at_least(300)
+@settings(max_examples=60, deadline=None)
+@given(RANDOMS)
+def test_a_checked_value_is_judged_in_the_scope_of_its_schema(random: Random) -> None:
+    schema = document(random)
+    note(json.dumps(schema))
+    try:
+        expression = json_schema(schema, key_order="any")
+    except EmptyLanguage:
+        expression = None
+    except BudgetExceeded:
+        return
+    oracle = jsonschema.Draft202012Validator(
+        {"$id": ROOT, **schema}
+    )  # without a URI it forgets dynamic anchors of the root
+    for _ in range(15):
+        found = value(random)
+        try:
+            is_valid = oracle.is_valid(found)
+        except Unresolvable:  # it looks in the wrong resource after some dynamic references
+            return
+        note(repr(found))
+        judged()
+        assert is_valid == (expression is not None and expression.accepts(json.dumps(found)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"items": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"uniqueItems": True}}},
+        {"not": {"items": {"$ref": "#"}}, "uniqueItems": True},
+        {"not": {"items": {"$ref": "#here"}}, "$defs": {"d": {"$anchor": "here", "uniqueItems": True}}},
+        {"not": {"items": {"$ref": "d"}}, "$defs": {"d": {"$id": "d", "uniqueItems": True}}},
+        {"not": {"items": {"$ref": "d#/items"}}, "$defs": {"d": {"$id": "d", "items": {"uniqueItems": True}}}},
+        {"not": {"properties": {"a": {"$ref": "#/$defs/d"}}}, "$defs": {"d": {"uniqueItems": True}}},
+        {"$ref": "d#/items", "$defs": {"d": {"$id": "d", "items": CONTAINING, "$defs": {"n": NEVER}}, "n": UNIQUE}},
+    ],
+    ids=json.dumps,
+)
+def test_a_negated_reference_keeps_its_base(schema: dict[str, Any]) -> None:
+    expression, oracle = json_schema(schema), jsonschema.Draft202012Validator({**schema, "$id": ROOT})
+    for found in (1, [], [1], [[1, 1]], [[1, 2]], [[[1, 1]]], [[1, 1], [1, 1]], {"a": [1, 1]}, {"a": 1}):
+        assert oracle.is_valid(found) == expression.accepts(json.dumps(found)), found
+
+
+def test_a_negated_reference_into_older_words_is_found_in_their_translation() -> None:
+    schema = {"not": {"items": {"$ref": "#/$defs/d/items/0"}}, "$defs": {"d": {"items": [{"uniqueItems": True}]}}}
+    expression = json_schema(schema)
+    assert [expression.accepts(text) for text in ("[[1,1]]", "[[1,2]]")] == [True, False]
+
+
+DRAFT = "https://json-schema.org/draft/2019-09/schema"
+
+
+def tree(anchor: bool | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "$schema": DRAFT,
+        "$id": "http://x.org/tree",
+        "type": "object",
+        "properties": {"below": {"type": "array", "items": {"$recursiveRef": "#"}}},
+    }
+    return found if anchor is None else found | {"$recursiveAnchor": anchor}
+
+
+def strict_tree(anchor: bool | None, inner: bool | None) -> dict[str, Any]:
+    """A tree that allows nothing else; whether that holds below, too, is said by the anchors."""
+    found: dict[str, Any] = {
+        "$schema": DRAFT,
+        "$id": "http://x.org/strict",
+        "$ref": "tree",
+        "unevaluatedProperties": False,
+        "$defs": {"t": tree(inner)},
+    }
+    return found if anchor is None else found | {"$recursiveAnchor": anchor}
+
+
+def accepts(schema: dict[str, Any], value: Any, **options: Any) -> bool:
+    return json_schema(schema, **options).accepts(json.dumps(value, separators=(",", ":")))
+
+
+@pytest.mark.parametrize("anchor", [True, False, None])
+def test_alone_it_is_the_schema_around_it(anchor: bool | None) -> None:
+    schema = tree(anchor) | {"additionalProperties": False}
+    assert accepts(schema, {"below": [{"below": []}, {}]})
+    assert not accepts(schema, {"below": [{"x": 1}]})
+    assert not accepts(schema, {"below": [1]})
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "holds_below"),
+    [(True, True, True), (True, False, False), (True, None, False), (False, True, False), (None, True, False)],
+)
+def test_with_anchors_on_both_it_is_the_outermost(outer: bool | None, inner: bool | None, holds_below: bool) -> None:
+    schema = strict_tree(outer, inner)
+    assert accepts(schema, {"below": [{}]})
+    assert not accepts(schema, {"x": 1})
+    assert holds_below is not accepts(schema, {"below": [{"x": 1}]})
+
+
+def test_what_is_checked_means_the_same() -> None:
+    schema = tree(True) | {
+        "uniqueItems": True,
+        "properties": {"below": {"items": {"$recursiveRef": "#"}, "uniqueItems": True}},
+    }
+    assert accepts(schema, {"below": [{}, {"below": []}]})
+    assert not accepts(schema, {"below": [{}, {}]})
+    assert not accepts(schema, {"below": [{"below": [{}, {}]}]})
+
+
+def rules_of(root: Node) -> list[Rule]:
+    """The rules of a term that can be seen without building one."""
+    seen, queue = {root}, [root]
+    for node in queue:
+        if node.kind is Kind.RULE and not node.args[0].is_built:
+            continue
+        new = [child for child in nodes.children(node) if child not in seen]
+        seen.update(new)
+        queue += new
+    return [node.args[0] for node in queue if node.kind is Kind.RULE]
+
+
+def circle(size: int) -> dict[str, Any]:
+    """Definitions that all hold each other, with keys that only a search finds possible."""
+    links = {f"to{n}": {"$ref": f"#/$defs/d{n}"} for n in range(size)}
+    one = {"type": "object", "properties": links, "patternProperties": {"^x[0-9]*y": {}, "z": {"type": "null"}}}
+    schema = {"$defs": {f"d{n}": one | {"title": str(n)} for n in range(size)}, "$ref": "#/$defs/d0"}
+    return dict(json.loads(json.dumps(schema)))  # so that no part is the same object as another
+
+
+def test_definitions_that_hold_each_other_are_built_once_and_not_at_every_depth() -> None:
+    expression = fsm.json_schema(circle(12))
+    rules = [
+        rule for rule in rules_of(expression.node) if rule.name.startswith("/$defs")
+    ]  # any value is shared with others
+    assert rules
+    assert not any(rule.is_built for rule in rules)
+    assert expression.accepts('{"to3": {"to5": {"to3": {"xy": 1, "z": null}}}}')
+    assert not expression.accepts('{"to3": {"to5": {"to3": {"z": 1}}}}')
+
+
+def test_the_report_names_keywords_at_every_place() -> None:
+    report = {line.pointer for line in fsm.json_schema(circle(5)).report}
+    assert {f"#/$defs/d{n}/properties/to{n}/$ref" for n in range(5)} <= report
+
+
+def tangled(size: int) -> dict[str, Any]:
+    """Branches of `oneOf` that may hold together, and hold each other."""
+    branches = [
+        {"type": "object", "properties": {f"k{n}": {"$ref": "#"}, "v": {"minimum": n}}, "required": [f"k{n}"]}
+        for n in range(size)
+    ]
+    return {"oneOf": [{"type": "integer"}, *branches]}
+
+
+def values(depth: int) -> list[Any]:
+    inner: list[Any] = [1, "a"] if depth == 0 else [1, *values(depth - 1)[:6]]
+    found: list[Any] = [1, None]
+    for first, second in itertools.product(range(4), repeat=2):
+        found += [{f"k{first}": value, f"k{second}": 5, "v": second} for value in inner]
+    return found
+
+
+def test_negations_beyond_the_bound_are_checked_and_right() -> None:
+    schema = tangled(8)
+    expression = fsm.json_schema(schema, key_order="any")
+    validator = jsonschema_rs.validator_for(schema)
+    assert "checked" in {line.level for line in expression.report if line.keyword == "oneOf"}
+    for value in values(2):
+        assert validator.is_valid(value) == expression.accepts(json.dumps(value)), value
+
+
+def test_small_negations_stay_exact_where_large_ones_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
+    schema = {"properties": {"small": small, "large": {"$ref": "#/$defs/large"}}, "$defs": {"large": tangled(3)}}
+    schema["$defs"]["large"]["oneOf"][1]["properties"]["k0"] = {"$ref": "#/$defs/large"}  # type: ignore[index]
+    monkeypatch.setattr(cases, "MAX_SPENT", 150)
+    levels = {line.pointer: line.level for line in fsm.json_schema(schema).report}
+    assert levels["#/properties/small/oneOf"] == "exact"
+    assert levels["#/$defs/large/oneOf"] == "checked"
+
+
+def test_strict_refuses_what_goes_beyond_the_bound() -> None:
+    with pytest.raises(fsm.SchemaError):
+        fsm.json_schema(tangled(8), strict=True)
+
+
+def test_all_but_finitely_many_texts_of_an_endless_language_are_never_empty() -> None:
+    characters = nodes.repeat(nodes.byte_range(ord("a"), ord("z")))
+    few = nodes.complement(nodes.words([b"", b"a", b"abc"]))
+    open_keys = nodes.intersection((characters, few))
+    assert open_keys.is_plain
+    assert not nodes.intersection((nodes.repeat(characters, 0, 1), nodes.complement(characters))).is_plain
+    assert not nodes.intersection((nodes.byte_range(97, 99), few)).is_plain
+    queue, derivatives = [open_keys], Derivatives()
+    for node in queue:
+        assert derivatives.is_inhabited(nodes.intersection((node, nodes.repeat(nodes.byte_range(0, 255)))))
+        queue += [target for _, target in derivatives.arcs(node) if target not in queue]
+
+
+def test_alternatives_with_one_check_are_checked_together() -> None:
+    class Never:
+        telling_bytes = frozenset[int]()
+
+        def holds(self, data: bytes) -> bool:
+            return False
+
+        def fault(self, data: bytes) -> int | None:
+            return None
+
+    check = Never()
+    one, other = nodes.literal(b"a"), nodes.literal(b"bc")
+    both = nodes.alternation((nodes.checked(one, check), nodes.checked(other, check), nodes.literal(b"d")))
+    assert nodes.alternation((nodes.checked(nodes.alternation((one, other)), check), nodes.literal(b"d"))) is both
+
+
+def test_a_reference_is_resolved_in_the_root_even_if_the_registry_has_its_uri() -> None:
+    uri = "https://example.org/a"
+    only_checked = {"type": "integer", "allOf": [{"not": {"multipleOf": prime}} for prime in (2, 3, 5, 7)]}
+    schema = {"$id": uri, "items": {"$ref": "#/$defs/n"}, "$defs": {"n": only_checked}}
+    expression = fsm.json_schema(schema, registry={uri: {"$id": uri, "type": "string", "$defs": {"n": False}}})
+    assert expression.has_checks
+    assert expression.accepts("[11]")
+    assert not expression.accepts("[14]")
+
+
+def test_a_rule_is_built_when_its_body_is_asked_for_and_not_to_tell_how_large_a_term_is() -> None:
+    rule = Rule("late", lambda: nodes.words([b"a" * 1_000, b"b" * 1_000]))
+    term = nodes.concat(nodes.literal(b"("), rule.term)
+    assert not rule.is_built
+    small = nodes.memory(term)
+    assert not rule.is_built
+    assert rule.body is nodes.words([b"a" * 1_000, b"b" * 1_000])
+    assert rule.is_built
+    assert nodes.memory(term) > small + 2_000
+
+
+TWO_HALVES = r"^(.+)(.+)-\1\2$"
+"""A text of n characters takes some n * n / 4 steps."""
+
+
+def halves(size: int) -> str:
+    return json.dumps("ab" * size + "-" + "ab" * size)
+
+
+def test_a_long_text_that_takes_many_steps_of_backtracking_is_accepted() -> None:
+    expression = json_schema({"type": "string", "pattern": TWO_HALVES})
+    assert expression.accepts(halves(1_200))  # more than a million steps, the matcher's own bound
+    assert not expression.accepts(halves(20) + " ")
+    assert not expression.accepts(json.dumps("ab-ac"))
+
+
+def test_what_the_matcher_cannot_tell_is_an_error_and_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "MAX_BACKTRACKS", 10_000)
+    for schema in ({"pattern": TWO_HALVES}, {"not": {"pattern": TWO_HALVES}}):
+        expression = json_schema({"type": "string", **schema})
+        with pytest.raises(BudgetExceeded, match=r"not decided within 10,000 steps of backtracking\. Write") as caught:
+            expression.accepts(halves(500))
+        assert (caught.value.limit, caught.value.value) == ("max_backtracks", 10_000)
+        assert expression.accepts(halves(3)) is ("pattern" in schema)
+
+
+def test_a_regular_pattern_beside_it_is_matched_by_the_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "MAX_BACKTRACKS", 1_000)
+    far = r"^(?=.*(?:a|aa)*c)(?!.*(?:b|bb)+d)[a-z]*$"
+    expression = json_schema({"type": "string", "allOf": [{"pattern": r"^(.).*\1$"}, {"pattern": far}]})
+    assert expression.accepts(json.dumps("a" * 400 + "c" + "b" * 400 + "a"))
+    assert not expression.accepts(json.dumps("a" * 400 + "c" + "b" * 400 + "da"))
+
+
+def test_the_report_says_how_such_a_pattern_is_matched() -> None:
+    report = json_schema({"type": "string", "pattern": TWO_HALVES}).report
+    (line,) = [line for line in report if line.level == "checked"]
+    assert line.note == "the pattern is not regular, so it is matched by backtracking, in at most 50,000,000 steps"
