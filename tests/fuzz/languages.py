@@ -222,6 +222,8 @@ def is_valid(kind: str, source: Any, text: str) -> bool | None:
                     return True
                 if kind.startswith("schema"):
                     value = json.loads(text, object_pairs_hook=_object_of)
+                    if not text.isascii() and re.search(r"\(\?[=!<].*\\\\[wWdD]", json.dumps(source)):
+                        return None  # inside of lookarounds jsonschema-rs reads `\W` by Unicode
                     judged = _with_ascii_boundaries(source)
                     return jsonschema_rs.Draft202012Validator(judged, validate_formats=False).is_valid(value)
                 found = [re.fullmatch(one, text) is not None for one in source]
