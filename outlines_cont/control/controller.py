@@ -73,11 +73,11 @@ class ControllerDriver(ForkDriver):
     def _check(self, branches: object, view: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):
             raise ScriptError(f"expected a list of `Branch` from the controller, got {shortened(repr(branches), 200)}")
-        room = len(view.token_ids) - view.start
+        room = len(view.token_ids) - 1
         for branch in branches:
             if branch.backtrack > room:
                 raise ScriptError(
-                    f"expected a controller to rewind at most {room} tokens, those after the prompt, got {branch.backtrack}"
+                    f"expected a controller to rewind at most {room} tokens, all but the first of the prompt, got {branch.backtrack}"
                 )
             if branch.sample_mask is not None:
                 try:

@@ -199,7 +199,7 @@ class RowTokens:
         self.num_top = 0
         self.tops: list[Top] = []
         self.low_water = 0
-        self._search = source.search
+        self._counted, self._search = source.counted, source.search
         self._mirostat_start = source.mirostat_start
         self._has_mirostat = False  # whether a token of this run was drawn with it
         self._counts: TokenCounts | None = None
@@ -238,6 +238,9 @@ class RowTokens:
                 self._counts.remove(self.ids[index], self.kinds[index] in WRITTEN)
         self._shorten(length)
         self.num_common = min(self.num_common, length)
+        if length < self.first:  # into what the run was given
+            self.first, self._counted = length, self._counted.cut(length)
+            self._search = None if self._search is None else self._search.cut(length)
         self.ends = tuple(end for end in self.ends if end[0] <= length)
         self.cuts = tuple(cut for cut in self.cuts if cut[0] < length)  # others are drawn anew
         self.unscored = [index for index in self.unscored if index < length]
@@ -250,6 +253,7 @@ class RowTokens:
         self.ends = tuple((min(position, first), logprob) for position, logprob in self.ends)
         self.cuts = tuple((min(position, first), logprob, count) for position, logprob, count in self.cuts)
         self.unscored = [index for index in self.unscored if index < first]
+        self._counted = self._counted.reopened(first)
         self._search = None if self._search is None else self._search.reopened(first)
 
     def _shorten(self, length: int) -> None:
@@ -274,7 +278,7 @@ class RowTokens:
 
         A row that has failed has none after the last token that was drawn: whether they are known would depend on what was cached.
         """
-        logprobs, counted, search = self.logprobs, source.counted.reopened(self.first), self._search
+        logprobs, counted, search = self.logprobs, self._counted, self._search
         if has_failed:
             end = max(self.kinds.rfind(GENERATED) + 1, self.first)
             logprobs = logprobs[:end] + [0.0] * (len(logprobs) - end)

@@ -37,11 +37,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Retract:
-    """The number of tokens that were rewound at the end of a fork, and of their bytes."""
+    """The number of tokens that were rewound at the end of a fork, and of their bytes; of the prompt `num_prompt_tokens` more."""
 
     fork: int
     num_tokens: int
     num_bytes: int
+    num_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,6 @@ class ForkView:
     """The state of a fork when its driver is called."""
 
     token_ids: Sequence[int]  # all of its tokens, prompt included; not changed during the call, nor by the driver
-    start: int  # how many of them are the prompt
     cached: int  # how many of them were fed
     backtracked: int  # how many tokens the last branch has removed
     appended: list[int]  # the tokens that were appended since then
@@ -243,7 +243,7 @@ class ForkProgram(RowProgram):
     Attributes:
         driver: decides what follows.
         fork_index: its number in the program.
-        start: how many of its tokens are the prompt; those are never rewound.
+        start: how many of its first tokens are those of the prompt.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has removed.
         outcome: of the span that has ended since the driver was called last.
@@ -336,6 +336,8 @@ class ForkProgram(RowProgram):
                 "branch to stop; `TokenSet.all` is free sampling."
             )
         self.backtracked, self._base = branch.backtrack, len(row.token_ids) - branch.backtrack
+        if self._base < row.piece_start:  # into the prompt
+            row.begin(self._between, start=self._base)
         self.is_idle = not (branch.backtrack or branch.ff_tokens) and branch.sample_mask is None
         follow(row, branch)
         self._end_beyond_context(row)
@@ -359,8 +361,10 @@ class ForkProgram(RowProgram):
 
     def rewinding(self, row: Row, count: int) -> None:
         """Record the event."""
-        removed = row.model.tokenizer.text_bytes(row.token_ids[len(row.token_ids) - count :])
-        row.job.events.append(Retract(self.fork_index, count, len(removed)))
+        own = min(count, len(row.token_ids) - self.start)
+        removed = row.model.tokenizer.text_bytes(row.token_ids[len(row.token_ids) - own :])
+        row.job.events.append(Retract(self.fork_index, own, len(removed), count - own))
+        self.start -= count - own
 
 
 def forked_row(

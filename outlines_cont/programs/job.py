@@ -274,6 +274,7 @@ class ProgramJob(Job):
         num_events: how many of `events` cannot be undone any more.
         usage: the work of its rows, up to the last step.
         used: the counters of its budget.
+        shared: the variables of its forks.
     """
 
     rows: list[Row]
@@ -286,7 +287,7 @@ class ProgramJob(Job):
         self.usage = Meter()
         self._model = model
         self.used = Usage(budget)
-        self._shared = shared
+        self.shared = shared
         self._seed = seed
         self._caller = Caller()
         # Calls that are being made, and their rows, which no frame of a call may refer to.
@@ -311,8 +312,8 @@ class ProgramJob(Job):
         if self._round is not None:
             return False
         if self._has_waited:
-            return self._num_writes == self._shared.num_writes
-        return all(one.waits_for and not self._shared.has(one.waits_for) for one in map(program_of, self.rows))
+            return self._num_writes == self.shared.num_writes
+        return all(one.waits_for and not self.shared.has(one.waits_for) for one in map(program_of, self.rows))
 
     def start_calls(self, notify: Callable[[], None]) -> bool:
         """Begin a round: call the drivers of all forks that need a plan, in a thread."""
@@ -322,11 +323,11 @@ class ProgramJob(Job):
             return False
         self._check_limits()
         self._wake()
-        if self._shared.is_open and self.is_stuck:
+        if self.shared.is_open and self.is_stuck:
             return False  # until code outside of the programs writes
         called = [row for row in self.rows if program_of(row).needs_call(row)]
         if called:
-            self._num_reserved, self._num_writes = 0, self._shared.num_writes
+            self._num_reserved, self._num_writes = 0, self.shared.num_writes
             calls = [Call(partial(program_of(row).driver.call, self._view(row))) for row in called]
             self._begun = self._round = Round(calls, notify), called
             self._caller.start(self._round[0])
@@ -364,7 +365,7 @@ class ProgramJob(Job):
             for fork in forks:
                 self.forks[fork.index] = replace(fork, captures={**fork.captures})
             self.used.num_tokens, self._has_waited = num_tokens, has_waited
-            self._shared.join(self)
+            self.shared.join(self)
 
         return undo
 
@@ -398,7 +399,7 @@ class ProgramJob(Job):
             self._round = None
         self._close(self.rows)
         self._caller.close()
-        self._shared.part(self)
+        self.shared.part(self)
         for row in self.rows:
             error = ProgramCancelled(
                 f"expected fork {program_of(row).fork_index} to end by itself, but the program was cancelled, by `cancel()` or by leaving "
@@ -415,7 +416,7 @@ class ProgramJob(Job):
                 self._num_reserved += count
 
         one = program_of(row)
-        tokens = (row.token_ids, one.start, row.cached, one.backtracked, one.appended_ids(row))
+        tokens = (row.token_ids, row.cached, one.backtracked, one.appended_ids(row))
         return ForkView(*tokens, reserve, self.used.step, one.outcome, one.driver_error)
 
     def _apply(self, rows: list[Row], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
@@ -477,15 +478,15 @@ class ProgramJob(Job):
         """Wake forks whose variables were written; if no program is left that could write them, with a `DeadlockError`."""
         for row in self.rows:
             one = program_of(row)
-            if one.waits_for and self._shared.has(one.waits_for):
+            if one.waits_for and self.shared.has(one.waits_for):
                 one.waits_for, row.status = (), RowStatus.CALLING
-        if self.is_stuck and self._shared.is_deadlocked:
+        if self.is_stuck and self.shared.is_deadlocked:
             for row in self.rows:
                 self._fail_deadlocked(row)
 
     def _fail_deadlocked(self, row: Row) -> None:
         one = program_of(row)
-        missing = tuple(name for name in one.waits_for if not self._shared.has([name]))
+        missing = tuple(name for name in one.waits_for if not self.shared.has([name]))
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
         if one.waits_for:

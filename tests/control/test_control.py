@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fsm
-from outlines_cont import Branch, TokenSet, continuous, control, generate, models, samplers
+from outlines_cont import Branch, SequenceState, TokenSet, continuous, control, generate, models, samplers
 from outlines_cont.control import Append, Controller, Replay
 from outlines_cont.errors import (
     DeadEnd,
@@ -26,7 +26,16 @@ from outlines_cont.errors import (
 )
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
-from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.fakes import (
+    EOS,
+    FAMILIES,
+    FakeTokenizer,
+    random_model,
+    random_network,
+    recurrent_network,
+    saying,
+    scripted_model,
+)
 from tests.oracle import next_logits, rescored
 
 Call = tuple[int, int, list[int]]
@@ -109,6 +118,82 @@ def test_a_backtrack_comes_before_the_sample_which_takes_the_logits_of_the_earli
     assert rescored(model, ids)[start:] == pytest.approx(row.logprobs[start:], abs=1e-9)
     # Two positions are kept; from further back one token is fed again.
     assert meter.recomputed_tokens == (1 if count == 3 else 0)
+
+
+def test_a_list_of_prompts_runs_a_program_for_each_in_one_batch() -> None:
+    model = random_model()
+    free = [Branch(sample_mask=TokenSet.of(ANY))]
+    plan = [free, free, free * 2, free]
+    prompts = ["the", continuous(generate.text(model))("the name", max_tokens=2), "is"]
+    alone = [control.run(model, Listed(*plan), prompt) for prompt in prompts]
+
+    with model.meter() as meter:
+        together = control.run(model, Listed(*plan), prompts)
+
+    assert [result.texts for result in alone] == [result.texts for result in together]
+    assert [result.state.shape for result in alone] == [result.state.shape for result in together]
+    assert meter.forwards <= 5
+    sampler = samplers.multinomial(temperature=9.0)
+    texts = [result.text for result in control.run(model, _eight, ["the"] * 3, sampler=sampler, rng=4)]
+    assert len(set(texts)) == 3
+    assert texts == generate.regex(model, "[a-z]{8}", sampler=sampler)(["the"] * 3, rng=4)
+
+
+def test_the_error_of_one_of_several_programs_is_raised_when_all_have_ended() -> None:
+    model = random_model()
+
+    async def script() -> None:
+        if control.shared.append("log", "x") == 2:
+            raise ValueError("one of them")
+        await control.gen(regex="[a-z]{8}")
+
+    with pytest.raises(ValueError, match="one of them") as caught:
+        control.run(model, script, ["the", "is", "name"], shared=control.Shared())
+    assert caught.value.result.forks[0].error is caught.value
+    results = control.run(model, script, ["the", "is", "name"], shared=control.Shared(), check=False)
+    assert sorted(result.forks[0].finish_reason for result in results) == ["error", "stop", "stop"]
+    assert sum(len(result.text) for result in results) == 16
+
+
+async def _eight() -> None:
+    await control.gen(regex="[a-z]{8}")
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "recurrent"])
+@pytest.mark.parametrize("written", [0, 1, 3])
+@pytest.mark.parametrize("is_state", [False, True])
+def test_a_controller_may_rewind_into_its_prompt(family: str, written: int, is_state: bool) -> None:
+    is_recurrent = family == "recurrent"
+    model = models.from_transformers(recurrent_network(), FakeTokenizer()) if is_recurrent else random_model(family)
+    prompt = "the name is the"
+    state = continuous(generate.choice(model, [" name is"]))(prompt) if is_state else prompt
+    start = list(state.rows[0][0].token_ids) if isinstance(state, SequenceState) else ids_of(model, prompt)
+    free = [Branch(sample_mask=TokenSet.of(ANY))]
+    back = Branch(backtrack=written + 2, sample_mask=TokenSet.of(ANY))
+    controller = Listed(
+        *[free] * written, [back, back, Branch(backtrack=1 + written, ff_tokens=[[60, 61]])], *[free] * 3
+    )
+
+    result = control.run(model, controller, state)
+
+    for fork in result.forks:
+        ids = start[:-2] if fork.index < 2 else [*start[:-1], 60, 61]
+        cut = len(start[:-2] if fork.index < 2 else start[:-1])
+        while len(ids) < len(fork.state.rows[0][0].token_ids):
+            ids = [*ids, best(model, ids, ANY)]
+        row = fork.state.rows[0][0]
+        assert ids == list(row.token_ids)
+        assert fork.text == model.tokenizer.text_bytes(ids[cut:]).decode()
+        drawn = cut if fork.index < 2 else cut + 2  # text in place of other text is given
+        assert rescored(model, ids)[drawn:] == pytest.approx(row.logprobs[drawn:], abs=1e-5 if is_recurrent else 1e-9)
+        after = continuous(generate.text(model))(fork.state, max_tokens=3).rows[0][0].token_ids
+        for _ in range(3):
+            ids = [*ids, best(model, ids, [i for i in range(model.vocab_size) if i not in model.eos_token_ids])]
+        assert ids[: len(after)] == list(after)
+    assert control.Replay.of(result.events).texts == {fork.index: fork.text for fork in result.forks}
+    removed = [event for event in result.events if isinstance(event, control.Retract)]
+    assert [event.num_prompt_tokens for event in removed] == [2, 2, 1]
+    assert [written] * 3 == [event.num_tokens for event in removed]
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -250,7 +335,7 @@ def test_a_controller_that_raises_ends_its_fork_alone_and_its_kv_is_released() -
     [
         (None, "expected a list of `Branch`"),
         ([None], "expected a list of `Branch`"),
-        ([Branch(backtrack=1)], "at most 0 tokens"),
+        ([Branch(backtrack=10**6)], "at most 1 tokens, all but the first of the prompt"),
         ([Branch(ff_tokens=[[10**6]])], "token ids from 0 to"),
         ([Branch(ff_tokens=[[-1]])], "token ids from 0 to"),
     ],
@@ -447,7 +532,7 @@ def test_what_cannot_be_run_is_refused_before_anything_runs() -> None:
     with pytest.raises(OptionError, match="a program searches by forks"):
         control.run(model, Listed(), "the", sampler=samplers.beam_search(2))  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="one prompt"):
-        control.run(model, Listed(), ["a", "b"])  # type: ignore[arg-type]
+        control.start(model, Listed(), ["a", "b"])  # type: ignore[arg-type]
     with pytest.raises(SampleMismatch):
         control.run(model, Listed(), continuous(generate.text(model))("the", max_tokens=2).fork(2))
     with pytest.raises(PromptTypeError):

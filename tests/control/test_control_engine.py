@@ -50,7 +50,15 @@ class _Walk(Controller):
         return [Branch(ff_tokens=[[40, 41]])] if self.calls % 3 == 0 else [free]
 
 
-_PROGRAMS: list[Any] = [_tree, _Walk]
+class _Return(_Walk):
+    """The same, but rewinds into its prompt first, and once more later."""
+
+    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        branches = super().mid_process(branch_index, last_backtrack, last_append)
+        return [Branch(backtrack=1, sample_mask=TokenSet.of(range(50, 90)))] if self.calls in {1, 5} else branches
+
+
+_PROGRAMS: list[Any] = [_tree, _Walk, _Return]
 
 
 def _texts(model: HuggingFaceModel, program: Any) -> list[list[str]]:

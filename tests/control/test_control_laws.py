@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -68,30 +68,26 @@ class Planned(Controller):
     """Takes the next line of a plan at each call; forks begin again a few lines further, each at its own."""
 
     plan: list[list[Spec]]
+    room: int  # how many tokens may be rewound, the first of the prompt is not
     at: int = 0
-    length: int = 0
-    known: list[int] = field(default_factory=list)
 
     def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
-        del self.known[len(self.known) - last_backtrack :]
-        self.known += last_append
+        self.room += len(last_append) - last_backtrack
         self.at += 1 + branch_index
-        return planned(self.plan, self.at - 1, len(self.known))
+        return planned(self.plan, self.at - 1, self.room)
 
 
 def planned(plan: list[list[Spec]], at: int, room: int) -> list[Branch]:
     return [spec.branch(room) for spec in plan[at]] if at < len(plan) else []
 
 
-def expected(
-    model: HuggingFaceModel, plan: list[list[Spec]], start: int, ids: list[int], at: int
-) -> Iterator[tuple[int, ...]]:
+def expected(model: HuggingFaceModel, plan: list[list[Spec]], ids: list[int], at: int) -> Iterator[tuple[int, ...]]:
     """The final ids of all forks."""
-    branches = planned(plan, at, len(ids) - start)
+    branches = planned(plan, at, len(ids) - 1)
     if not branches:
         yield tuple(ids)
     for index, branch in enumerate(branches):
-        yield from expected(model, plan, start, followed(model, ids, branch), at + 1 + index)
+        yield from expected(model, plan, followed(model, ids, branch), at + 1 + index)
 
 
 def followed(model: HuggingFaceModel, ids: Sequence[int], branch: Branch) -> list[int]:
@@ -110,15 +106,18 @@ def test_random_branch_programs_write_what_the_oracle_writes(
 ) -> None:
     model = _model(family)
     start = model.tokenizer.encode(prompt, add_special_tokens=True)
-    programs = [control.start(model, Planned(plan), prompt, budget=control.Budget(forks=None)) for plan in plans]
+    budget = control.Budget(forks=None)
+    programs = [control.start(model, Planned(plan, len(start) - 1), prompt, budget=budget) for plan in plans]
     for plan, program in zip(plans, programs, strict=True):
         result = program.result().check()
         rows = [ended.state.rows[0][0] for ended in result.forks if ended.state is not None]
-        assert sorted(expected(model, plan, len(start), start, 0)) == sorted(row.token_ids for row in rows)
+        assert sorted(expected(model, plan, start, 0)) == sorted(row.token_ids for row in rows)
         replay = Replay(result.events)
         assert replay.texts == {ended.index: ended.text for ended in result.forks}
         for ended, row in zip(result.forks, rows, strict=True):
-            assert replay.token_ids[ended.index] == list(row.token_ids[len(start) :])
+            written = replay.token_ids[ended.index]
+            kept = len(row.token_ids) - len(written)
+            assert [*start[:kept], *written] == list(row.token_ids)
             assert len(row.token_ids) == len(row.kinds) == len(row.logprobs) == len(row.sampling_logprobs)
             assert all(logprob == logprob for logprob in row.logprobs)
         wanted = next_logits(model, rows[0].token_ids)[-1].log_softmax(-1)
