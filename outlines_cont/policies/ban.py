@@ -48,7 +48,7 @@ class Ban(ScanPolicy):
         rules: what is banned: the phrases, then the patterns.
         reader: converts texts to the symbols that are compared.
         trie: the phrases.
-        search: the patterns; None without any.
+        search: the patterns, whose numbers follow those of the phrases.
         include_prompt, max_retries, max_retries_per_place, on_exhausted, alternatives: see `ban`.
         scan: the search over the tokens of a model; None before `for_model`.
     """
@@ -56,7 +56,7 @@ class Ban(ScanPolicy):
     rules: tuple[BanRule, ...]
     reader: SymbolReader
     trie: PhraseTrie[str]
-    search: PatternSearch | None
+    search: PatternSearch
     include_prompt: bool
     max_retries: int | None = MAX_RETRIES
     max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE
@@ -189,7 +189,7 @@ def ban(
         rules=(*texts.values(), *(BanRule(pattern.shown, factor) for pattern, factor in patterns)),
         reader=reader,
         trie=PhraseTrie(texts),
-        search=PatternSearch(tuple(pattern for pattern, _ in patterns)) if patterns else None,
+        search=PatternSearch(dict(enumerate((pattern for pattern, _ in patterns), len(texts)))),
         include_prompt=include_prompt,
         max_retries=max_retries,
         max_retries_per_place=max_retries_per_place,

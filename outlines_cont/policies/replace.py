@@ -18,9 +18,10 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import FREE, Branch
 from outlines_cont.policies.policy import RowView
-from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan, state_at
+from outlines_cont.policies.text_scan import ScanPolicy, ScanState, TextScan, state_at
 from outlines_cont.state.row import APPENDED, StateRow
-from outlines_cont.text_search.phrase_trie import PhraseTrie, SymbolReader, Symbols
+from outlines_cont.text_search.pattern_search import PatternSearch
+from outlines_cont.text_search.phrase_trie import PhraseTrie, SymbolReader
 
 _READER = SymbolReader(ignore_case=False)
 
@@ -55,7 +56,7 @@ class Replace(ScanPolicy):
 
     def for_model(self, model: LanguageModel) -> Replace:
         """Return the policy over the tokens of a model."""
-        return replaced(self, scan=TextScan(_READER, self.trie, None, model.tokenizer))
+        return replaced(self, scan=TextScan(_READER, self.trie, PatternSearch({}), model.tokenizer))
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece; the text before it is not searched."""
@@ -67,10 +68,11 @@ class Replace(ScanPolicy):
             return FREE
         if self.at_most is not None and self._count(row.token_ids, row.piece_start, row.was_given) >= self.at_most:
             return FREE
-        match = min(state.matches, key=lambda match: (match.token, match.key[-1], match.rule))
+        match = min(state.matches, key=lambda match: (match.token, match.key[3:], match.rule))
         first = row.piece_start + match.token
         before = row.token_ids[:first]
-        stays = self._before_match(state, match, row.token_ids[first:])
+        token = self.known_scan.tokenizer.text_bytes(row.token_ids[first : first + 1])
+        stays = token[: state_at(state, match.token).num_healed + match.key[3]]
         spelled = encode_bytes_inside(self.known_scan.tokenizer, stays + self.texts[match.rule][1].encode(), before)
         return [Branch(backtrack=len(row.token_ids) - first, ff_tokens=[spelled])]
 
@@ -95,16 +97,6 @@ class Replace(ScanPolicy):
         """Return the number of replacements in `data`, at each position the longest one."""
         texts = sorted({new for _, new in self.texts}, key=len, reverse=True)
         return len(re.findall(b"|".join(re.escape(text.encode()) for text in texts), data))
-
-    def _before_match(self, state: ScanState, match: Match, token_ids: Sequence[int]) -> bytes:
-        """Return the bytes before a match in the token that it begins in."""
-        state = state_at(state, match.token)
-        data, before = self.known_scan.tokenizer.text_bytes(token_ids), Symbols(held=state.held)
-        for size in range(state.num_healed, len(data)):
-            read = _READER.read(data[state.num_healed : size], before)
-            if len(read.symbols) == match.key[-1] and not read.held:
-                return data[:size]
-        return b""
 
 
 @knows_its_options()

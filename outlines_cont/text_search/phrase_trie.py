@@ -1,6 +1,6 @@
-"""`SymbolReader`: incremental decoding of UTF-8 into the symbols that phrases are compared by: characters, case-folded if wanted, and marks
-at word boundaries for whole-word search. Its state: up to 3 bytes of an unfinished character, and whether the last one is in a word.
-Invalid bytes are U+FFFD.
+"""`SymbolReader`: incremental decoding of UTF-8 into characters, for patterns, and into the symbols that phrases are compared by: these,
+case-folded if wanted, and marks at word boundaries for whole-word search. Its state: up to 3 bytes of an unfinished character, and whether
+the last one is in a word. Invalid bytes are U+FFFD.
 
 Phrases are decoded in the same way as the output: one that begins or ends with a word character has marks there, and is found as a whole
 word only.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -34,9 +34,16 @@ WORD_BEGINS, WORD_ENDS = "<word", "word>"
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The symbols of some bytes, and the state of the decoder after them."""
+    """The symbols of some bytes, and the state of the decoder after them.
 
+    Positions are offsets from the first of these bytes; they are negative for a character that began before it.
+    """
+
+    characters: tuple[tuple[int, bytes], ...] = ()  # each whole character with its position
     symbols: tuple[str, ...] = ()  # characters, and marks before and after words
+    places: tuple[
+        tuple[int, int], ...
+    ] = ()  # for each symbol the position of its character, and its number among those of it
     held: bytes = b""  # bytes of an unfinished character, at most 3
     in_word: bool = False  # whether the last whole character belongs to a word
 
@@ -53,24 +60,38 @@ class SymbolReader:
 
     def read(self, data: bytes, before: Symbols) -> Symbols:
         """Return the symbols of `data`, given the state `before`, of which only `held` and `in_word` count."""
-        data = before.held + data
-        text, used = codecs.utf_8_decode(data, "replace", False)
-        if not self.whole_word:
-            return Symbols(tuple(text.casefold() if self.ignore_case else text), data[used:])
+        data, at, in_word = before.held + data, -len(before.held), before.in_word
+        characters: list[tuple[int, bytes]] = []
         symbols: list[str] = []
-        in_word = before.in_word
-        for character in text:
-            is_word = character.isalnum() or character == "_"
-            if is_word is not in_word:
-                symbols.append(WORD_BEGINS if is_word else WORD_ENDS)
-            symbols += character.casefold() if self.ignore_case else character
-            in_word = is_word
-        return Symbols(tuple(symbols), data[used:], in_word)
+        places: list[tuple[int, int]] = []
+        for character, size in _characters(data):
+            new = [*(character.casefold() if self.ignore_case else character)]
+            if self.whole_word and in_word is not (is_word := character.isalnum() or character == "_"):
+                new.insert(0, WORD_BEGINS if is_word else WORD_ENDS)
+                in_word = is_word
+            characters.append((at, character.encode()))
+            symbols += new
+            places += [(at, number) for number in range(len(new))]
+            at += size
+        return Symbols(tuple(characters), tuple(symbols), tuple(places), data[len(before.held) + at :], in_word)
 
     def phrase(self, text: str) -> tuple[str, ...]:
         """Return the symbols of a whole text, with the mark at its end."""
         read = self.read(text.encode(), BEGINNING)
         return (*read.symbols, WORD_ENDS) if read.in_word else read.symbols
+
+
+def _characters(data: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the whole characters of some bytes, U+FFFD for what is none, each with the number of its bytes in `data`."""
+    at = 0
+    while text := codecs.utf_8_decode(data[at : at + 4], "replace", False)[0]:
+        size = len(text[0].encode())
+        try:
+            data[at : at + size].decode()
+        except UnicodeDecodeError as error:
+            size = error.end
+        yield text[0], size
+        at += size
 
 
 T = TypeVar("T", bound=Hashable)
