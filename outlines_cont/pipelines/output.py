@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import FileIO, IOBase
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.outcome import InputRow, OutputError, SetupError, digest_of, listed
 from outlines_cont.pipelines.reading import pyarrow
+from outlines_cont.pipelines.record_schema import unchanged
 from outlines_cont.pipelines.shape import ObjectShape, Shape
 
 try:
@@ -245,30 +247,24 @@ def _rows(lines: Path) -> Iterator[dict[str, Any]]:
 
 def _write_csv(lines: Path, path: Path) -> None:
     """Write a column for each field of a record, nested values as JSON, in two passes over the lines with one of them in memory."""
-    columns: dict[str, None] = {}
-    for row in _rows(lines):
-        columns.update(dict.fromkeys(_cells(row)))
+    columns = dict.fromkeys(name for row in _rows(lines) for name in _cells(row))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(columns), lineterminator="\n")
         writer.writeheader()
         writer.writerows(map(_cells, _rows(lines)))
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in row.items() if name not in ("record", "error")}
     record = row.get("record")
-    values = record if isinstance(record, dict) else {"record": record} if "record" in row else {}
-    for name, value in values.items():
+    for name, value in (record if isinstance(record, dict) else {"record": record} if "record" in row else {}).items():
         found[f"record.{name}" if name in row or name in ("error", "record.error") else name] = value
     if "error" in row:
         found["error"] = f"{row['error']['type']}: {row['error']['message']}"
-    return {name: _cell(value) for name, value in found.items()}
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {
+        name: value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in found.items()
+    }
 
 
 def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
@@ -279,15 +275,19 @@ def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
         for name in dict.fromkeys(name for row in rows for name in row):
             kinds[name] = _common(arrow, kinds.get(name, arrow.null()), [row.get(name) for row in rows])
         shape = shape if shape is not None and _fits(shape, rows) else None
-    if isinstance(shape, ObjectShape) and shape.is_open:
-        shape = None  # the schema does not name all members
-    if shape is not None and "record" in kinds:
-        kinds["record"] = shape.arrow()
-    schema = arrow.schema([(name, arrow.string() if kind is None else kind) for name, kind in kinds.items()])
-    with arrow.parquet.ParquetWriter(path, schema) as writer:
+    as_json = partial(json.dumps, ensure_ascii=False)
+    converts = {name: as_json if kind is None else unchanged for name, kind in kinds.items()}
+    kinds = {name: arrow.string() if kind is None else kind for name, kind in kinds.items()}
+    # An open object has members that its shape does not name.
+    if shape is not None and "record" in kinds and not (isinstance(shape, ObjectShape) and shape.is_open):
+        kinds["record"], converts["record"] = shape.arrow(), shape.convert
+    with arrow.parquet.ParquetWriter(path, arrow.schema([*kinds.items()])) as writer:
         for rows in _chunks(lines):
-            columns = [_column(arrow, name, kind, rows, shape) for name, kind in kinds.items()]
-            writer.write_table(arrow.table(columns, schema=schema))
+            cells = {
+                name: [None if row.get(name) is None else convert(row[name]) for row in rows]
+                for name, convert in converts.items()
+            }
+            writer.write_table(arrow.table(cells, schema=writer.schema))
 
 
 def _fits(shape: Shape, rows: list[dict[str, Any]]) -> bool:
@@ -318,15 +318,6 @@ def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
         return None
     return None if _has_empty_struct(arrow, common) else common
-
-
-def _column(arrow: Any, name: str, kind: Any, rows: list[dict[str, Any]], shape: Shape | None) -> Any:
-    values = [row.get(name) for row in rows]
-    if name == "record" and shape is not None:
-        return arrow.array([None if value is None else shape.convert(value) for value in values], type=kind)
-    if kind is None:
-        return arrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
-    return arrow.array(values, type=kind)
 
 
 def _has_empty_struct(arrow: Any, kind: Any) -> bool:
