@@ -256,8 +256,9 @@ def _write_csv(lines: Path, path: Path) -> None:
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in row.items() if name not in ("record", "error")}
-    record = row.get("record")
-    for name, value in (record if isinstance(record, dict) else {"record": record} if "record" in row else {}).items():
+    record = {"record": row["record"]} if "record" in row else {}
+    values = record["record"] if isinstance(record.get("record"), dict) else record
+    for name, value in values.items():
         found[f"record.{name}" if name in row or name in ("error", "record.error") else name] = value
     if "error" in row:
         found["error"] = f"{row['error']['type']}: {row['error']['message']}"
