@@ -115,33 +115,30 @@ def check_output(
 ) -> None:
     """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`."""
     check_suffix(path, suffixes)
+    folder = path.parent
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        folder = path.parent
-        if not folder.is_dir():
-            raise SetupError(
-                f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
-            ) from None
-        if os.access(folder, os.W_OK | os.X_OK):
-            return
-        raise SetupError(
-            f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you"
-        ) from None
+        mode = None
     except OSError as error:
         raise SetupError(f"expected a path for the output, but {str(path)!r}: {error.strerror}") from error
-    if not stat.S_ISREG(mode):
+    if mode is None and not folder.is_dir():
+        raise SetupError(
+            f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
+        )
+    if mode is not None and not stat.S_ISREG(mode):
         raise SetupError(
             f"expected a file as the output, but {str(path)!r} is a folder or a device. Name a file in it."
         )
-    if input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
+    if mode is not None and input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
         raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
-    if not (resume or overwrite):
+    if mode is not None and not (resume or overwrite):
         raise SetupError(
             f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
         )
-    if not os.access(path, os.W_OK):
-        raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
+    if not (os.access(folder, os.W_OK | os.X_OK) if mode is None else os.access(path, os.W_OK)):
+        place = f"the folder {str(folder)!r}" if mode is None else repr(str(path))
+        raise SetupError(f"expected an output that can be written, but {place} is read-only for you")
 
 
 def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
@@ -169,27 +166,27 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
             where = f"line {number} of {str(path)!r}"
             fields = _line_fields(line, where)
             row = next(rows, None)
-            if row is None:
-                raise SetupError(
-                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond "
-                    "its end. Give the same input as before, or start again with --overwrite."
-                )
             digest, old_settings, _ = f"{fields['_digest']}--".split("-", 2)
-            if digest != row.digest or fields.get("_line") != row.line:
-                raise SetupError(
-                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
-                    "of. Give the same input as before, or start again with --overwrite."
+            wrong = ""
+            if row is None:
+                wrong = (
+                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond its end. "
+                    "Give the same input as before"
                 )
-            if old_settings != settings:
-                raise SetupError(
+            elif digest != row.digest or fields.get("_line") != row.line:
+                wrong = (
+                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made of. "
+                    "Give the same input as before"
+                )
+            elif old_settings != settings:
+                wrong = (
                     f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
-                    "Give the same ones, name another file, or start again with --overwrite."
+                    "Give the same ones, name another file"
                 )
-            if line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
-                raise SetupError(
-                    f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it, or start "
-                    "again with --overwrite."
-                )
+            elif line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
+                wrong = f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it"
+            if wrong:
+                raise SetupError(f"{wrong}, or start again with --overwrite.")
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
     return done, failed, size
 
