@@ -43,20 +43,16 @@ __all__ = [
     "write_page",
 ]
 
-_MODULES = {
-    "calibration": "Answer Calibration",
-    "extractor": "Extractor run",
-    "outcome": "Failure InputError Outcome OutputError RowError SetupError TemplateError Usage WorkersFailed",
-    "report": "Report write_page",
-}
+_MODULES = ("outcome", "calibration", "report", "extractor")  # the last one loads torch
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
-    for module, names in _MODULES.items():
-        if name in names.split():
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = (import_module(f"{__name__}.{module}") for module in _MODULES if name in __all__)
+    found = next((module for module in modules if name in vars(module)), None)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(found, name)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 from outlines_cont.errors import OptionError
@@ -59,15 +60,14 @@ class RecordColumns:
     def schema(self) -> Any:
         """Return names and types as a schema of pyarrow."""
         arrow = pyarrow()
+        numbers = [(name or "record", arrow.float64()) for name, _ in self.members.values()]
+        own = {
+            "weight": arrow.float64(),
+            "usage": arrow.struct([(field.name, arrow.int64()) for field in fields(Usage)]),
+            "agreement": arrow.struct(numbers),
+        }
         types = [shape.arrow() for _, shape in self.members.values()]
-        types += [arrow.string()] if _OTHERS in self._own else []
-        types += [
-            arrow.string(),
-            arrow.float64(),
-            arrow.struct([(field.name, arrow.int64()) for field in fields(Usage)]),
-        ]
-        if self.has_agreement:
-            types.append(arrow.struct([(name or "record", arrow.float64()) for name, _ in self.members.values()]))
+        types += [own.get(name, arrow.string()) for name in self._own]
         return arrow.schema([*zip(self.names, types, strict=True)])
 
     def rows(self, outcomes: Iterable[Outcome]) -> Iterator[dict[str, Any]]:
@@ -101,43 +101,35 @@ class RecordColumns:
 
     def _row(self, outcome: Outcome) -> dict[str, Any]:
         given = (outcome.record or {}) if isinstance(self.shape, ObjectShape) else {"": outcome.record}
-        values: list[Any] = []
-        for name, shape in self.members.values():
-            value = given.get(name)
-            values.append(None if value is None else shape.convert(value))
-        if _OTHERS in self._own:
-            known = {name for name, _ in self.members.values()}
-            others = {name: value for name, value in given.items() if name not in known}
-            values.append(json.dumps(others, ensure_ascii=False) if others else None)
-        has_failed = outcome.failure is not None
-        values += [str(outcome.failure) if has_failed else None, outcome.weight, asdict(outcome.usage)]
-        if self.has_agreement:
-            values.append(None if has_failed else self._agreement(outcome))
-        return dict(zip(self.names, values, strict=True))
+        found = {
+            column: None if given.get(name) is None else shape.convert(given[name])
+            for column, (name, shape) in self.members.items()
+        }
+        known = {name for name, _ in self.members.values()}
+        others = {name: value for name, value in given.items() if name not in known}
+        own = {
+            _OTHERS: json.dumps(others, ensure_ascii=False) if others else None,
+            "error": None if outcome.failure is None else str(outcome.failure),
+            "weight": outcome.weight,
+            "usage": asdict(outcome.usage),
+            "agreement": None if outcome.failure is not None else self._agreement(outcome),
+        }
+        return found | {self._free(name): own[name] for name in self._own}
 
     def _agreement(self, outcome: Outcome) -> dict[str, float | None]:
         """Return for each member the least share of samples that agree in any of its values."""
-        found: dict[str, float | None] = {}
-        for name, _ in self.members.values():
+
+        def least(name: str) -> float | None:
             inside = (f"{name}.", f"{name}[")
-            shares = [
-                share
-                for path, share in outcome.agreement.items()
-                if not name or path == name or path.startswith(inside)
-            ]
-            found[name or "record"] = min(shares, default=None)
-        return found
+            paths = outcome.agreement.items()
+            return min((share for path, share in paths if name in ("", path) or path.startswith(inside)), default=None)
+
+        return {name or "record": least(name) for name, _ in self.members.values()}
 
 
 MakeOutcomes = Callable[[Iterable[Any]], Iterator[Outcome]]
-Checked = Callable[[Collection[str]], RecordColumns]
-"""Checks the names of an input's columns, and returns the columns of its records."""
 _ADVICE = " Name the column of the message with `text_field=`; `allow_missing=` is for those that the template tests."
 _BATCH = 256
-_EXPECTED = (
-    "expected a list of texts or dicts, a dict of columns, a frame of pandas or polars, "
-    "a table of pyarrow or a dataset of Hugging Face"
-)
 
 
 def extracted(data: Any, text_field: str, needed: Sequence[str], columns: RecordColumns, make: MakeOutcomes) -> Any:
@@ -152,46 +144,38 @@ def extracted(data: Any, text_field: str, needed: Sequence[str], columns: Record
         check_columns(names, needed, _ADVICE)
         return columns.with_taken(names)
 
-    if isinstance(data, str):
-        return next(columns.rows(make([data])))
-    if isinstance(data, Mapping):
-        return _of_mapping(data, columns.with_taken(data), checked, make)
+    library = type(data).__module__.partition(".")[0]
+    if library in ("pandas", "polars") and hasattr(data, "to_frame"):  # one column of a frame
+        data = data.to_frame(text_field)
+    if isinstance(data, Mapping) and data and all(map(_is_column, data.values())):
+        lists = {name: list(values) for name, values in data.items()}
+        _check_lengths(lists)
+        return checked(lists).columns(make(_rows_of(lists)))
+    if isinstance(data, str | Mapping):
+        taken = () if isinstance(data, str) else data
+        return next(columns.with_taken(taken).rows(make([data])))
     if isinstance(data, list | tuple):
         rows = [{text_field: row} if isinstance(row, str) else row for row in data]
         fields = [row for row in rows if isinstance(row, Mapping)]
         if fields:
             check_columns(dict.fromkeys(name for row in fields for name in row), needed, _ADVICE)
         return list(columns.rows(make(rows)))
-    library = type(data).__module__.partition(".")[0]
-    if library == "pandas" and hasattr(data, "to_dict"):
-        return _of_pandas(data.to_frame(text_field) if hasattr(data, "to_frame") else data, checked, make)
+    if library == "pandas" and hasattr(data, "iloc"):
+        return _of_pandas(data, checked([*map(str, data.columns)]), make)
     if library == "datasets" and data.column_names is not None:  # a stream may not know them
         return _of_dataset(data, checked(data.column_names), make)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        is_series = library == "polars" and not hasattr(data, "columns")
-        table = _of_arrow(data.to_frame(text_field) if is_series else data, checked, make)
-        if library != "polars":
-            return table
-        import polars
-
-        return polars.from_arrow(table)
+        table = pyarrow().table(data)
+        parts = (row for batch in table.to_batches(max_chunksize=_BATCH) for row in batch.to_pylist())
+        found = checked(table.column_names).table(make(parts))
+        return import_module("polars").from_arrow(found) if library == "polars" else found
     if isinstance(data, Iterable):
         return columns.rows(make(data))
-    raise OptionError(f"{_EXPECTED}, got {type(data).__name__}", "data")
-
-
-def _of_mapping(
-    data: Mapping[str, Any], columns: RecordColumns, checked: Checked, make: MakeOutcomes
-) -> dict[str, Any]:
-    """Return columns for columns; the values of one row for one row."""
-    lists = {name: list(values) for name, values in data.items() if _is_column(values)}
-    if len(lists) < len(data) or not data:
-        return next(columns.rows(make([dict(data)])))
-    if len({len(values) for values in lists.values()}) > 1:
-        lengths = ", ".join(f"{name!r} {len(values)}" for name, values in lists.items())
-        raise OptionError(f"expected columns of one length, got {lengths}", "data")
-    checked(lists)
-    return columns.columns(make(_rows_of(lists)))
+    raise OptionError(
+        "expected a list of texts or dicts, a dict of columns, a frame of pandas or polars, a table of pyarrow or a dataset of Hugging "
+        f"Face, got {type(data).__name__}",
+        "data",
+    )
 
 
 def _is_column(values: Any) -> bool:
@@ -199,37 +183,36 @@ def _is_column(values: Any) -> bool:
     return is_listed and not isinstance(values, str | bytes)
 
 
+def _check_lengths(lists: Mapping[str, Sequence[Any]]) -> None:
+    if len({len(values) for values in lists.values()}) > 1:
+        lengths = ", ".join(f"{name!r} {len(values)}" for name, values in lists.items())
+        raise OptionError(f"expected columns of one length, got {lengths}", "data")
+
+
 def _rows_of(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     return (dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
 
 
-def _of_pandas(frame: Any, checked: Checked, make: MakeOutcomes) -> Any:
-    """Return a frame with the same index, whose columns have types of Arrow."""
-    import pandas
+def _of_pandas(frame: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    """Return a frame with the same index, whose columns have types of Arrow.
 
+    Its cells need no type in common, so they are not read by Arrow.
+    """
     names = [*map(str, frame.columns)]
     parts = (frame.iloc[start : start + _BATCH] for start in range(0, len(frame), _BATCH))
     objects = (part.astype(object).where(part.notna(), None) for part in parts)
     rows = (dict(zip(names, row, strict=True)) for part in objects for row in part.itertuples(index=False, name=None))
-    found = checked(names).table(make(rows)).to_pandas(types_mapper=pandas.ArrowDtype)
+    found = columns.table(make(rows)).to_pandas(types_mapper=import_module("pandas").ArrowDtype)
     found.index = frame.index
     return found
 
 
-def _of_arrow(data: Any, checked: Checked, make: MakeOutcomes) -> Any:
-    table = pyarrow().table(data)
-    rows = (row for batch in table.to_batches(max_chunksize=_BATCH) for row in batch.to_pylist())
-    return checked(table.column_names).table(make(rows))
-
-
 def _of_dataset(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
     """Return the dataset with the columns added, typed by the schema, as all records of the first batch may be null."""
-    from datasets import Features
-
-    names = list(data.column_names)
+    added = import_module("datasets").Features.from_arrow_schema(columns.schema())
     return data.map(
-        lambda batch: columns.columns(make(_rows_of({name: batch[name] for name in names}))),
+        lambda batch: columns.columns(make(_rows_of({name: batch[name] for name in data.column_names}))),
         batched=True,
         batch_size=1000,
-        features=Features({**data.features, **Features.from_arrow_schema(columns.schema())}),
+        features=type(added)({**data.features, **added}),
     )

@@ -243,15 +243,16 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
 
 def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any]:
     """Return the details of a record as JSON, rounded to three decimals."""
-    found: dict[str, Any] = {
-        name: getattr(outcome.usage, name) for name in ("prompt_tokens", "tokens", "forced_tokens")
-    }
+
+    def rounded(values: Mapping[str, float]) -> dict[str, float]:
+        return {path: round(value, 3) for path, value in values.items()}
+
+    usage, shares = outcome.usage, outcome.agreement
+    found: dict[str, Any] = {name: getattr(usage, name) for name in ("prompt_tokens", "tokens", "forced_tokens")}
     if outcome.weight is not None:
-        found["weight"] = round(outcome.weight, 3)
-        found["logprobs"] = {path: round(logprob, 3) for path, logprob in outcome.logprobs.items()}
-    if outcome.agreement:
-        found["agreement"] = {path: round(share, 3) for path, share in outcome.agreement.items()}
-    if outcome.agreement and calibration is not None:
-        shares = outcome.agreement.items()
-        found["confidence"] = {path: round(calibration.confidence(path, share), 3) for path, share in shares}
+        found |= {"weight": round(outcome.weight, 3), "logprobs": rounded(outcome.logprobs)}
+    if shares:
+        found["agreement"] = rounded(shares)
+    if shares and calibration is not None:
+        found["confidence"] = rounded({path: calibration.confidence(path, share) for path, share in shares.items()})
     return found

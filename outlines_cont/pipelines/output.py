@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import FileIO, IOBase
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.outcome import InputRow, OutputError, SetupError, digest_of, listed
 from outlines_cont.pipelines.reading import pyarrow
+from outlines_cont.pipelines.record_schema import unchanged
 from outlines_cont.pipelines.shape import ObjectShape, Shape
 
 try:
@@ -113,33 +115,30 @@ def check_output(
 ) -> None:
     """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`."""
     check_suffix(path, suffixes)
+    folder = path.parent
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        folder = path.parent
-        if not folder.is_dir():
-            raise SetupError(
-                f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
-            ) from None
-        if os.access(folder, os.W_OK | os.X_OK):
-            return
-        raise SetupError(
-            f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you"
-        ) from None
+        mode = None
     except OSError as error:
         raise SetupError(f"expected a path for the output, but {str(path)!r}: {error.strerror}") from error
-    if not stat.S_ISREG(mode):
+    if mode is None and not folder.is_dir():
+        raise SetupError(
+            f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
+        )
+    if mode is not None and not stat.S_ISREG(mode):
         raise SetupError(
             f"expected a file as the output, but {str(path)!r} is a folder or a device. Name a file in it."
         )
-    if input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
+    if mode is not None and input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
         raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
-    if not (resume or overwrite):
+    if mode is not None and not (resume or overwrite):
         raise SetupError(
             f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
         )
-    if not os.access(path, os.W_OK):
-        raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
+    if not (os.access(folder, os.W_OK | os.X_OK) if mode is None else os.access(path, os.W_OK)):
+        place = f"the folder {str(folder)!r}" if mode is None else repr(str(path))
+        raise SetupError(f"expected an output that can be written, but {place} is read-only for you")
 
 
 def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
@@ -167,27 +166,27 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
             where = f"line {number} of {str(path)!r}"
             fields = _line_fields(line, where)
             row = next(rows, None)
-            if row is None:
-                raise SetupError(
-                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond "
-                    "its end. Give the same input as before, or start again with --overwrite."
-                )
             digest, old_settings, _ = f"{fields['_digest']}--".split("-", 2)
-            if digest != row.digest or fields.get("_line") != row.line:
-                raise SetupError(
-                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
-                    "of. Give the same input as before, or start again with --overwrite."
+            wrong = ""
+            if row is None:
+                wrong = (
+                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond its end. "
+                    "Give the same input as before"
                 )
-            if old_settings != settings:
-                raise SetupError(
+            elif digest != row.digest or fields.get("_line") != row.line:
+                wrong = (
+                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made of. "
+                    "Give the same input as before"
+                )
+            elif old_settings != settings:
+                wrong = (
                     f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
-                    "Give the same ones, name another file, or start again with --overwrite."
+                    "Give the same ones, name another file"
                 )
-            if line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
-                raise SetupError(
-                    f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it, or start "
-                    "again with --overwrite."
-                )
+            elif line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
+                wrong = f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it"
+            if wrong:
+                raise SetupError(f"{wrong}, or start again with --overwrite.")
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
     return done, failed, size
 
@@ -245,30 +244,25 @@ def _rows(lines: Path) -> Iterator[dict[str, Any]]:
 
 def _write_csv(lines: Path, path: Path) -> None:
     """Write a column for each field of a record, nested values as JSON, in two passes over the lines with one of them in memory."""
-    columns: dict[str, None] = {}
-    for row in _rows(lines):
-        columns.update(dict.fromkeys(_cells(row)))
+    columns = dict.fromkeys(name for row in _rows(lines) for name in _cells(row))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(columns), lineterminator="\n")
         writer.writeheader()
         writer.writerows(map(_cells, _rows(lines)))
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in row.items() if name not in ("record", "error")}
-    record = row.get("record")
-    values = record if isinstance(record, dict) else {"record": record} if "record" in row else {}
+    record = {"record": row["record"]} if "record" in row else {}
+    values = record["record"] if isinstance(record.get("record"), dict) else record
     for name, value in values.items():
         found[f"record.{name}" if name in row or name in ("error", "record.error") else name] = value
     if "error" in row:
         found["error"] = f"{row['error']['type']}: {row['error']['message']}"
-    return {name: _cell(value) for name, value in found.items()}
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {
+        name: value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in found.items()
+    }
 
 
 def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
@@ -279,15 +273,19 @@ def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
         for name in dict.fromkeys(name for row in rows for name in row):
             kinds[name] = _common(arrow, kinds.get(name, arrow.null()), [row.get(name) for row in rows])
         shape = shape if shape is not None and _fits(shape, rows) else None
-    if isinstance(shape, ObjectShape) and shape.is_open:
-        shape = None  # the schema does not name all members
-    if shape is not None and "record" in kinds:
-        kinds["record"] = shape.arrow()
-    schema = arrow.schema([(name, arrow.string() if kind is None else kind) for name, kind in kinds.items()])
-    with arrow.parquet.ParquetWriter(path, schema) as writer:
+    as_json = partial(json.dumps, ensure_ascii=False)
+    converts = {name: as_json if kind is None else unchanged for name, kind in kinds.items()}
+    kinds = {name: arrow.string() if kind is None else kind for name, kind in kinds.items()}
+    # An open object has members that its shape does not name.
+    if shape is not None and "record" in kinds and not (isinstance(shape, ObjectShape) and shape.is_open):
+        kinds["record"], converts["record"] = shape.arrow(), shape.convert
+    with arrow.parquet.ParquetWriter(path, arrow.schema([*kinds.items()])) as writer:
         for rows in _chunks(lines):
-            columns = [_column(arrow, name, kind, rows, shape) for name, kind in kinds.items()]
-            writer.write_table(arrow.table(columns, schema=schema))
+            cells = {
+                name: [None if row.get(name) is None else convert(row[name]) for row in rows]
+                for name, convert in converts.items()
+            }
+            writer.write_table(arrow.table(cells, schema=writer.schema))
 
 
 def _fits(shape: Shape, rows: list[dict[str, Any]]) -> bool:
@@ -318,15 +316,6 @@ def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
         return None
     return None if _has_empty_struct(arrow, common) else common
-
-
-def _column(arrow: Any, name: str, kind: Any, rows: list[dict[str, Any]], shape: Shape | None) -> Any:
-    values = [row.get(name) for row in rows]
-    if name == "record" and shape is not None:
-        return arrow.array([None if value is None else shape.convert(value) for value in values], type=kind)
-    if kind is None:
-        return arrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
-    return arrow.array(values, type=kind)
 
 
 def _has_empty_struct(arrow: Any, kind: Any) -> bool:

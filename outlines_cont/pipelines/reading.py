@@ -2,9 +2,9 @@
 time; dates, times and decimals become strings). A row with a wrong number of cells, other bytes than UTF-8, or a value that JSON lacks, is
 a row with an error; no columns, or equal or reserved names, raise `SetupError`.
 
-`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines or text, read here, CSV or Parquet by `table_rows`. A
-format that is not given follows from the file name, on the standard input from the first line that is not blank (JSON object or text); a
-row that cannot be used is an `InputRow` with an error.
+`RowSource`: iterates over the rows of a file or of the standard input: JSON Lines or text, CSV or Parquet. A format that is not given
+follows from the file name, on the standard input from the first line that is not blank (JSON object or text); a row that cannot be used is
+an `InputRow` with an error.
 
 A line ends with a line feed; blank lines are skipped.
 """
@@ -16,7 +16,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,27 +50,34 @@ def csv_reader(file: BinaryIO) -> Iterator[Any]:
 
 
 def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
-    """Yield the rows of a CSV file (RFC 4180, UTF-8, with a header) as texts; `SetupError` where the header cannot be used."""
+    """Yield the rows of a CSV file (RFC 4180, UTF-8, with a header) as texts; `SetupError` where the header cannot be used.
+
+    Not by `pyarrow.csv`: it does not know the lines of rows, refuses a file with one byte that is not UTF-8, and cells beyond its block.
+    """
     with csv_reader(file) as reader:
         header: list[str] = next(reader, [])
         _check_columns(header)
         line = reader.line_num + 1
         for cells in reader:
-            if cells:
-                yield _csv_row(line, header, cells)
-            line = reader.line_num + 1
+            line, first = reader.line_num + 1, line
+            if not cells:
+                continue
+            digest, error = _digest([header, cells]), None
+            if len(cells) != len(header):
+                error = RowError(f"expected {len(header)} cells, as the header names, got {len(cells)}")
+            elif not _is_utf8(cells):
+                error = RowError("expected UTF-8, got other bytes. Save the file as UTF-8.")
+            fields = dict(zip(header, cells, strict=True)) if error is None else {}
+            yield InputRow(first, digest, fields, error)
 
 
-def _csv_row(line: int, header: Sequence[str], cells: Sequence[str]) -> InputRow:
-    digest = _digest([header, cells])
-    if len(cells) != len(header):
-        error = RowError(f"expected {len(header)} cells, as the header names, got {len(cells)}")
-        return InputRow(line, digest, error=error)
+def _is_utf8(cells: Sequence[str]) -> bool:
+    """Whether no bytes of other encodings were read, as lone surrogates."""
     try:
         "".join(cells).encode()
-    except UnicodeEncodeError:  # bytes that are not UTF-8 are read as lone surrogates
-        return InputRow(line, digest, error=RowError("expected UTF-8, got other bytes. Save the file as UTF-8."))
-    return InputRow(line, digest, dict(zip(header, cells, strict=True)))
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parquet_rows(path: Path) -> Iterator[InputRow]:
@@ -86,10 +93,9 @@ def parquet_rows(path: Path) -> Iterator[InputRow]:
         try:
             fields = {name: plain(value, name) for name, value in fields.items()}
             json.dumps(fields, allow_nan=False)
-        except RowError as error:
-            yield InputRow(line, _digest(repr(fields)), error=error)
         except ValueError as error:
-            yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
+            wrong = error if isinstance(error, RowError) else RowError(f"expected values that JSON has: {error}")
+            yield InputRow(line, _digest(repr(fields)), error=wrong)
         else:
             yield InputRow(line, _digest(fields), fields)
 
@@ -158,25 +164,23 @@ class RowSource:
         self._stdin = stdin
         self._text_field = text_field
         self._format = input_format
-        if self._path is not None:
-            self._check_path(self._path)
-        elif input_format is InputFormat.PARQUET:
-            raise SetupError("expected a file with --input-format parquet, got the standard input. Name the file.")
-
-    def _check_path(self, path: Path) -> None:
+        if self._path is None:
+            if input_format is InputFormat.PARQUET:
+                raise SetupError("expected a file with --input-format parquet, got the standard input. Name the file.")
+            return
         try:
-            if path.is_file() or path.is_dir() or not path.exists():  # a pipe can be opened only once
-                path.open("rb").close()
+            if self._path.is_file() or self._path.is_dir() or not self._path.exists():  # a pipe can be opened only once
+                self._path.open("rb").close()
         except OSError as error:
             raise SetupError(
-                f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
+                f"expected a file of messages, but {path!r} cannot be read: {error.strerror}. "
                 "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
             ) from error
-        if self._format is InputFormat.AUTO:
-            self._format = _SUFFIXES.get(path.suffix.lower(), InputFormat.AUTO)
+        if input_format is InputFormat.AUTO:
+            self._format = _SUFFIXES.get(self._path.suffix.lower(), InputFormat.AUTO)
         if self._format is InputFormat.AUTO:
             raise SetupError(
-                f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {str(path)!r}. Say what it holds with --input-format."
+                f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {path!r}. Say what it holds with --input-format."
             )
 
     def count(self) -> int | None:
@@ -218,25 +222,20 @@ class RowSource:
             ) from error
 
     def _all(self) -> Iterator[InputRow]:
-        if self._path is None:
-            assert self._stdin is not None
-            yield from self._rows(self._stdin)
-        elif self._format is InputFormat.PARQUET:
+        if self._path is not None and self._format is InputFormat.PARQUET:
             yield from parquet_rows(self._path)
-        else:
-            with self._path.open("rb") as file:
-                yield from self._rows(file)
-
-    def _rows(self, file: BinaryIO) -> Iterator[InputRow]:
-        if self._format is InputFormat.CSV:
-            yield from csv_rows(file)
             return
-        for number, line in enumerate(file, start=1):
-            data = line.rstrip(b"\r\n")
-            if number == 1:
-                data = data.removeprefix(b"\xef\xbb\xbf")
-            if data.strip():
-                yield self._row(number, data)
+        with nullcontext(self._stdin) if self._path is None else self._path.open("rb") as file:
+            assert file is not None
+            if self._format is InputFormat.CSV:
+                yield from csv_rows(file)
+                return
+            for number, line in enumerate(file, start=1):
+                data = line.rstrip(b"\r\n")
+                if number == 1:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
+                if data.strip():
+                    yield self._row(number, data)
 
     def _row(self, number: int, data: bytes) -> InputRow:
         if self._format is InputFormat.AUTO:

@@ -1,6 +1,6 @@
 """Paths of JSON values, such as `address.city` or `items[0].name` (names are not escaped): `leaves` lists the scalars and empty containers
-of a parsed document, and `byte_ranges` the byte range of each in its text, which may be truncated, by a tokenizing regular expression and
-an explicit stack (no recursion). `field_of`: a path without the numbers of items.
+of a parsed document, and `byte_ranges` the byte range of each in its text, as they stand there in the same order. `field_of`: a path
+without the numbers of items.
 
 `RecordSchema`: the schema of records: a JSON Schema, a pydantic model or another type that pydantic can describe. `load_schema` reads it
 from `FILE.json`, `module:Class` or `FILE.py:Class`; the last two import, and so run, that module.
@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
 from functools import partial, reduce
 from importlib import import_module
@@ -27,77 +27,48 @@ from pydantic.errors import PydanticUserError
 
 from outlines_cont.pipelines.outcome import SetupError
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:{}\[\]"]+', re.DOTALL)
+# A key; or, as a group, a scalar or an empty object or list.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"(?=\s*:)|("(?:[^"\\]|\\.)*"|\{\s*\}|\[\s*\]|[^\s,:{}\[\]"]+)', re.DOTALL)
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of a JSON object, of which several may have one name."""
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_Members)
 
 
 def leaves(value: Any) -> dict[str, Any]:
     """Return the scalars, empty objects and empty lists inside a value by their paths; the path of a scalar itself is empty."""
-    found: dict[str, Any] = {}
+    return dict(_leaves(value))
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
     stack: list[tuple[str, Any]] = [("", value)]
     while stack:
         path, item = stack.pop()
-        if isinstance(item, dict) and item:
-            stack += [(_member(path, name), inner) for name, inner in reversed(item.items())]
-        elif isinstance(item, list) and item:
+        if item and isinstance(item, dict | _Members):
+            members = list(item.items() if isinstance(item, dict) else item)
+            stack += [(f"{path}.{name}" if path else name, inner) for name, inner in reversed(members)]
+        elif item and isinstance(item, list):
             stack += [(f"{path}[{at}]", inner) for at, inner in reversed([*enumerate(item)])]
         else:
-            found[path] = item
-    return found
+            yield path, item
 
 
 def byte_ranges(text: bytes) -> dict[str, tuple[int, int]]:
     """Return the byte range of each value of `leaves` in a JSON text: its first byte, and the one after its last.
 
-    Of a text that was cut, those that are whole. Cost: about 1 us per value; no recursion.
+    What follows the value, such as the bytes of an end token, is left out. Cost: about 1 us per value.
     """
-    found: dict[str, tuple[int, int]] = {}
-    # For each object and list that is open its path, and the next key or number.
-    stack: list[tuple[str, str | int | None]] = []
-    empty: int | None = None  # where an object or a list began that has no member yet
-    for match in _TOKEN.finditer(text):
-        (start, end), token = match.span(), match.group()
-        begun, empty = empty, None
-        if token in b"{[":
-            stack.append((_here(stack), None if token == b"{" else 0))
-            empty = start
-        elif token in b"}]":
-            if not stack:
-                break
-            path, _ = stack.pop()
-            if begun is not None:
-                found[path] = (begun, end)
-            _advance(stack)
-        elif stack and stack[-1][1] is None:
-            name = str(json.loads(token)) if token.startswith(b'"') else token.decode("utf-8", "replace")
-            stack[-1] = (stack[-1][0], name)
-        else:
-            found[_here(stack)] = (start, end)
-            _advance(stack)
-    return found
+    value, _ = _DECODER.raw_decode(text.decode("utf-8", "replace").lstrip())
+    spans = (match.span(1) for match in _TOKEN.finditer(text) if match.group(1))
+    return {path: span for (path, _), span in zip(_leaves(value), spans, strict=False)}
 
 
 def field_of(path: str) -> str:
     """Return a path without the numbers of list items, so that values of different records have it in common."""
     return re.sub(r"\[\d+\]", "[]", path)
-
-
-def _member(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _here(stack: list[tuple[str, str | int | None]]) -> str:
-    """Return the path of the value that follows."""
-    if not stack:
-        return ""
-    path, at = stack[-1]
-    return f"{path}[{at}]" if isinstance(at, int) else _member(path, at or "")
-
-
-def _advance(stack: list[tuple[str, str | int | None]]) -> None:
-    """Move to the next key or item after the end of a value."""
-    if stack:
-        path, at = stack[-1]
-        stack[-1] = (path, at + 1 if isinstance(at, int) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,6 @@ JSON_TEXT = ScalarShape("string", partial(json.dumps, ensure_ascii=False))
 INTEGER = ScalarShape("int64", _int64)
 NUMBER = ScalarShape("float64", float)
 BOOLEAN = ScalarShape("bool_", unchanged)
-NULL = ScalarShape("null", unchanged)
-DAY = ScalarShape("date32", date.fromisoformat)
-LOCAL_TIME = ScalarShape("timestamp", _local_time, ("us",))
-MOMENT = ScalarShape("timestamp", _utc, ("us", "UTC"))
-"""A date with a time and an offset, in microseconds of UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +126,13 @@ def with_values(shape: Shape) -> Shape:
     return TEXT if shape == JSON_TEXT else shape
 
 
-_SCALARS: dict[Any, Shape] = {"integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NULL}
-_FORMATS: dict[Any, Shape] = {"date": DAY, "date-time": MOMENT, "x-local-date-time": LOCAL_TIME}
+_NULL = ScalarShape("null", unchanged)
+_SCALARS: dict[Any, Shape] = {"integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": _NULL}
+_FORMATS: dict[Any, Shape] = {
+    "date": ScalarShape("date32", date.fromisoformat),
+    "date-time": ScalarShape("timestamp", _utc, ("us", "UTC")),
+    "x-local-date-time": ScalarShape("timestamp", _local_time, ("us",)),
+}
 _PYTHON_TYPES: dict[type, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, float: NUMBER}
 
 
