@@ -15,7 +15,6 @@ from transformers import DynamicCache
 from outlines_cont import (
     DEFAULT_MAX_TOKENS,
     BatchedExecutor,
-    CompletionTree,
     SequenceState,
     continuous,
     control,
@@ -114,8 +113,6 @@ def _state() -> SequenceState:
         ("max_tokens", 1, lambda value: _asked(max_tokens=value)),
         ("temperature", 0, lambda value: _asked(temperature=value)),
         ("max_retries", 0, lambda value: generate.json(random_model(), {"enum": [1]}, max_retries=value)),
-        ("depth", 1, lambda value: CompletionTree(random_model(), "the", depth=value)),
-        ("every", 1, lambda value: CompletionTree(random_model(), "the", depth=2, every=value)),
         ("max_rows", 1, lambda value: Engine(random_model(), max_rows=value)),
         ("max_batch_tokens", 1, lambda value: Engine(random_model(), max_batch_tokens=value)),
         *(
@@ -132,14 +129,6 @@ def test_the_lowest_number_of_an_option_is_within_and_what_is_below_is_named(
         with pytest.raises(OptionError, match="expected") as caught:
             act(value)
         assert option == caught.value.option
-
-
-def test_a_tree_has_at_most_1024_leaves() -> None:
-    assert CompletionTree(random_model(), "the", depth=11, every=1).num_sampled == 0
-    assert CompletionTree(random_model(), "the", depth=110, every=10).num_sampled == 0
-    for depth, every in ((12, 1), (111, 10)):
-        with pytest.raises(OptionError, match=r"1,024 leaves.*2 \*\* 11"):
-            CompletionTree(random_model(), "the", depth=depth, every=every)
 
 
 def test_as_many_samples_are_the_best_as_there_are() -> None:

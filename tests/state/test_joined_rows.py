@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_cont import CompletionTree, SequenceState, continuous, generate, samplers
+from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import ModelMismatch
 from tests.fakes import random_model
 
@@ -42,9 +42,3 @@ def test_states_of_two_models_are_not_stacked() -> None:
         with pytest.raises(ModelMismatch, match="two states of one model"):
             join()
     assert SequenceState.stack([one, one]).batch_size == 2
-
-
-def test_a_tree_that_has_not_grown_is_its_root() -> None:
-    tree = CompletionTree(random_model(), "the", depth=4, every=2)
-    assert tree.leaves == [tree.root]
-    assert (tree.text(tree.root), tree.token_ids(tree.root), tree.num_sampled, tree.kv_bytes) == ("the", [], 0, 0)
