@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from outlines_cont.continuation import continuous
     from outlines_cont.conversation import BatchedExecutor, Conversation, Mark
     from outlines_cont.conversation.guided_conversation import GuidedConversation, guide
-    from outlines_cont.conversation.tree import CompletionTree
     from outlines_cont.drafts import Proposer
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.guidance import Guidance
@@ -42,7 +41,6 @@ __all__ = [
     "BatchedExecutor",
     "Branch",
     "Chat",
-    "CompletionTree",
     "Conversation",
     "DeviceTables",
     "Engine",
@@ -90,7 +88,6 @@ _NAMES = {
     "continuation": "continuous",
     "conversation": "BatchedExecutor Conversation Mark",
     "conversation.guided_conversation": "GuidedConversation guide",
-    "conversation.tree": "CompletionTree",
     "drafts": "Proposer",
     "engine.engine": "Engine engine_of",
     "engine.guidance": "Guidance",

@@ -1,4 +1,4 @@
-"""The command line `outlines-cont` (typer): its commands `demo`, `extract`, `run`, `schema`, `tree` and `chat`, and their messages. Exit
+"""The command line `outlines-cont` (typer): its commands `demo`, `extract`, `run`, `schema` and `chat`, and their messages. Exit
 status: 0 success, 1 some row failed or the output was closed, 2 an error ended the command (mostly before any row), 130 interrupted.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options do not wait for them.
@@ -25,7 +25,6 @@ from outlines_cont.cli.options import (
     ExtractOptions,
     ProgramOptions,
     SchemaOptions,
-    TreeOptions,
 )
 from outlines_cont.errors import NoChatTemplate
 from outlines_cont.pipelines.outcome import SetupError
@@ -241,24 +240,6 @@ def schema(options: SchemaOptions) -> None:
     from outlines_cont.cli.options import describe
 
     describe(options)
-
-
-@command(
-    TreeOptions,
-    short_help="Grow a tree of completions in one batch.",
-    epilog='Example: outlines-cont tree "Not many people know that" --model Qwen/Qwen3-0.6B --output tree.svg',
-)
-def tree(options: TreeOptions) -> None:
-    """Grow a tree of completions: every leaf becomes two after each 16 tokens, and all leaves run in one batch.
-
-    What completions have in common is computed and held once, so a tree takes as many forwards as its longest completion
-    has tokens.
-
-    Exit status: 0, 2 for a wrong option, a model that cannot be loaded or a file that cannot be written, 130 interrupted.
-    """
-    from outlines_cont.cli.program import grow
-
-    grow(options)
 
 
 @command(ChatOptions, epilog="Example: outlines-cont chat Qwen/Qwen3-0.6B --system 'Be short.'")

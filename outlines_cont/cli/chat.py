@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any, TextIO
 from outlines_cont import generate
 from outlines_cont.chat import Chat
 from outlines_cont.checks import file_text
-from outlines_cont.conversation.tree import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models.hugging_face import HuggingFaceModel
@@ -178,6 +178,10 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
     return chat.system(system) if system else chat
 
 
+_SIGNS = {"\n": "\n", "\t": "→", "\r": "←", "\u200d": "\u200d"}
+_CONTROLS = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+
+
 def _visible(text: str) -> str:
-    """Return a text with signs for control characters other than line ends."""
-    return "\n".join(map(shown, text.split("\n")))
+    """Return a text with signs for control characters other than line ends, and for marks of the direction of writing."""
+    return "".join(_SIGNS.get(c) or ("�" if unicodedata.category(c) in _CONTROLS else c) for c in text)

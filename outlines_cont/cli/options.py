@@ -259,35 +259,6 @@ class SchemaOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeOptions:
-    """The options of `outlines-cont tree`.
-
-    Attributes:
-        prompt: Where all completions begin.
-        depth: Tokens of each completion.
-        every: Tokens between two forks.
-        seed: Of the random numbers.
-        distinct: Let the two halves of a fork begin with different tokens.
-        output: Write a picture, too.
-    """
-
-    prompt: Annotated[
-        str | None,
-        Argument(
-            metavar="PROMPT", show_default='a message for the bundled model, "Not many people know that" for others'
-        ),
-    ] = None
-    depth: Count = 72
-    every: Count = 16
-    seed: Natural = 0
-    distinct: Annotated[bool, Option("--distinct")] = False
-    model: ModelName = None
-    output: Annotated[Path | None, Option("--output", "-o", metavar="FILE.svg|FILE.html")] = None
-    device: Device = None
-    dtype: WeightType = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
     """The options of `outlines-cont chat`.
 

@@ -1,6 +1,6 @@
 """Conversations: sequences that are prompted, sampled, forked, rewound and edited by hand, step by step, many in one batch, as with the
-`BatchedExecutor` of LLamaSharp; also classifier-free guidance over two of them, and trees of completions. Imports `policies`, `state`,
-`samplers` and parts of the engine; the model computes logits by its engine.
+`BatchedExecutor` of LLamaSharp; also classifier-free guidance over two of them. Imports `policies`, `state`, `samplers` and parts of the
+engine; the model computes logits by its engine.
 """
 
 from outlines_cont.conversation.conversation import Conversation, Mark

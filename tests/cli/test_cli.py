@@ -62,7 +62,7 @@ def test_help_fits_80_columns_and_has_no_escape_codes() -> None:
 def test_no_summary_is_cut() -> None:
     text = CliRunner().invoke(app, ["--help"]).stdout
     summaries = [line.split(maxsplit=1) for line in text[text.index("Commands:") :].splitlines()[1:]]
-    assert {name for name, _ in summaries} >= {"demo", "extract", "schema", "tree"}
+    assert {name for name, _ in summaries} >= {"demo", "extract", "schema"}
     assert all(summary.endswith(".") and not summary.endswith("...") for _, summary in summaries)
 
 

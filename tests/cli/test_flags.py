@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import Chat, CompletionTree, Tokens, TokenStream, continuous, control, generate, policies
+from outlines_cont import Chat, Tokens, TokenStream, continuous, control, generate, policies
 from outlines_cont.errors import OptionError
 from outlines_cont.events.event import StreamOptions
 from tests.chat_models import chat_model
@@ -40,7 +40,6 @@ CALLS: list[tuple[Callable[..., Any], str]] = [
         for o in ("skip_special_tokens", "keep_stop", "stop_in_prompt")
     ),
     *((lambda **o: policies.ban("a", **o), option) for option in ("ignore_case", "whole_word", "include_prompt")),
-    (lambda **o: CompletionTree(random_model(), "a", **o), "distinct"),
     (lambda **o: Tokens.of("a", **o), "special"),
     (lambda **o: generate.regex(random_model(), "a", **o), "force"),
     (lambda **o: generate.json(random_model(), {}, **o), "force"),

@@ -9,6 +9,7 @@ import runpy
 import sys
 import warnings
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -70,6 +71,19 @@ def test_the_tree_has_sixteen_leaves_in_seventy_two_forwards(capsys: pytest.Capt
 
     assert counts == "16 leaves, 368 tokens sampled in 72 forwards"
     assert sum("── " in line for line in tree) == 31
+
+
+def test_the_picture_of_the_tree_is_well_formed_whatever_a_model_writes() -> None:
+    tree = runpy.run_path(str(EXAMPLES / "fork_tree.py"))
+    texts = ["</svg><b>", "a\nb\t\x1b[2J\u202e]]>", "<!-- \ufffe \ud800" + "w" * 80]
+    root, *children = (tree["Node"](None, text=tree["shown"](text)) for text in texts)
+    root.children = children
+    assert tree["lines"](root)[1] == "    ├── a↵b��[2J�]]>"
+    svg = ElementTree.fromstring(tree["to_svg"](root, "<script>\n"))
+    prompt, *found = [element.text or "" for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert prompt == "<script>↵"
+    assert all(part in "".join(found) for part in ("</svg><b>", "<!--", "w" * 80))
+    assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) == 2
 
 
 def test_one_system_prompt_is_fed_once_for_32_conversations(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ drafts               <- engine.drafting engine.drawing kv policies sampling
 engine               <- engine.drafting engine.drawing kv policies samplers sampling state
 models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
-conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state streams
+conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
 generation           <- chats drafts engine events fsm policies samplers sampling state streams
@@ -65,7 +65,7 @@ control              <- drafts engine fsm generate generation models.tokenizer p
                         state
 pipelines            <- chat events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
-cli                  <- chat continuation conversation fsm fsm.automaton generate generation models outlines_cont
+cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
                         pipelines samplers sampling state templates
 """
 
