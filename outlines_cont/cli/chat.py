@@ -12,9 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import typer
+
 from outlines_cont import generate
 from outlines_cont.chat import Chat
 from outlines_cont.checks import file_text
+from outlines_cont.cli.model import load_model, make_sampler
+from outlines_cont.cli.options import ChatOptions
 from outlines_cont.conversation.tree import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
@@ -32,6 +36,16 @@ HELP = """\
 /help          this
 /quit          leave; so does the end of the input
 Anything else is said to the model. Ctrl-C ends a reply, which keeps what was written."""
+
+
+def talk(options: ChatOptions) -> None:
+    """Answer the lines of the standard input."""
+    sampler = make_sampler(options.sampler)
+    model = load_model(options.model, options.device, options.dtype)
+    begun = begun_chat(model, options.template, options.system, options.seed)
+    if sys.stdin.isatty():
+        typer.echo("Type a message, or /help.")
+    ChatSession(begun, sampler, options.max_tokens, sys.stdout).run(terminal_lines())
 
 
 class ChatSession:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.cli.__main__ import extract
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import IncompleteOutput, LengthWarning, OptionError
@@ -180,8 +178,7 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_line_has_the_same_length() -> None:
-    assert inspect.signature(extract).parameters["max_tokens"].default == DEFAULT_MAX_TOKENS == 1024
-    assert ExtractOptions(input="", schema="").max_tokens == DEFAULT_MAX_TOKENS
+    assert ExtractOptions(input="", schema="").most_tokens == DEFAULT_MAX_TOKENS == 1024
 
 
 def test_one_policy_needs_no_list_and_a_text_is_none() -> None:
