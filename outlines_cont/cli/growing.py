@@ -1,5 +1,5 @@
 """Output while rows run (rich): `progress_bar`, the `summary` at the end, and `GrowingRecords`, a live table of the last 20 records
-that are being written. Without a terminal the bar is hidden unless it is requested, and each field is printed as a line when it is complete.
+that are being written. Without a terminal the bar is hidden unless it is requested, and each field is a line when it is complete.
 """
 
 from __future__ import annotations
