@@ -3,7 +3,7 @@ of other functions, else with the closest known name (`did_you_mean`, by `diffli
 name.
 
 Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
-`check_int`, `check_limits` and so on; `checked_bool` returns the value), and `file_text`, which reads a file in UTF-8 or raises a given
+`check_int`, `check_limits` and so on; those of one value return it), and `file_text`, which reads a file in UTF-8 or raises a given
 error.
 
 Defaults that the command line and Python share: `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this process may use.
@@ -76,10 +76,11 @@ def names_of(function: Callable[..., Any]) -> list[str]:
     return [name for name, parameter in signature(function).parameters.items() if parameter.kind in kinds]
 
 
-def check(option: str, value: object, holds: bool, expected: str, advice: str = "") -> None:
-    """Raise `OptionError` with the message `expected {expected} as {option}`, and the advice, if `holds` is false."""
+def check(option: str, value: T, holds: bool, expected: str, advice: str = "") -> T:
+    """Return a value; raise `OptionError` with `expected {expected} as {option}`, and the advice, if `holds` is false."""
     if not holds:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}{advice and '. ' + advice}", option)
+    return value
 
 
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
@@ -89,10 +90,10 @@ def is_int(value: object, least: int | None = None, most: int | None = None) -> 
     return (least is None or value >= least) and (most is None or value <= most)
 
 
-def check_int(option: str, value: object, least: int, *, is_optional: bool = False) -> None:
-    """Raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
+def check_int(option: str, value: T, least: int, *, is_optional: bool = False) -> T:
+    """Return a value; raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
     holds = is_int(value, least) or (is_optional and value is None)
-    check(option, value, holds, f"an int, {least} or more,{' or None' if is_optional else ''}")
+    return check(option, value, holds, f"an int, {least} or more,{' or None' if is_optional else ''}")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -100,10 +101,9 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def checked_bool(value: object, option: str) -> bool:
+def checked_bool(value: Any, option: str) -> bool:
     """Return the value of an option; raise `OptionError` if it is neither True nor False, since a text such as "no" is truthy."""
-    check(option, value, isinstance(value, bool), "True or False")
-    return bool(value)
+    return bool(check(option, value, isinstance(value, bool), "True or False"))
 
 
 def check_limits(budget: Any) -> None:
@@ -135,16 +135,16 @@ def check_model(model: object) -> None:
         )
 
 
-def check_draft(draft: object) -> None:
-    """Raise `OptionError` for a draft that is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
-    if draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft):
-        return
-    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
+def check_draft(draft: T) -> T:
+    """Return a draft; raise `OptionError` if it is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
+    is_known = draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft)
+    if not is_known and (isinstance(draft, type) or not callable(getattr(draft, "propose", None))):
         raise OptionError(
             "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
             f"got {shortened(repr(draft))}",
             "draft",
         )
+    return draft
 
 
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:

@@ -98,7 +98,7 @@ def _import_heavy() -> None:
     import transformers  # noqa: F401
 
     import outlines_cont.cli.chat
-    import outlines_cont.cli.options
+    import outlines_cont.cli.model
     import outlines_cont.generate
     import outlines_cont.models  # noqa: F401
 

@@ -1,5 +1,5 @@
-"""The command line `outlines-cont`: `__main__` parses and prints, a module per command does its work.
+"""The command line `outlines-cont`: `options` has the commands and their options, `__main__` runs them, a module per command does its work.
 
-Nothing imports it. Heavy imports happen inside the commands, so that `--help` and wrong options do not wait for them, and a wrong path is
+Nothing imports it. Heavy imports happen when a command runs, so that `--help` and wrong options do not wait for them, and a wrong path is
 reported before torch is loaded.
 """

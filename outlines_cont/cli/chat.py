@@ -13,9 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import typer
+
 from outlines_cont import generate
 from outlines_cont.chat import Chat
 from outlines_cont.checks import file_text
+from outlines_cont.cli.model import load_model, make_sampler
+from outlines_cont.cli.options import ChatOptions
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models.hugging_face import HuggingFaceModel
@@ -32,6 +36,19 @@ HELP = """\
 /help          this
 /quit          leave; so does the end of the input
 Anything else is said to the model. Ctrl-C ends a reply, which keeps what was written."""
+
+_SIGNS = {"\n": "\n", "\t": "→", "\r": "←", "\u200d": "\u200d"}
+_CONTROLS = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+
+
+def talk(options: ChatOptions) -> None:
+    """Answer the lines of the standard input."""
+    sampler = make_sampler(options.sampler)
+    model = load_model(options.model, options.device, options.dtype)
+    begun = begun_chat(model, options.template, options.system, options.seed)
+    if sys.stdin.isatty():
+        typer.echo("Type a message, or /help.")
+    ChatSession(begun, sampler, options.max_tokens, sys.stdout).run(terminal_lines())
 
 
 class ChatSession:
@@ -176,10 +193,6 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
     source = file_text(template, "as --template", SetupError) if template is not None else None
     chat = Chat(model, template=source, rng=seed)
     return chat.system(system) if system else chat
-
-
-_SIGNS = {"\n": "\n", "\t": "→", "\r": "←", "\u200d": "\u200d"}
-_CONTROLS = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 
 
 def _visible(text: str) -> str:

@@ -1,19 +1,33 @@
 """`Demo`: three generators (choice, JSON, regular expression) chained on one state per message; then the state is cropped to before the
 record and forked, to sample more records and count those equal to the first, with the tokens fed, reused and forced in each step. `KINDS`,
 `Record` and the texts between the steps are those of the training data of the bundled model.
+
+`show_demo`: prints the steps of each bundled message as a table, 72 to 110 columns wide (rich), and writes a line of JSON for each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
-from typing import Any, Literal
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Literal, TextIO
 
+import typer
 from pydantic import BaseModel
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Column, Table
+from rich.text import Text
 
 from outlines_cont import continuous, generate, samplers
+from outlines_cont.cli.growing import GrowingRecords
+from outlines_cont.cli.model import load_model
+from outlines_cont.cli.options import DemoOptions
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models.hugging_face import HuggingFaceModel
@@ -26,6 +40,13 @@ DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 VOTES = 3
 """How many more records are sampled to compare with the first one."""
 _MAX_TOKENS = 400
+_NARROWEST, _WIDEST = 72, 110
+_INTRODUCTION = """\
+Three generators on one state for each message: choice, JSON, regex. Tokens are
+fed to the model, reused from the state, or forced by the constraint. Votes: the
+record is sampled again, three times, from a fork of the state; how many samples
+agree with it is a hint at how sure the model is.
+"""
 
 
 class Record(BaseModel):
@@ -138,3 +159,77 @@ def read_messages() -> list[str]:
     """Return the bundled messages."""
     lines = (files("outlines_cont") / "demo_messages.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["text"] for line in lines if line.strip()]
+
+
+def show_demo(options: DemoOptions, file: TextIO) -> bool:
+    """Run the demo, print its table and summary, and write the records to `file`; return whether no step has failed."""
+    started = time.monotonic()
+    model = load_model(None, None, None)
+    chain, table, growing = Demo(model), DemoTable(Console()), GrowingRecords(Console())
+    typer.echo(_INTRODUCTION)
+    table.print_head()
+    rows = []
+    for message in read_messages():
+        with growing:
+            row = chain.read(message, partial(growing.show, "record")) if options.stream else chain.read(message)
+        rows.append(row)
+        table.print_row(row)
+        file.write(row.to_json() + "\n")
+    _print_summary(rows, time.monotonic() - started, options.output)
+    return not any(row.has_failed for row in rows)
+
+
+def _print_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> None:
+    steps = [step for row in rows for step in row.steps]
+    fed, reused = sum(step.fed for step in steps), sum(step.reused for step in steps)
+    shared = sum(step.reused for step in steps if step.name == "votes")
+    failed = sum(row.has_failed for row in rows)
+    failures = f"; {failed} messages failed" if failed else ""
+    typer.echo(f"{len(rows)} messages, {len(steps)} steps, {seconds:.1f} s{failures}")
+    saved = f"{fed + reused:,} tokens ({(fed + reused) / fed:.1f}x)"
+    typer.echo(f"Fed {fed:,} tokens. Re-reading the prompt at each step: {saved}.")
+    typer.echo(f"Votes: {VOTES} sampled records per message reuse {shared:,} tokens, by slice and fork.")
+    typer.echo(f"Records: {output}")
+
+
+class DemoTable:
+    """A table that is printed row by row, also into a pipe."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = max(_NARROWEST, min(console.width, _WIDEST))
+
+    def print_head(self) -> None:
+        """Print the names of the columns."""
+        self._print("Message", [("Step", "Result", "Fed", "Reused", "Forced")], "bold")
+        self._console.print(Rule(style="dim"), width=self._width)
+
+    def print_row(self, row: DemoRow) -> None:
+        """Print a message, shortened to the height of its steps, and the steps."""
+        self._print(row.text, [(s.name, _result(s), f"{s.fed:,}", f"{s.reused:,}", f"{s.forced:,}") for s in row.steps])
+        self._console.print()
+
+    def _print(self, message: str, rows: Iterable[Sequence[str | Text]], style: str = "") -> None:
+        width, padding = self._width * 3 // 10, (0, 2, 0, 0)
+        numbers = (Column(width=width, justify="right") for width in (5, 6, 6))
+        steps = Table.grid(Column(width=6), Column(ratio=1, overflow="fold"), *numbers, padding=padding)
+        steps.width = self._width - width - 2
+        for row in rows:
+            steps.add_row(*row, style=style)
+        height = len(self._console.render_lines(steps))
+        line = Table.grid(Column(width=width, overflow="fold"), Column(), padding=padding)
+        line.add_row(Text(shorten(message, height * width * 9 // 10, placeholder="…"), style), steps)
+        self._console.print(line, width=self._width)
+
+
+def _result(step: DemoStep) -> Text:
+    """Return the value of a step for reading: a record as its values, in order."""
+    if step.error is not None:
+        return Text(f"{type(step.error).__name__}: {step.error}", style="red")
+    if isinstance(step.value, dict):
+        return Text(
+            ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in step.value.values())
+        )
+    if step.name == "votes":
+        return Text(f"{step.value} of {VOTES} samples agree", style="cyan")
+    return Text(str(step.value), style="cyan")

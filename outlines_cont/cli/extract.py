@@ -1,24 +1,29 @@
-"""`ExtractCommand`: makes an `Extraction` of the options of `outlines-cont extract`, with workers, report and calibration, and a digest of
-what a record depends on, for `--resume`; see `docs/cli.md` for input and output. Options are checked before a model is loaded, as far as
-they do not need it.
+"""`extract`: the command `outlines-cont extract`. `ExtractCommand`: makes an `Extraction` of its options, with workers, report and
+calibration, and a digest of what a record depends on, for `--resume`; see `docs/cli.md` for input and output. Options are checked before a
+model is loaded, as far as they do not need it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+import typer
+from rich.console import Console
+
 import fsm
 from outlines_cont import __version__
-from outlines_cont.cli.command import check_picture
-from outlines_cont.cli.growing import GrowingRecords
-from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.cli.sampler import parse_sampler
+from outlines_cont.cli.console import check_picture, parse_sampler, plain_warnings
+from outlines_cont.cli.growing import GrowingRecords, progress_bar, summary
+from outlines_cont.cli.options import Draft, ExtractOptions
+from outlines_cont.errors import NoChatTemplate
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.outcome import SetupError, digest_of
@@ -31,6 +36,34 @@ from outlines_cont.pipelines.shape import shape_of
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
 """Loads the model, and makes an object that turns rows into outcomes."""
+
+
+def extract(options: ExtractOptions) -> bool:
+    """Write the records, with a bar or the records that grow on the standard error; return whether each row has one."""
+    if options.stream and options.progress:
+        raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
+    if options.stream and options.has_workers:
+        raise SetupError(
+            "expected --stream or --workers, got both. Records of other processes are seen when they are whole."
+        )
+    growing = GrowingRecords(Console(stderr=True)) if options.stream else None
+    started = time.monotonic()
+    with plain_warnings():
+        job = ExtractCommand(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        if job.unbounded and options.max_tokens is None:
+            from outlines_cont.generation.options import named_lengths
+
+            limit = f"may be of any length; a record is cut after {options.most_tokens} tokens"
+            note = f"Note: {named_lengths(job.unbounded)} {limit}. Say --max-tokens, or bound them in the schema."
+            typer.echo(note, err=True)
+        progress = progress_bar(job.tally, False if options.stream else options.progress)
+        # Messages of Ray about its workers must not appear between the rows.
+        with progress as show, redirect_stdout(sys.stderr):
+            for tally in job.run(_load_extractor, growing):
+                show(tally)
+    seconds = time.monotonic() - started
+    typer.echo(summary(job.tally, options.output, seconds, has_workers=options.has_workers), err=True)
+    return not job.tally.failed
 
 
 class ExtractCommand:
@@ -140,7 +173,7 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         template.source,
         options.model or f"bundled {__version__}",
         options.dtype,
-        options.max_tokens,
+        options.most_tokens,
         options.schema_options,
         [options.sampler, options.seed],
         options.text_field,
@@ -154,3 +187,36 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
             None if options.calibration is None else options.calibration.read_text(encoding="utf-8"),
         ]
     return digest_of(json.dumps(parts).encode())
+
+
+def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: PromptTemplate) -> Outcomes:
+    from outlines_cont.cli.chat import begun_chat
+    from outlines_cont.cli.model import load_model, make_sampler
+    from outlines_cont.pipelines.extractor import Extractor
+
+    sampler = make_sampler(options.sampler)
+    verbose = options.verbose and not options.has_workers
+    model = load_model(options.model, options.device, options.dtype, num_rows=options.batch_size, verbose=verbose)
+    try:
+        chat = begun_chat(model, None, options.system, options.seed) if options.chat else None
+    except NoChatTemplate as error:
+        raise SetupError(
+            f"expected a model with a chat template with --chat, got {options.model!r}, whose tokenizer has none. Leave out --chat, and "
+            "say in the template of --prompt what the model is to do."
+        ) from error
+    return Extractor(
+        model,
+        schema,
+        template,
+        allow_missing=options.missing,
+        text_field=options.text_field,
+        max_tokens=options.most_tokens,
+        sampler=sampler,
+        seed=options.seed,
+        batch_size=options.batch_size,
+        chat=chat,
+        draft=None if options.draft is Draft.NONE else options.draft.value,
+        samples=options.samples,
+        is_scored=options.has_details,
+        **options.schema_options,
+    )

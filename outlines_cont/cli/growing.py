@@ -1,5 +1,5 @@
-"""Output while rows run (rich): `progress_bar`, and `GrowingRecords`, a live table of the last 20 records that are being written. Without a
-terminal the bar is hidden unless it is requested, and each field is printed as a line when it is complete.
+"""Output while rows run (rich): `progress_bar`, the `summary` at the end, and `GrowingRecords`, a live table of the last 20 records
+that are being written. Without a terminal the bar is hidden unless it is requested, and each field is a line when it is complete.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from outlines_cont.cli.console import one_line
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.progress import ProgressBar
 
@@ -40,6 +42,20 @@ def progress_bar(tally: Tally, show: bool | None) -> Iterator[Callable[[Tally], 
         yield update
     finally:
         bar.stop()
+
+
+def summary(tally: Tally, output: Path | None, seconds: float, *, has_workers: bool = False) -> str:
+    """Return the last line of a command that writes rows."""
+    text = f"{tally.skipped + tally.rows} rows, {tally.failed} failed, {seconds:.1f} s"
+    if tally.loading_seconds and not has_workers:  # workers load their own models, in parallel
+        text += f", {tally.loading_seconds:.1f} of them loading the model"
+    if tally.skipped:
+        text += f"; {tally.skipped} of them were there already"
+    if output is not None:
+        text += f"; written to {output}"
+    if tally.first_failure is not None:
+        text += f". First failure: {one_line(tally.first_failure)}"
+    return text
 
 
 class GrowingRecords:

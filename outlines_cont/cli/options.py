@@ -1,37 +1,27 @@
-"""The options of each command as a frozen dataclass: every field but `given` is an option or argument (typer), with its name, default and
-help: its description under `Attributes`, or part of a type that several commands share.
-
-`load_model`: the model of a command, by hub id or path, or the bundled one, with its number of threads; failures are `SetupError`s.
-
-`describe`: prints how each keyword of a schema is enforced, a shortest example (breadth-first search in the automaton, at most 50,000
-states), and how much of the lazy DFA is built to read it (states, transitions). `--draw`: a picture of its first states.
+"""The commands of `outlines-cont` (typer) and their options: each command is a dataclass whose fields are its options and arguments and
+whose docstring is its help. typer makes it of the command line, and `__main__` runs it.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
-from rich.console import Console
-from rich.table import Table
-from transformers.utils.logging import disable_progress_bar
 from typer import Argument, Option
 
-import fsm
-from fsm.automaton.lazy_dfa import Automaton, shortest_text
 from outlines_cont.checks import DEFAULT_MAX_TOKENS
-from outlines_cont.cli.command import check_picture, write_picture
-from outlines_cont.cli.threads import set_threads
-from outlines_cont.errors import ModelNotFound
-from outlines_cont.generation.options import named_lengths
-from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transformers
-from outlines_cont.pipelines.outcome import InputFormat, SetupError
-from outlines_cont.pipelines.record_schema import load_schema
+from outlines_cont.pipelines.outcome import InputFormat
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 class DType(StrEnum):
@@ -57,133 +47,117 @@ class Whitespace(StrEnum):
     SPACED = "spaced"
 
 
-Count = Annotated[int, Option(min=1, metavar="N")]
-Natural = Annotated[int, Option(min=0, metavar="N")]
 # Options of several commands.
+_MODEL = "A Hugging Face causal language model."
 ModelName = Annotated[
-    str | None,
-    Option(
-        "--model",
-        "-m",
-        metavar="HUB_ID|PATH",
-        help="A Hugging Face causal language model.",
-        show_default="the bundled one",
-    ),
+    str | None, Option("--model", "-m", metavar="HUB_ID|PATH", help=_MODEL, show_default="the bundled one")
 ]
-Device = Annotated[
-    str | None, Option(metavar="DEVICE", help="Where the model runs, such as cuda or mps.", show_default="cpu")
-]
+_DEVICE = "Where the model runs, such as cuda or mps."
+Device = Annotated[str | None, Option(metavar="DEVICE", help=_DEVICE, show_default="cpu")]
 WeightType = Annotated[DType | None, Option(help="Float type of the weights.", show_default="the checkpoint's")]
-Sampler = Annotated[
-    str,
-    Option(
-        metavar="NAME", help="How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
-    ),
-]
-Seed = Annotated[
-    int, Option(min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone.")
-]
+_SAMPLER = "How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
+Sampler = Annotated[str, Option(metavar="NAME", help=_SAMPLER)]
+_SEED = "Of the random numbers. A row's record depends on it and on its prompt alone."
+Seed = Annotated[int, Option(min=0, metavar="N", help=_SEED)]
 System = Annotated[str | None, Option(metavar="TEXT", help="How the model is to behave.")]
 AnyOrder = Annotated[bool, Option("--any-order", help="Allow the members of an object in any order.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
 LineFormat = Annotated[InputFormat, Option(help="The format of INPUT; auto takes it from the name.")]
-Progress = Annotated[
-    bool | None,
-    Option("--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"),
-]
+_PROGRESS = "A progress bar on the standard error."
+Progress = Annotated[bool | None, Option("--progress/--no-progress", help=_PROGRESS, show_default="on a terminal")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Print what was chosen, such as the number of threads.")]
 
 
+@app.command("demo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """The options of `outlines-cont demo`.
+    """Read the bundled messages with the bundled model.
 
-    Attributes:
-        output: Where to write the records, one JSON object per line.
-        stream: Show each record while it is written: growing on a terminal, else a line for each field that is whole.
+    For each message three generators are chained on one state: its kind (choice), the record (JSON of a pydantic model) and
+    the due date (regex). The table shows what each step cost: tokens fed to the model, tokens reused from the state, and
+    tokens forced by the constraint. Nothing is downloaded.
     """
 
-    output: Annotated[Path, Option("--output", "-o")] = Path("records.jsonl")
-    stream: Annotated[bool, Option("--stream")] = False
+    # fmt: off
+    output: Annotated[Path, Option("--output", "-o", help="Where to write the records, one JSON object per line.")] = Path("records.jsonl")
+    stream: Annotated[bool, Option("--stream",
+        help="Show each record while it is written: growing on a terminal, else a line for each field that is whole.")] = False
+    # fmt: on
 
 
+@app.command(
+    "extract", epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output orders.jsonl"
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOptions:
-    """The options of `outlines-cont extract`, and in `given` the names of those that the command line has.
+    """Extract a record from every message of INPUT.
 
-    Attributes:
-        input: Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` column),
-            a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else text).
-        schema: What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory first, or
-            FILE.py:Class).
-        prompt: A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and {{ schema }}
-            (the JSON Schema).
-        allow_missing: A field that may be missing, null or blank in a row, as the template tests it; * for all. May be repeated.
-        chat: The prompt is a message of the user, in the chat template of the model; the record is the reply.
-        output: Where to write: lines of JSON, or a table, made when all rows are there.
-        resume: Continue OUT.jsonl: skip the rows that it has. Starts from the beginning if it does not exist.
-        batch_size: Rows that run together.
-        max_tokens: The most tokens of a record.
-        text_field: The field of a JSON row that holds the message.
-        keep_text: Write the message, too.
-        whitespace: Spaces after : and , of the JSON that the model writes.
-        draft: Speculative decoding by prompt lookup: the same records in fewer forwards.
-        samples: Sample N more records for each row, and count for each value how many have the same.
-        details: Write log-probabilities, tokens and agreement with each record.
-        report: Write a page on what came out, with what to look at first.
-        gold: The field of a row that holds the right record, for the report.
-        calibration: Curves from agreement to the probability that a value is right, which is written with it.
-        save_calibration: Learn that from --gold and --samples, for other messages.
-        workers: Processes that run the model, each with its own. More than one need Ray.
-        ray_address: A cluster of Ray, such as auto.
-        stream: Show records while they are written, on the standard error: a table that grows on a terminal, else a line for each field
-            that is whole. The output stays whole lines.
+    One JSON object per row is written, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
+    line of INPUT, and a digest of it and of the options, by which --resume recognises it), and `record`, which conforms to the
+    schema, or `error` with `type` and `message`. A row that fails does not stop the others.
+
+    Exit status: 0 every row has a record, 1 some row failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
 
-    input: Annotated[str, Argument(metavar="INPUT")]
-    schema: Annotated[str, Option("--schema", "-s", metavar="FILE.json|module:Class")]
+    # fmt: off
+    input: Annotated[str, Argument(metavar="INPUT",
+        help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` "
+        "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
+        "text).")]
+    schema: Annotated[str, Option("--schema", "-s", metavar="FILE.json|module:Class",
+        help="What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory first, or "
+        "FILE.py:Class).")]
     model: ModelName = None
-    prompt: Annotated[
-        Path | None,
-        Option(
-            "--prompt",
-            "-p",
-            metavar="TEMPLATE.jinja",
-            show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
-        ),
-    ] = None
-    allow_missing: Annotated[list[str] | None, Option("--allow-missing", metavar="NAME")] = None
-    chat: Annotated[bool, Option("--chat")] = False
+    prompt: Annotated[Path | None, Option("--prompt", "-p", metavar="TEMPLATE.jinja",
+        show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
+        help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and {{ schema }} "
+        "(the JSON Schema).")] = None
+    allow_missing: Annotated[list[str] | None, Option(metavar="NAME",
+        help="A field that may be missing, null or blank in a row, as the template tests it; * for all. May be repeated.")] = None
+    chat: Annotated[bool, Option("--chat",
+        help="The prompt is a message of the user, in the chat template of the model; the record is the reply.")] = False
     system: System = None
-    output: Annotated[
-        Path | None, Option("--output", "-o", metavar="OUT.jsonl|.csv|.parquet", show_default="standard output")
-    ] = None
-    resume: Annotated[bool, Option("--resume")] = False
+    output: Annotated[Path | None, Option("--output", "-o", metavar="OUT.jsonl|.csv|.parquet", show_default="standard output",
+        help="Where to write: lines of JSON, or a table, made when all rows are there.")] = None
+    resume: Annotated[bool, Option("--resume",
+        help="Continue OUT.jsonl: skip the rows that it has. Starts from the beginning if it does not exist.")] = False
     overwrite: Overwrite = False
-    batch_size: Count = 32
-    max_tokens: Count = DEFAULT_MAX_TOKENS
-    text_field: Annotated[str, Option(metavar="NAME")] = "text"
-    keep_text: Annotated[bool, Option("--keep-text")] = False
+    batch_size: Annotated[int, Option(min=1, metavar="N", help="Rows that run together.")] = 32
+    max_tokens: Annotated[int | None, Option(min=1, metavar="N", show_default=str(DEFAULT_MAX_TOKENS),
+        help="The most tokens of a record.")] = None
+    text_field: Annotated[str, Option(metavar="NAME", help="The field of a JSON row that holds the message.")] = "text"
+    keep_text: Annotated[bool, Option("--keep-text", help="Write the message, too.")] = False
     input_format: LineFormat = InputFormat.AUTO
     device: Device = None
     dtype: WeightType = None
-    whitespace: Annotated[Whitespace, Option()] = Whitespace.ONE_SPACE
+    whitespace: Annotated[Whitespace, Option(help="Spaces after : and , of the JSON that the model writes.")] = Whitespace.ONE_SPACE
     any_order: AnyOrder = False
     sampler: Sampler = "greedy"
     seed: Seed = 0
-    draft: Annotated[Draft, Option()] = Draft.NONE
-    samples: Natural = 0
-    details: Annotated[bool, Option("--details")] = False
-    report: Annotated[Path | None, Option(metavar="FILE.html")] = None
-    gold: Annotated[str | None, Option(metavar="NAME")] = None
-    calibration: Annotated[Path | None, Option(metavar="FILE.json")] = None
-    save_calibration: Annotated[Path | None, Option(metavar="FILE.json")] = None
-    workers: Count = 1
-    ray_address: Annotated[str | None, Option(metavar="ADDRESS", show_default="this machine")] = None
+    draft: Annotated[Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")] = Draft.NONE
+    samples: Annotated[int, Option(min=0, metavar="N",
+        help="Sample N more records for each row, and count for each value how many have the same.")] = 0
+    details: Annotated[bool, Option("--details", help="Write log-probabilities, tokens and agreement with each record.")] = False
+    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a page on what came out, with what to look at first.")] = None
+    gold: Annotated[str | None, Option(metavar="NAME", help="The field of a row that holds the right record, for the report.")] = None
+    calibration: Annotated[Path | None, Option(metavar="FILE.json",
+        help="Curves from agreement to the probability that a value is right, which is written with it.")] = None
+    save_calibration: Annotated[Path | None, Option(metavar="FILE.json",
+        help="Learn that from --gold and --samples, for other messages.")] = None
+    workers: Annotated[int, Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray.")] = 1
+    ray_address: Annotated[str | None, Option(metavar="ADDRESS", show_default="this machine",
+        help="A cluster of Ray, such as auto.")] = None
     progress: Progress = None
-    stream: Annotated[bool, Option("--stream")] = False
+    stream: Annotated[bool, Option("--stream",
+        help="Show records while they are written, on the standard error: a table that grows on a terminal, else a line for each field "
+        "that is whole. The output stays whole lines.")] = False
     verbose: Verbose = False
-    given: frozenset[str] = frozenset()
+    # fmt: on
+
+    @property
+    def most_tokens(self) -> int:
+        """`max_tokens`, or the default where it is not given."""
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
     def missing(self) -> list[str] | bool:
@@ -207,141 +181,88 @@ class ExtractOptions:
         return {"whitespace": self.whitespace.value, "key_order": "any" if self.any_order else "schema"}
 
 
+@app.command(
+    "run",
+    short_help="Run a program that is a Jinja template.",
+    epilog="Example: outlines-cont run program.jinja --set text='Two lamps, please.'",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramOptions:
-    """The options of `outlines-cont run`.
+    """Run a program that is a Jinja template: its text is written unchanged, and its generators continue it.
 
-    Attributes:
-        template: A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in values
-            are letters.
-        settings: A value, a text; @FILE is the text of a file. May be repeated.
-        rows: Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its fields are
-            values.
-        output: Where the rows go.
-        as_json: Without --rows: write a line of JSON with the captures, not the text.
-        seed: Of the random numbers; each row has its own.
-        max_tokens: The most tokens of a run, the text of the template included.
+    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON is written for
+    each row, in their order: its fields, `_line`, and `output` (the text) and `captures`, or `error` with `type` and `message`.
+
+    Exit status: 0 every run is complete, 1 some run failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
 
-    template: Annotated[Path, Argument(metavar="TEMPLATE.jinja")]
-    settings: Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE")] = None
-    rows: Annotated[str | None, Option("--rows", "-r", metavar="INPUT")] = None
-    output: Annotated[
-        Path | None, Option("--output", "--out", "-o", metavar="OUT.jsonl", show_default="standard output")
-    ] = None
+    # fmt: off
+    template: Annotated[Path, Argument(metavar="TEMPLATE.jinja",
+        help="A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in values "
+        "are letters.")]
+    settings: Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE",
+        help="A value, a text; @FILE is the text of a file. May be repeated.")] = None
+    rows: Annotated[str | None, Option("--rows", "-r", metavar="INPUT",
+        help="Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its fields are "
+        "values.")] = None
+    output: Annotated[Path | None, Option("--output", "--out", "-o", metavar="OUT.jsonl", show_default="standard output",
+        help="Where the rows go.")] = None
     overwrite: Overwrite = False
-    as_json: Annotated[bool, Option("--json")] = False
+    as_json: Annotated[bool, Option("--json", help="Without --rows: write a line of JSON with the captures, not the text.")] = False
     input_format: LineFormat = InputFormat.AUTO
     model: ModelName = None
     device: Device = None
     dtype: WeightType = None
     sampler: Sampler = "greedy"
-    seed: Natural = 0
-    max_tokens: Count = 16_384
+    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")] = 16_384
     progress: Progress = None
     verbose: Verbose = False
+    # fmt: on
 
 
+@app.command(
+    "schema",
+    short_help="Say how each keyword of a schema is enforced.",
+    epilog="Example: outlines-cont schema order.json --draw order.svg",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaOptions:
-    """The options of `outlines-cont schema`.
+    """Say how each keyword of a schema is enforced, and show an example.
 
-    Attributes:
-        source: What a record is, as for `extract`.
-        strict: Reject what is not exact, and what looks misspelt.
-        draw: Write a picture of the automaton.
+    `exact`: the automaton holds it. `checked`: the automaton allows more, the value is checked when it is complete and written
+    otherwise where it fails. `annotated`: it rejects nothing, though it looks as if it should. What cannot be read is refused with the
+    place and what to do.
+
+    Exit status: 0, or 2 for a schema that is refused.
     """
 
-    source: Annotated[str, Argument(metavar="FILE.json|module:Class")]
-    strict: Annotated[bool, Option("--strict")] = False
+    # fmt: off
+    source: Annotated[str, Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")]
+    strict: Annotated[bool, Option("--strict", help="Reject what is not exact, and what looks misspelt.")] = False
     any_order: AnyOrder = False
-    draw: Annotated[Path | None, Option("--draw", metavar="FILE.svg")] = None
+    draw: Annotated[Path | None, Option(metavar="FILE.svg", help="Write a picture of the automaton.")] = None
+    # fmt: on
 
 
+@app.command("chat", epilog="Example: outlines-cont chat Qwen/Qwen3-0.6B --system 'Be short.'")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """The options of `outlines-cont chat`.
+    """Talk with a chat model; `/help` says what else can be typed.
 
-    Attributes:
-        model: A chat model.
-        template: A chat template.
-        max_tokens: The most tokens of a reply.
+    After each reply a line shows how many tokens were fed to the model, and how many were kept from what came before. The bundled
+    model talks about messages only: it writes their records, and answers short questions.
+
+    Exit status: 0, or 2 for a wrong option, a model that cannot be loaded or has no chat template.
     """
 
-    model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one")] = None
+    # fmt: off
+    model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A chat model.")] = None
     system: System = None
-    template: Annotated[Path | None, Option(metavar="FILE.jinja", show_default="that of the tokenizer")] = None
-    max_tokens: Count = 512
+    template: Annotated[Path | None, Option(metavar="FILE.jinja", show_default="that of the tokenizer", help="A chat template.")] = None
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512
     sampler: Sampler = "greedy"
     seed: Seed = 0
     device: Device = None
     dtype: WeightType = None
-
-
-def load_model(
-    name: str | None, device: str | None, dtype: DType | None, *, num_rows: int = 1, verbose: bool = False
-) -> HuggingFaceModel:
-    """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
-
-    Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed.
-    """
-    model = _loaded(name, device, dtype)
-    choice = set_threads(model, num_rows)
-    if verbose:
-        typer.echo(str(choice), err=True)
-    return model
-
-
-def _loaded(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
-    # Its bar for the files of a model would interfere with ours; downloads keep theirs.
-    disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        if name is None:
-            return tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))
-        return transformers(name, device=device, dtype=None if dtype is None else dtype.value)
-    except ModelNotFound as error:  # its message has what was tried, and what to do
-        raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error
-    except Exception as error:  # hub, files, weights and devices have errors of many classes
-        which = "the bundled model" if name is None else f"the model {name!r}"
-        raise SetupError(
-            f"{which} cannot be loaded: {type(error).__name__}: {error} -- "
-            "Give a hub id, or a folder with config, weights and tokenizer, and a --device and --dtype that this machine has."
-        ) from error
-
-
-def describe(options: SchemaOptions) -> None:
-    """Print the description of a schema, and write a picture of its automaton if there is a file for it."""
-    check_picture(options.draw, "draw", ".svg")
-    schema = load_schema(options.source).schema
-    with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):  # the report has the same notes
-        expression = fsm.json_schema(schema, strict=options.strict, key_order="any" if options.any_order else "schema")
-    text = shortest_text(expression.node)
-    size = _size(expression, text or b"")
-    console, table = Console(highlight=False, markup=False), Table("keyword", "where", "enforced", box=None)
-    for keyword in expression.report:
-        table.add_row(keyword.keyword, keyword.pointer, keyword.level)
-    console.print(table)
-    for keyword in expression.report:
-        if keyword.note and keyword.level != "checked":
-            console.print(f"{keyword.level}: {keyword.pointer}: {keyword.note}")
-    for check in expression.checks:
-        console.print(f"checked: {check}")
-    if expression.report.unbounded:
-        console.print(f"any length: {named_lengths(expression.report.unbounded)}", soft_wrap=True)
-    console.print(size)
-    if text is None:
-        console.print("no short example was found")
-    else:
-        console.print(f"example: {text.decode()}{'' if expression.accepts(text) else '  (fails a check)'}")
-    if options.draw is not None:
-        write_picture(fsm.draw(expression), options.draw)
-
-
-def _size(expression: fsm.Expression, example: bytes) -> str:
-    automaton = Automaton(expression.node)
-    state = automaton.initial_state
-    num_transitions = len(automaton.moves(state))
-    for byte in example:
-        state = automaton.next_state(state, bytes((byte,)))
-        num_transitions += len(automaton.moves(state))
-    return f"size: {len(automaton) - 1} states, {num_transitions} transitions along the example"
+    # fmt: on

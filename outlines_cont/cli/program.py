@@ -1,21 +1,25 @@
-"""`ProgramRun`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together, with a line of JSON
+"""`run_program`: the command `outlines-cont run`: a template run once, or for each row of an input, many rows together, with a line of JSON
 for each in order. A row that is unreadable, has a field of the output or fails while it runs gets a line with an error.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+import typer
 
 from outlines_cont.checks import file_text
+from outlines_cont.cli.console import one_line, parse_sampler
+from outlines_cont.cli.growing import progress_bar, summary
+from outlines_cont.cli.model import load_model, make_sampler
 from outlines_cont.cli.options import ProgramOptions
-from outlines_cont.cli.sampler import make_sampler
 from outlines_cont.jinja_sandbox import TemplateBudget
-from outlines_cont.models.hugging_face import HuggingFaceModel
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.outcome import Failure, InputRow, RowError, SetupError, check_fields
 from outlines_cont.pipelines.output import WriteLine, check_output, file_output, json_line, stream_output
@@ -40,58 +44,67 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
     return values
 
 
-class ProgramRun:
-    """One call of `outlines-cont run`; with an input it `has_rows`. Its constructor raises for wrong options and templates."""
-
-    def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
-        self._options = options
-        self._values = parse_values(options.settings or [])
-        self._stdout = stdout
-        self._template = Template.from_file(options.template, special=True)
-        self._template.check_values(self._values)
-        self._has_output = options.output is not None and options.output.exists()
-        if options.rows is None and options.output is not None:
-            raise SetupError("expected --rows with --output, got none: one run writes its text to the standard output")
-        if options.output is not None:
-            input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
-            check_output(options.output, input_path, resume=False, overwrite=options.overwrite)
-        self._source = None if options.rows is None else RowSource(options.rows, options.input_format, "text", stdin)
-        self.has_rows = self._source is not None
-        self.tally = Tally(None if self._source is None else self._source.count())
-
-    def once(self, model: HuggingFaceModel) -> TemplateResult:
-        """Run the template once."""
-        return self._template.run(model, [{}], **self._given())[0]
-
-    def rows(self, model: HuggingFaceModel) -> Iterator[Tally]:
-        """Run the template for each row, write a line for each in their order, and yield the tally after each."""
-        assert self._source is not None
+def run_program(options: ProgramOptions) -> bool:
+    """Run the template once, or for each row, and return whether each run is complete; wrong options raise before a model is loaded."""
+    started = time.monotonic()
+    parse_sampler(options.sampler)
+    values = parse_values(options.settings or [])
+    template = Template.from_file(options.template, special=True)
+    template.check_values(values)
+    keep = 0 if options.output is not None and options.output.exists() else None
+    if options.rows is None and options.output is not None:
+        raise SetupError("expected --rows with --output, got none: one run writes its text to the standard output")
+    if options.output is not None:
+        input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
+        check_output(options.output, input_path, resume=False, overwrite=options.overwrite)
+    source = None if options.rows is None else RowSource(options.rows, options.input_format, "text", sys.stdin.buffer)
+    tally = Tally(None if source is None else source.count())
+    with progress_bar(tally, options.progress if source is not None else False) as show:
+        num_rows = 1 if source is None else 8
+        model = load_model(options.model, options.device, options.dtype, num_rows=num_rows, verbose=options.verbose)
+        tally.loading_seconds = time.monotonic() - started
+        given: dict[str, Any] = {
+            "sampler": make_sampler(options.sampler),
+            "rng": options.seed,
+            "budget": TemplateBudget(tokens=options.max_tokens),
+            **values,
+        }
+        if source is None:
+            return _show_run(template.run(model, [{}], **given)[0], options.as_json)
         waiting: deque[InputRow] = deque()
-        with self._opened() as write:
-            for result in self._template.iterate(model, _usable(self._source, waiting), **self._given()):
-                while waiting[0].error is not None:
-                    yield self._write(write, waiting[0], waiting.popleft().error)
-                yield self._write(write, waiting.popleft(), result)
-            for row in waiting:
-                yield self._write(write, row, row.error)
+        with stream_output(sys.stdout.buffer) if options.output is None else file_output(options.output, keep) as write:
+            for row, result in _in_order(waiting, template.iterate(model, _usable(source, waiting), **given)):
+                _write(write, row, result, tally)
+                show(tally)
+    typer.echo(summary(tally, options.output, time.monotonic() - started), err=True)
+    return not tally.failed
 
-    def _given(self) -> dict[str, Any]:
-        options = self._options
-        budget = TemplateBudget(tokens=options.max_tokens)
-        return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **self._values}
 
-    def _opened(self) -> AbstractContextManager[WriteLine]:
-        if self._options.output is None:
-            return stream_output(self._stdout)
-        return file_output(self._options.output, 0 if self._has_output else None)
+def _show_run(result: TemplateResult, as_json: bool) -> bool:
+    """Print the only run, as text or as JSON, and its error; return whether it has none."""
+    if result.error is None or result.text:
+        typer.echo(json.dumps(json_fields(result), ensure_ascii=False) if as_json else result.text)
+    if result.error is not None:
+        typer.echo(f"Error: {one_line(str(result.error))}", err=True)
+    return result.error is None
 
-    def _write(self, write: WriteLine, row: InputRow, result: Any) -> Tally:
-        error = result if isinstance(result, Exception) else result.error
-        failure = None if error is None else Failure.of(error)
-        added = json_fields(result) if failure is None else {"error": asdict(failure)}
-        write(json_line({**row.fields, "_line": row.line, **added}))
-        self.tally.count(row.line, failure)
-        return self.tally
+
+def _in_order(waiting: deque[InputRow], results: Iterator[TemplateResult]) -> Iterator[tuple[InputRow, Any]]:
+    """Yield each row with its result, or with the error that kept it from running."""
+    for result in results:
+        while waiting[0].error is not None:
+            yield waiting[0], waiting.popleft().error
+        yield waiting.popleft(), result
+    for row in waiting:
+        yield row, row.error
+
+
+def _write(write: WriteLine, row: InputRow, result: Any, tally: Tally) -> None:
+    error = result if isinstance(result, Exception) else result.error
+    failure = None if error is None else Failure.of(error)
+    added = json_fields(result) if failure is None else {"error": asdict(failure)}
+    write(json_line({**row.fields, "_line": row.line, **added}))
+    tally.count(row.line, failure)
 
 
 def json_fields(result: TemplateResult) -> dict[str, Any]:

@@ -9,7 +9,7 @@ reverse, advice where an option of a call or a sampler is given to a function th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
@@ -123,54 +123,67 @@ class Options:
             UnknownOption: an option is unknown.
             OptionError: a value is out of its range. An option that does not fit a single row is the error of that row.
         """
-        known = PieceOptions.__annotations__
-        for name in given:
-            if name not in known:
-                raise _unknown(name, sorted(known))
-        check_int("max_tokens", given.get("max_tokens"), 1, is_optional=True)
-        min_tokens, max_tokens = given.get("min_tokens", 0), given.get("max_tokens")
-        check_int("min_tokens", min_tokens, 0)
-        fits = max_tokens is None or min_tokens <= max_tokens
-        check("min_tokens", min_tokens, fits, f"at most `max_tokens`, {max_tokens},")
-        stop_at = texts_of(given.get("stop_at"), "stop_at")
-        flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
-        check_beside_stop(stop_at, keep_stop=flags["keep_stop"], stop_in_prompt=flags["stop_in_prompt"])
-        report, draft = given.get("on_progress"), given.get("draft", GENERATORS_OWN)
-        check("on_progress", report, report is None or callable(report), "a function, or `ProgressBar()`,")
-        if draft is not GENERATORS_OWN:
-            check_draft(draft)
-        return cls(
-            max_tokens=given.get("max_tokens", max(DEFAULT_MAX_TOKENS, min_tokens)),
-            has_max_tokens="max_tokens" in given,
-            stop_at=stop_at,
-            min_tokens=min_tokens,
-            stop_token_ids=_ids(given.get("stop_token_ids", ())),
-            policies=checked_policies(given.get("policies", ())),
-            **flags,
-            guidance=_checked_guidance(given.get("guidance")),
-            on_progress=report,
-            draft=draft,
-        )
+        unknown = next((name for name in given if name not in _CHECKED), None)
+        if unknown is not None:
+            raise _unknown(unknown)
+        values = {name: checked(given[name], name) for name, checked in _CHECKED.items() if name in given}
+        values.setdefault("max_tokens", max(DEFAULT_MAX_TOKENS, values.get("min_tokens", 0)))
+        options = cls(**values, has_max_tokens="max_tokens" in given)
+        most, least = options.max_tokens, options.min_tokens
+        check("min_tokens", least, most is None or least <= most, f"at most `max_tokens`, {most},")
+        check_beside_stop(options.stop_at, keep_stop=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
+        return options
 
 
-def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
+def checked_policies(policies: object, option: str = "policies") -> tuple[Policy[Any], ...]:
     """Return policies as a tuple; raise `OptionError` for anything else."""
     found = tuple(policies) if isinstance(policies, Sequence) and not isinstance(policies, str | bytes) else (policies,)
-    for policy in found:
-        expected = "a list of policies, such as `[policies.ban(['delve'])]`,"
-        check("policies", policy, isinstance(policy, Policy), expected)
-    return found
+    expected = "a list of policies, such as `[policies.ban(['delve'])]`,"
+    return tuple(check(option, policy, isinstance(policy, Policy), expected) for policy in found)
 
 
-def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...] | None:
+def _checked_guidance(guidance: object, option: str) -> Guidance | tuple[Guidance | None, ...] | None:
     if guidance is None or isinstance(guidance, Guidance):
         return guidance
     found = tuple(guidance) if isinstance(guidance, list | tuple) else (guidance,)
     holds = all(isinstance(one, Guidance | None) for one in found)
     expected = "`Guidance(negative_prompt, scale)`, or a list with one or None for each batch entry,"
-    check("guidance", guidance, holds, expected)
+    check(option, guidance, holds, expected)
     return found
 
+
+def texts_of(value: Any, option: str) -> tuple[str, ...]:
+    """Return the texts of an option, one or several; raise `OptionError` for anything else."""
+    check(option, value, value is None or isinstance(value, Iterable), "a text or a list of texts")
+    texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    for text in texts:
+        check(option, text, isinstance(text, str), "texts")
+    return texts
+
+
+def _checked_ids(token_ids: Any, option: str) -> tuple[int, ...]:
+    is_list = isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes)
+    found: tuple[Any, ...] = tuple(token_ids) if is_list else (None,)
+    check(option, token_ids, all(map(is_int, found)), "a list of token ids", "For texts write `stop_at`.")
+    return found
+
+
+# The options by name, each with the function of a value and the name that checks the value, and returns it as `Options` has it.
+_CHECKED: dict[str, Callable[[Any, str], Any]] = {
+    "max_tokens": lambda value, option: check_int(option, value, 1, is_optional=True),
+    "min_tokens": lambda value, option: check_int(option, value, 0),
+    "stop_at": texts_of,
+    "keep_stop": checked_bool,
+    "stop_in_prompt": checked_bool,
+    "stop_token_ids": _checked_ids,
+    "policies": checked_policies,
+    "heal": checked_bool,
+    "guidance": _checked_guidance,
+    "on_progress": lambda value, option: check(
+        option, value, value is None or callable(value), "a function, or `ProgressBar()`,"
+    ),
+    "draft": lambda value, option: check_draft(value),
+}
 
 # Options of other libraries, and the corresponding option here.
 _ELSEWHERE = {
@@ -197,33 +210,22 @@ _OF_GENERATORS = ("sampler", "force", "max_retries")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
 
-def _unknown(name: str, known: list[str]) -> UnknownOption:
+def _unknown(name: str) -> UnknownOption:
     advice = _ELSEWHERE.get(name, "")
     if name in _OF_SAMPLERS:
         advice = "Sampling options are given when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
     elif name in _OF_GENERATORS or name in _OF_SCHEMAS:
         maker = "text(model" if name == "sampler" else "json(model, schema"
         advice = f"Give it to the function that makes the generator: `generate.{maker}, {name}=...)`."
-    return unknown_option("a call", name, [*known, "rng"], advice)
+    return unknown_option("a call", name, [*sorted(_CHECKED), "rng"], advice)
 
 
 # Advice for options of calls and samplers that are passed to a function that makes a generator.
 OPTIONS_ELSEWHERE = {
     **dict.fromkeys(_OF_SAMPLERS, "Give it to the sampler, such as `sampler=samplers.multinomial(temperature=0.7)`."),
     **{name: f"It is an option of a call: {advice}" for name, advice in _ELSEWHERE.items()},
-    **{
-        name: f"Give it to the call: `generator(prompt, {name}=...)`."
-        for name in (*PieceOptions.__annotations__, "rng")
-    },
+    **{name: f"Give it to the call: `generator(prompt, {name}=...)`." for name in (*_CHECKED, "rng")},
 }
-
-
-def _ids(token_ids: Any) -> tuple[int, ...]:
-    is_list = isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes)
-    found: tuple[Any, ...] = tuple(token_ids) if is_list else (None,)
-    holds = all(is_int(token_id) for token_id in found)
-    check("stop_token_ids", token_ids, holds, "a list of token ids", "For texts write `stop_at`.")
-    return found
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int, expected: str, where: str, option: str) -> None:
@@ -245,12 +247,3 @@ def check_beside_stop(stop_at: Sequence[str], **flags: bool) -> None:
     for name, flag in flags.items():
         if flag and not stop_at:
             raise OptionError(f"expected `stop_at` together with `{name}`, got none: pass the text to stop at", name)
-
-
-def texts_of(value: Any, option: str) -> tuple[str, ...]:
-    """Return the texts of an option, one or several; raise `OptionError` for anything else."""
-    check(option, value, value is None or isinstance(value, Iterable), "a text or a list of texts")
-    texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
-    for text in texts:
-        check(option, text, isinstance(text, str), "texts")
-    return texts

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from outlines_cont import models
 from outlines_cont.cli.__main__ import app
-from outlines_cont.cli.demo import DATE, KINDS, VOTES, Demo, DemoRow, DemoStep, Record, read_messages
-from outlines_cont.cli.demo_table import DemoTable
+from outlines_cont.cli.demo import DATE, KINDS, VOTES, Demo, DemoRow, DemoStep, DemoTable, Record, read_messages
 
 STEPS = (
     DemoStep("kind", "order", None, 61, 0, 0),
@@ -31,7 +30,7 @@ def test_the_demo_reads_every_message_shows_every_step_and_compares_with_reading
 ) -> None:
     """One test, so that one process runs the demo."""
     assert len(read_messages()) >= 10
-    monkeypatch.setattr("outlines_cont.cli.demo_table.read_messages", lambda: MESSAGES)
+    monkeypatch.setattr("outlines_cont.cli.demo.read_messages", lambda: MESSAGES)
     output = tmp_path / "records.jsonl"
     result = CliRunner().invoke(app, ["demo", "--output", str(output)], env={"COLUMNS": "80"})
 

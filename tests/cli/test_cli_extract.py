@@ -479,7 +479,7 @@ def test_an_interrupt_before_the_first_row_promises_no_output(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outlines_cont.cli.options.load_model", interrupt)
+    monkeypatch.setattr("outlines_cont.cli.model.load_model", interrupt)
 
     result = run(saved_model, "in.jsonl", "-s", "schema.json", *arguments)
 

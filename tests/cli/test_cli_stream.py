@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from typer.testing import CliRunner
 
-from outlines_cont.cli import demo_table
+from outlines_cont.cli import demo
 from outlines_cont.cli.__main__ import app
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.events.partial_type import partial_model
@@ -74,7 +74,7 @@ def test_a_bar_and_growing_records_are_refused_together(folder: Path) -> None:
 
 
 def test_the_demo_shows_each_record_before_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_table, "read_messages", lambda: MESSAGES[:1])
+    monkeypatch.setattr(demo, "read_messages", lambda: MESSAGES[:1])
     output = tmp_path / "records.jsonl"
     result = CliRunner().invoke(app, ["demo", "--stream", "--output", str(output)], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output

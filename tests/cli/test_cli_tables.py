@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.cli.__main__ import _extract_summary
 from outlines_cont.cli.extract import ExtractCommand
+from outlines_cont.cli.growing import summary
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.outcome import InputError, InputFormat, SetupError
@@ -325,5 +325,5 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, monkeypatch:
 
 def test_a_summary_is_silent_on_loading_where_nothing_was_loaded_here() -> None:
     tally = Tally(4, rows=4, loading_seconds=1.0)
-    assert _extract_summary(tally, None, 2.0, has_workers=True) == "4 rows, 0 failed, 2.0 s"
-    assert _extract_summary(tally, None, 2.0) == "4 rows, 0 failed, 2.0 s, 1.0 of them loading the model"
+    assert summary(tally, None, 2.0, has_workers=True) == "4 rows, 0 failed, 2.0 s"
+    assert summary(tally, None, 2.0) == "4 rows, 0 failed, 2.0 s, 1.0 of them loading the model"

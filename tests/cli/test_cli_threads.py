@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from outlines_cont.cli.sampler import make_sampler, parse_sampler
-from outlines_cont.cli.threads import choose_threads
+from outlines_cont.cli.console import parse_sampler
+from outlines_cont.cli.model import choose_threads, make_sampler
 from outlines_cont.pipelines.outcome import SetupError
 
 
@@ -37,9 +37,9 @@ def timed(seconds: dict[int, float], asked: list[int]) -> Callable[[int], float]
 )
 def test_threads_are_as_many_as_pay(seconds: dict[int, float], num_cores: int, chosen: int) -> None:
     asked: list[int] = []
-    choice = choose_threads(timed(seconds, asked), num_cores)
-    assert choice.threads == chosen
-    assert choice.why.startswith(f"{chosen} of {num_cores} ")
+    threads, why = choose_threads(timed(seconds, asked), num_cores)
+    assert threads == chosen
+    assert why.startswith(f"{chosen} of {num_cores} ")
     assert len(asked) == len(set(asked))
 
 

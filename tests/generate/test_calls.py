@@ -330,7 +330,7 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
 
 def test_the_command_line_has_the_same_length() -> None:
     assert inspect.signature(extract).parameters["max_tokens"].default == DEFAULT_MAX_TOKENS == 1024
-    assert ExtractOptions(input="", schema="").max_tokens == DEFAULT_MAX_TOKENS
+    assert ExtractOptions(input="", schema="").most_tokens == DEFAULT_MAX_TOKENS
 
 
 def test_one_policy_needs_no_list_and_a_text_is_none() -> None:
