@@ -208,8 +208,9 @@ def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword,
 
 def counts_at(places: Conjunction, noun: str) -> tuple[int, int | None]:
     """The tightest bounds of a count at some places: those of the characters of a string for `Length`, for example."""
-    least, most = ([int(value) for _, value in values_of(places, side + noun)] for side in ("min", "max"))
-    return max(least, default=0), min(most, default=None)
+    least = [int(value) for _, value in values_of(places, f"min{noun}")]
+    most = [int(value) for _, value in values_of(places, f"max{noun}")]
+    return max(least) if least else 0, min(most) if most else None
 
 
 def type_of(instance: Any) -> str:
