@@ -299,6 +299,24 @@ class Registry(dict[str, Keyword]):
         """What the value of a keyword contains."""
         return self[name].shape.inside if name in self else Inside.DATA
 
+    def schemas_inside(self, root: Any) -> Iterator[dict[str, Any]]:
+        """Yield the schema objects of a document as it is written, in any draft; each may be changed before its parts are looked at.
+
+        What unknown keywords and lists contain counts as schemas, since references may name it; listed values and defaults do not.
+        """
+        stack: list[tuple[Any, bool]] = [(root, True)]
+        while stack:
+            part, is_schema = stack.pop()
+            if isinstance(part, list):
+                stack += ((item, True) for item in part)
+            elif isinstance(part, dict):
+                if is_schema:
+                    yield part
+                for key, value in part.items():
+                    inside = self.inside(key) if is_schema else Inside.SCHEMA
+                    if inside is not Inside.VALUES:
+                        stack.append((value, inside is not Inside.SCHEMA_MAP))
+
     def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:
         """The places that the keywords of a place apply to a member or an item; see `Keyword.parts`."""
         schema = place.schema
