@@ -25,7 +25,7 @@ import fsm as fsm_package
 from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
-from fsm.schema import arguments_of
+from fsm.schema.model import arguments_of
 from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model, knows_its_options
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened

@@ -182,16 +182,7 @@ def needs_translation(root: Schema, dialect: Dialect) -> bool:
     """Whether a validator of the draft would read a document differently from this package."""
     if dialect.name.startswith(("draft-03", "openapi")):
         return True
-    todo: list[Any] = [root]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict):
-            if has_older_words(_without_own_words(value, dialect)):
-                return True
-            todo += value.values()
-        elif isinstance(value, list):
-            todo += value
-    return False
+    return any(has_older_words(_without_own_words(schema, dialect)) for schema in KEYWORDS.schemas_inside(root))
 
 
 def _without_own_words(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
@@ -348,19 +339,13 @@ def _plain(schema: Any, asserts_format: bool) -> Any:
     percent-encoded), and an additional member of `allOf` for each number format, such as `int32`, which the validator does not support.
     """
     copy = json.loads(json.dumps(schema, default=_float))
-    stack = [copy]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, list):
-            stack += part
-        elif isinstance(part, dict):
-            stack += [below for key, below in part.items() if key not in KEYWORDS.listing]
-            if isinstance(part.get("$ref"), str):
-                part["$ref"] = quote(part["$ref"], safe=_SAFE)
-            for name, stands_for in KEYWORDS.with_equivalent if asserts_format else ():
-                equivalent = stands_for(part[name]) if isinstance(part.get(name), str) else {}
-                if equivalent:
-                    part["allOf"] = [*part.get("allOf", ()), equivalent]
+    for part in KEYWORDS.schemas_inside(copy):
+        if isinstance(part.get("$ref"), str):
+            part["$ref"] = quote(part["$ref"], safe=_SAFE)
+        for name, stands_for in KEYWORDS.with_equivalent if asserts_format else ():
+            equivalent = stands_for(part[name]) if isinstance(part.get(name), str) else {}
+            if equivalent:
+                part["allOf"] = [*part.get("allOf", ()), equivalent]
     return copy
 
 

@@ -42,7 +42,7 @@ from pydantic_core import SchemaValidator
 from fsm.errors import SchemaError, shorten
 from fsm.schema.keywords.formats import MAX_URL_BYTES, url
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.place import Inside, to_decimal
+from fsm.schema.keywords.place import to_decimal
 from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
 from fsm.schema.scalars.number_range import Bound, decimal_text, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
@@ -96,7 +96,9 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
         schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
         checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), adapter.validate_json)
-    _replace_formats(schema)
+    for part in KEYWORDS.schemas_inside(schema):
+        if part.get("type") == "string" and isinstance(name := part.get("format"), str):
+            _replace_format(part, name)
     return schema, checks
 
 
@@ -119,24 +121,8 @@ def arguments_of(function: FunctionType) -> type[BaseModel]:
     return model
 
 
-def _replace_formats(schema: dict[str, Any]) -> None:
-    """Replace formats, in place, by those of what pydantic reads."""
-    stack: list[tuple[Any, bool]] = [(schema, True)]
-    while stack:
-        part, is_schema = stack.pop()
-        if isinstance(part, list):
-            stack.extend((item, True) for item in part)
-        elif isinstance(part, dict):
-            name = part.get("format") if is_schema else None
-            if part.get("type") == "string" and isinstance(name, str):
-                _replace_format(part, name)
-            for key, value in part.items():
-                inside = KEYWORDS.inside(key) if is_schema else Inside.SCHEMA
-                if inside is not Inside.VALUES:
-                    stack.append((value, inside is not Inside.SCHEMA_MAP))
-
-
 def _replace_format(part: dict[str, Any], name: str) -> None:
+    """Replace a format, in place, by that of what pydantic reads."""
     if name in _LOOSE_FORMATS or (name.startswith("uuid") and "pattern" in part):
         del part["format"]
     elif name in _OURS:

@@ -3,8 +3,7 @@ A file is named after the hash of the tokens (`fingerprint`) and replaced atomic
 with a warning, and built anew; so is one that cannot be read or written. Nothing that is read is executed. The checksum finds damage; it
 does not protect against a writer of the folder, who can make masks wrong.
 
-Layout: a line with the format's version; 32 bytes, the SHA-256 of all that follows; 8 bytes, the length of a JSON header (little endian);
-the header (`fingerprint`, and name, type and length of each array); the arrays, one after the other.
+A file is a line with the format's version, the SHA-256 of its name and of all that follows, and the arrays in the format of `safetensors`.
 
 `Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share. Special and
 end-of-sequence ids have no bytes. The caches, each bounded in bytes, have finished masks by term and products of the trie with character
@@ -27,6 +26,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
@@ -46,7 +47,7 @@ from fsm.tokens.trie import Trie
 
 Arrays = dict[str, NDArray[Any]]
 
-FORMAT = b"fsm vocabulary 2\n"
+FORMAT = b"fsm vocabulary 3\n"
 """Changes whenever other bytes would be written for the same tokens; a test remembers them."""
 SUFFIX = ".fsm-vocabulary"
 MAX_OPEN_ARCS = 6_000  # derivatives that open walks share, some kilobytes each
@@ -78,30 +79,24 @@ def read(folder: Path, name: str, restore: Callable[[Arrays], None]) -> bool:
         _warn(f"could not read {str(path)!r} ({error})")
         return False
     try:
-        restore(_parse(memoryview(data), name))
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        restore(_parse(data, name))
+    except (ValueError, LookupError, TypeError, SafetensorError) as error:
         _warn(f"{str(path)!r} is damaged or no file of this version ({type(error).__name__}: {error})")
         return False
     return True
 
 
-def _parse(data: memoryview, name: str) -> Arrays:
+def _parse(data: bytes, name: str) -> Arrays:
     if data[: len(FORMAT)] != FORMAT:
         raise ValueError("it begins with something else")
     body = data[_START:]
-    if sha256(body).digest() != data[len(FORMAT) : _START]:
-        raise ValueError("its checksum is another one")
-    begin = 8 + int.from_bytes(body[:8], "little")
-    header = json.loads(bytes(body[8:begin]))
-    if header["fingerprint"] != name:
-        raise ValueError("it was made from other tokens")
-    arrays = {}
-    for label, kind, length in header["arrays"]:
-        if kind not in _TYPES or not isinstance(length, int) or length < 0:
-            raise ValueError(f"array {label!r} has an unknown type")
-        arrays[label] = np.frombuffer(body, kind, length, begin) if length else np.zeros(0, kind)
-        begin += arrays[label].nbytes
-    return arrays
+    if _digest(name, body) != data[len(FORMAT) : _START]:
+        raise ValueError("its checksum is another one, or it was made from other tokens")
+    return load(body)
+
+
+def _digest(name: str, body: bytes) -> bytes:
+    return sha256(name.encode() + body).digest()
 
 
 def write(folder: Path, name: str, arrays: Mapping[str, NDArray[Any]], max_bytes: int) -> None:
@@ -109,16 +104,13 @@ def write(folder: Path, name: str, arrays: Mapping[str, NDArray[Any]], max_bytes
 
     Where the file cannot be written, there is a warning and no error, as it is only a cache.
     """
-    narrow = {label: _narrowed(array) for label, array in arrays.items()}
-    kinds = [[label, array.dtype.str.replace("|", "<"), len(array)] for label, array in narrow.items()]
-    header = json.dumps({"fingerprint": name, "arrays": kinds}).encode()
-    body = b"".join([len(header).to_bytes(8, "little"), header, *(array.tobytes() for array in narrow.values())])
+    body = save({label: _narrowed(array) for label, array in arrays.items()})
     if len(body) + _START > max_bytes:
         _warn(f"the vocabulary takes {len(body) + _START:,} bytes, and `max_disk_bytes` is {max_bytes:,}")
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / (name + SUFFIX), (FORMAT, sha256(body).digest(), body))
+        _replace(folder / (name + SUFFIX), (FORMAT, _digest(name, body), body))
         _shrink(folder, max_bytes)
     except OSError as error:
         _warn(f"could not write to {str(folder)!r} ({error})")

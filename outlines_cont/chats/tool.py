@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import fsm
-from fsm.schema import arguments_of
+from fsm.schema.model import arguments_of
 from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.errors import ChatError, OptionError, shortened

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

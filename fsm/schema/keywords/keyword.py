@@ -208,8 +208,9 @@ def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword,
 
 def counts_at(places: Conjunction, noun: str) -> tuple[int, int | None]:
     """The tightest bounds of a count at some places: those of the characters of a string for `Length`, for example."""
-    least, most = ([int(value) for _, value in values_of(places, side + noun)] for side in ("min", "max"))
-    return max(least, default=0), min(most, default=None)
+    least = [int(value) for _, value in values_of(places, f"min{noun}")]
+    most = [int(value) for _, value in values_of(places, f"max{noun}")]
+    return max(least) if least else 0, min(most) if most else None
 
 
 def type_of(instance: Any) -> str:
@@ -297,6 +298,24 @@ class Registry(dict[str, Keyword]):
     def inside(self, name: str) -> Inside:
         """What the value of a keyword contains."""
         return self[name].shape.inside if name in self else Inside.DATA
+
+    def schemas_inside(self, root: Any) -> Iterator[dict[str, Any]]:
+        """Yield the schema objects of a document as it is written, in any draft; each may be changed before its parts are looked at.
+
+        What unknown keywords and lists contain counts as schemas, since references may name it; listed values and defaults do not.
+        """
+        stack: list[tuple[Any, bool]] = [(root, True)]
+        while stack:
+            part, is_schema = stack.pop()
+            if isinstance(part, list):
+                stack += ((item, True) for item in part)
+            elif isinstance(part, dict):
+                if is_schema:
+                    yield part
+                for key, value in part.items():
+                    inside = self.inside(key) if is_schema else Inside.SCHEMA
+                    if inside is not Inside.VALUES:
+                        stack.append((value, inside is not Inside.SCHEMA_MAP))
 
     def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:
         """The places that the keywords of a place apply to a member or an item; see `Keyword.parts`."""

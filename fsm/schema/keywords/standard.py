@@ -1,9 +1,8 @@
-"""The standard keywords of strings, numbers, arrays and objects, and those that apply other schemas to the same value, as `Keyword`
-objects, each with its negation. `pattern` and `format` of strings give a term here; automata of numbers, arrays and objects are built
-elsewhere (`scalars/`, `array.py`, `object.py`). Negations are other keywords where there are some (the opposite bound), or `SomeItem` and
-`SomeMember`; references, `allOf`, `anyOf`, `oneOf`, `not` and `if` are negated by De Morgan's laws, by ways to fail made of their
-branches. Left to a check are the negations of `uniqueItems` and of `unevaluated...`, and of a `oneOf` of more than 8; `Document` negates
-references.
+"""The standard keywords of strings, numbers, arrays and objects, and those that apply other schemas to the same value, as `Keyword` objects
+with their negations. `pattern` and `format` of strings give a term here; automata of numbers, arrays and objects are built elsewhere
+(`scalars/`, `array.py`, `object.py`). Negations are other keywords where there are some (the opposite bound), or `SomeItem` and
+`SomeMember`; `allOf`, `anyOf`, `oneOf`, `not` and `if` are negated by De Morgan's laws, by ways to fail made of their branches. Left to a
+check are the negations of `uniqueItems`, of `unevaluated...`, and of a `oneOf` of more than 8; `Document` negates references.
 
 `NUMBER_FORMATS`: formats of numbers, as other keywords; those of strings are in `formats.py`. An unknown format rejects nothing.
 """
