@@ -86,4 +86,4 @@ def test_no_other_module_touches_a_private_part_of_re() -> None:
         for path in package.rglob("*.py")
         if private.search(path.read_text(encoding="utf-8"))
     ]
-    assert found == ["fsm/pattern/re_parser.py"]
+    assert found == ["fsm/pattern/python_pattern.py"]
