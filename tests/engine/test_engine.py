@@ -21,22 +21,20 @@ from outlines_cont.engine.prefill import PrefillRow
 from outlines_cont.errors import KVBudgetError, OptionError, OutlinesContError
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel, from_transformers
-from outlines_cont.policies import FreeText
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
+from tests import rows
 from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
-from tests.rows import row_of
 
 TEXTS = ["the name", "a", "of the rose", "yes no yes", "red", "日本"]
 
 
 def job_of(model: HuggingFaceModel, text: str, *, max_tokens: int = 6, sampler: Any = None) -> Job:
     """One row of free text."""
-    counts = Meter()
-    source = StateRow.of_prompt(model.tokenizer.encode(text, add_special_tokens=True), RandomStream(3))
-    row = row_of(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens, sampler=sampler)
-    return Job([row], counts)
+    return rows.job_of(
+        model, model.tokenizer.encode(text, add_special_tokens=True), max_tokens=max_tokens, sampler=sampler
+    )
 
 
 def run(engine: Engine, *jobs: Job) -> list[StateRow]:

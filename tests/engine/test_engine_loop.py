@@ -25,7 +25,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
-from tests.rows import row_of
+from tests.rows import finished, job_of, row_of
 
 Plan = Callable[[int, RowView], list[Branch]]
 
@@ -78,12 +78,8 @@ def _write(
         )
         for batch, (ids, steering) in enumerate(zip(prompts, policies, strict=True))
     ]
-    job = Job(rows, counts)
-    engine = Engine(model)
-    engine.submit(job)
-    while not job.is_over:
-        engine.advance(job)
-    return [job.done[i] for i in range(len(rows))]
+    done = finished(Job(rows, counts), Engine(model))
+    return [done[i] for i in range(len(rows))]
 
 
 def _ids(text: str) -> list[int]:
@@ -212,15 +208,7 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
 
 
 def _job(model: HuggingFaceModel, ids: list[int], plan: Plan, sampler: Sampler | None = None) -> dict[int, StateRow]:
-    counts = Meter()
-    source = StateRow.of_prompt(ids, RandomStream(7))
-    row = row_of(source, [Planned(plan)], model, counts=counts, max_tokens=8, sampler=sampler)
-    job = Job([row], counts)
-    engine = Engine(model)
-    engine.submit(job)
-    while not job.is_over:
-        engine.advance(job)
-    return job.done
+    return finished(job_of(model, ids, [Planned(plan)], seed=7, max_tokens=8, sampler=sampler), Engine(model))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -279,15 +267,8 @@ def test_what_another_policy_wants_holds_in_every_fork() -> None:
         lambda state, row: [Branch(sample_mask=~TokenSet.of([40 + i])) for i in range(2 if state == 1 else 1)]
     )
     narrow = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([40, 41]))])
-    counts = Meter()
-    source = StateRow.of_prompt(_ids("the"), RandomStream(7))
-    row = row_of(source, [fork, narrow], model, counts=counts, max_tokens=3)
-    job = Job([row], counts)
-    engine = Engine(model)
-    engine.submit(job)
-    while not job.is_over:
-        engine.advance(job)
-    assert {row.token_ids[3] for row in job.done.values()} == {40, 41}
+    done = finished(job_of(model, _ids("the"), [fork, narrow], seed=7, max_tokens=3), Engine(model))
+    assert {row.token_ids[3] for row in done.values()} == {40, 41}
 
 
 def test_an_exception_in_a_policy_ends_its_row_alone() -> None:

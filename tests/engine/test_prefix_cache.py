@@ -18,15 +18,11 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import RowStatus
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
-from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.hugging_face import default_prefix_cache_bytes
-from outlines_cont.policies import FreeText
-from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import StateRow
+from tests import rows
 from tests.fakes import FakeTokenizer, random_network, recurrent_network
 from tests.oracle import assert_close, greedy_ids, next_logits
-from tests.rows import row_of
 
 SYSTEM = "the name of the rose is red and the age of it is 12, in a land of the old, "
 PLENTY = 2**24
@@ -105,9 +101,7 @@ def test_a_prompt_that_goes_on_with_what_was_written_feeds_what_is_new() -> None
 
 def job_of(model: HuggingFaceModel, text: str, max_tokens: int = 6) -> Job:
     """One row of free text."""
-    counts = Meter()
-    source = StateRow.of_prompt(model.tokenizer.encode(text, add_special_tokens=True), RandomStream(3))
-    return Job([row_of(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens)], counts)
+    return rows.job_of(model, model.tokenizer.encode(text, add_special_tokens=True), max_tokens=max_tokens)
 
 
 def submitted(model: HuggingFaceModel, texts: Sequence[str], max_tokens: int = 6) -> list[Job]:

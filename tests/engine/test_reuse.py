@@ -20,14 +20,10 @@ from outlines_cont import continuous, engine_of, generate, models, samplers
 from outlines_cont.control import Branch, TokenSet, arun, fixed, fork, gen
 from outlines_cont.engine.job import Job
 from outlines_cont.kv.share import Sharing
-from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies import FreeText
-from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.oracle import greedy_ids
-from tests.rows import row_of
+from tests.rows import job_of
 
 PER_TOKEN = 2 * 2 * 2 * 8 * 8
 _NETWORK = random_network("llama")
@@ -44,12 +40,6 @@ _STEPS = st.lists(
     min_size=6,
     max_size=30,
 )
-
-
-def job_of(model: models.HuggingFaceModel, token_ids: list[int]) -> Job:
-    counts = Meter()
-    source = StateRow.of_prompt(token_ids, RandomStream(3))
-    return Job([row_of(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=3)], counts)
 
 
 @settings(max_examples=15, deadline=None)
@@ -79,7 +69,7 @@ def test_requests_write_what_they_write_alone(
     ):
         for name, value in steps:
             if isinstance(value, list):
-                jobs.append((job_of(model, value), tuple(value)))
+                jobs.append((job_of(model, value, max_tokens=3), tuple(value)))
                 engine.submit(jobs[-1][0])
             elif name == "step":
                 engine.step()

@@ -28,7 +28,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, scripted_model
 from tests.oracle import ends_of, next_logits, rescored
-from tests.rows import row_of
+from tests.rows import finished, row_of
 
 # Languages with few token sequences, written with tokens of one to four bytes.
 _PATTERNS = ["(a|b|ab|bc){1,2}", "(red|re|ed|d)e?", "a{0,4}", "(yes|no) ?(the|an)?", "[abc]{2}x"]
@@ -428,10 +428,7 @@ def test_a_policy_that_gives_tokens_back_leaves_hypotheses_that_are_scored_right
     rows = [[row_of(source, [_Retry(letters)], model, counts=counts)]]
     ends, tokens = model.eos_token_ids, model.tokenizer.token_bytes
     job = BeamJob(rows, [[]], BeamSearch(beams=30), ends, counts, _Ends(), tokens)
-    engine = Engine(model)
-    engine.submit(job)
-    while not job.is_over:
-        engine.advance(job)
+    finished(job, Engine(model))
     prompt = len(source.token_ids)
     wanted: dict[tuple[int, ...], float] = {}
     for first in letters:

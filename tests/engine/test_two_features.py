@@ -33,12 +33,12 @@ from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy
 from outlines_cont.state.row import WRITTEN, StateRow
+from tests import rows
 from tests.engine.test_engine import TEXTS, job_of, run
 from tests.engine.test_engine_loop import Planned, _ids
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 from tests.plain_loop import PlainRow
-from tests.rows import row_of
 from tests.sampling_oracle import plain_law
 
 FEATURES = [
@@ -269,19 +269,8 @@ def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy
 
 def _all_rows(prompt: list[int], plan: Callable[[int, RowView], list[Branch]], sampler: Any) -> list[StateRow]:
     """What became of a row and of all its forks."""
-    from outlines_cont.engine.job import Job
-    from outlines_cont.meter import Meter
-    from outlines_cont.sampling.random_stream import RandomStream
-
-    counts = Meter()
-    source = StateRow.of_prompt(prompt, RandomStream(7))
-    row = row_of(source, [Planned(plan)], random_model(), counts=counts, max_tokens=9, sampler=sampler)
-    job = Job([row], counts)
-    engine = Engine(random_model())
-    engine.submit(job)
-    while not job.is_over:
-        engine.advance(job)
-    return [job.done[index] for index in sorted(job.done)]
+    job = rows.job_of(random_model(), prompt, [Planned(plan)], seed=7, max_tokens=9, sampler=sampler)
+    return [row for _, row in sorted(rows.finished(job, Engine(random_model())).items())]
 
 
 def test_the_end_of_a_text_is_no_token_of_its_length() -> None:

@@ -89,24 +89,25 @@ def made(text: str) -> tuple[Automaton, Lark, Lark | None]:
     return automaton, earley, lalr
 
 
-@given(grammars(STRINGS, STRINGS | PATTERNS))
-@settings(max_examples=40, deadline=None)
-def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
+def check_with_both(text: str, texts: list[str]) -> None:
+    """What is accepted of some texts is read by both parsers of Lark."""
     automaton, earley, lalr = made(text)
-    accepted = [t for t in TEXTS if automaton.accepts(t.encode())]
+    accepted = [t for t in texts if automaton.accepts(t.encode())]
     event("LALR" if lalr else "Earley only")
     assert [t for t in accepted if not reads(earley, t)] == []
     assert [t for t in accepted if lalr and not reads(lalr, t)] == []
+
+
+@given(grammars(STRINGS, STRINGS | PATTERNS))
+@settings(max_examples=40, deadline=None)
+def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
+    check_with_both(text, TEXTS)
 
 
 @given(grammars(POINT_STRINGS, POINT_STRINGS | NUMBERS))
 @settings(max_examples=40, deadline=None)
 def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
-    automaton, earley, lalr = made(text)
-    accepted = [t for t in POINTS if automaton.accepts(t.encode())]
-    event("LALR" if lalr else "Earley only")
-    assert [t for t in accepted if not reads(earley, t)] == []
-    assert [t for t in accepted if lalr and not reads(lalr, t)] == []
+    check_with_both(text, POINTS)
 
 
 @given(grammars(st.sampled_from(['"a"', '"b"'])))
@@ -136,10 +137,7 @@ def grammars_with_gaps(draw: st.DrawFn) -> str:
 @example('start: x n "ab" n\nx: "a" | T1\nn: "b"?\nT0.2: /b/\nT1: /[ab]+/')
 @example('start: "b" "b" n\nn: T0?\nT0.1: /b/')
 def test_what_follows_behind_an_empty_rule_is_read_by_both_parsers_of_lark(text: str) -> None:
-    automaton, earley, lalr = made(text)
-    accepted = [t for t in TEXTS if automaton.accepts(t.encode())]
-    assert [t for t in accepted if not reads(earley, t)] == []
-    assert [t for t in accepted if lalr and not reads(lalr, t)] == []
+    check_with_both(text, TEXTS)
 
 
 @pytest.mark.parametrize(

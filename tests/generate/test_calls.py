@@ -35,7 +35,6 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.cli.__main__ import extract
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
@@ -329,7 +328,6 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_line_has_the_same_length() -> None:
-    assert inspect.signature(extract).parameters["max_tokens"].default == DEFAULT_MAX_TOKENS == 1024
     assert ExtractOptions(input="", schema="").most_tokens == DEFAULT_MAX_TOKENS
 
 

@@ -22,7 +22,6 @@ import outlines_cont
 from outlines_cont import (
     BatchedExecutor,
     Branch,
-    CompletionTree,
     Engine,
     Guidance,
     SequenceState,
@@ -202,10 +201,6 @@ REFUSED: list[tuple[Make, str | None, str]] = [
     *((lambda s=s: generate.text(random_model(), sampler=s).stream("a"), "sampler", "to stream its text: a search chooses at the end")
       for s in (best_of(2), beam_search(2))),
     *((lambda text=text: generate.text(TINY, policies=text), "policies", "got b?'ab'") for text in ("ab", b"ab")),
-    *(
-        (lambda d=d, e=e: CompletionTree(random_model(), "the", depth=d, every=e), None, r"1,024 leaves.*2 \*\* 11")
-        for d, e in ((12, 1), (111, 10))
-    ),
     *((lambda ids=ids: TokenSet.of(ids), None, "token id") for ids in ([-1], [2**24], [2**40], [2**70], [1.5], ["a"], "ab", 7, None)),
 ]  # fmt: skip
 
@@ -327,8 +322,6 @@ def test_a_bias_is_bounded_for_every_token(make: Callable[..., Any]) -> None:
         ("max_tokens", 1, lambda value: _asked(max_tokens=value)),
         ("temperature", 0, lambda value: _asked(temperature=value)),
         ("max_retries", 0, lambda value: generate.json(random_model(), {"enum": [1]}, max_retries=value)),
-        ("depth", 1, lambda value: CompletionTree(random_model(), "the", depth=value)),
-        ("every", 1, lambda value: CompletionTree(random_model(), "the", depth=2, every=value)),
         ("max_rows", 1, lambda value: Engine(random_model(), max_rows=value)),
         ("max_batch_tokens", 1, lambda value: Engine(random_model(), max_batch_tokens=value)),
         *(
@@ -348,8 +341,6 @@ def test_the_lowest_number_of_an_option_is_within_and_what_is_below_is_named(
 
 
 def test_the_largest_that_is_allowed_is_taken() -> None:
-    assert CompletionTree(random_model(), "the", depth=11, every=1).num_sampled == 0
-    assert CompletionTree(random_model(), "the", depth=110, every=10).num_sampled == 0
     assert _state().best(3).shape == (1, 3, 2)
     for token_id in (0, VOCAB_SIZE - 1):
         ids = torch.tensor([[3, token_id]])

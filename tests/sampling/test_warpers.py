@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import pickle
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import SamplerError
 from outlines_cont.samplers import (
     DRY,
@@ -37,6 +36,7 @@ from outlines_cont.sampling.batch import WarperChain
 from outlines_cont.sampling.warper import RowWarper
 from tests.fakes import random_model
 from tests.oracle import rescored
+from tests.sampling.test_own_samplers import _together
 from tests.sampling_oracle import NOTHING, Held, law_after, made_row, plain_law, softmax, warped
 
 _WIDE = 9001
@@ -214,21 +214,6 @@ def test_an_own_warper_acts_at_its_place_beside_rows_of_other_samplers(
             assert math.log(law[token_id]) == pytest.approx(float(alone[1]), abs=1e-9)
 
 
-def _together(calls: Sequence[tuple[Any, str, int]]) -> list[SequenceState]:
-    """The states of several calls that share their steps, and a check that they do."""
-
-    async def run() -> list[SequenceState]:
-        return await asyncio.gather(
-            *(continuous(write).acall(prompt, rng=seed, max_tokens=12) for write, prompt, seed in calls)
-        )
-
-    engine = engine_of(random_model())
-    before = engine.stats
-    states = asyncio.run(run())
-    assert (engine.stats - before).rows_per_step > 1.5
-    return states
-
-
 def _tokens(state: SequenceState) -> tuple[Any, ...]:
     assert all(error is None for errors in state.errors for error in errors)
     return state, state.sampling_logprobs.numpy().round(6).tolist()
@@ -255,7 +240,7 @@ def test_own_warpers_write_beside_other_rows_what_they_write_alone(sampler: Any)
         (generate.text(model, sampler=greedy(presence_penalty=1.0)), "of", 4),
         (generate.regex(model, "[a-f]{4,12}", sampler=multinomial(warpers=(Typical(0.5),))), "the", 5),
     ]
-    alone = [_tokens(continuous(write)(prompt, rng=seed, max_tokens=12)) for write, prompt, seed in calls]
+    alone = [_tokens(continuous(write)(prompt, rng=seed, max_tokens=10)) for write, prompt, seed in calls]
     assert alone == [_tokens(state) for state in _together(calls)]
 
 
@@ -310,7 +295,7 @@ def test_a_warper_that_goes_wrong_fails_its_row_alone(kind: str, error: type, me
     sampler = multinomial(8, warpers=(Temperature(6.0), _Faulty(kind)))
     other = (generate.text(model, sampler=multinomial(2, warpers=_SHARP)), "is", 3)
     calls = [(generate.text(model, sampler=sampler), "the name", 1), other]
-    alone = [continuous(write)(prompt, rng=seed, max_tokens=12) for write, prompt, seed in calls]
+    alone = [continuous(write)(prompt, rng=seed, max_tokens=10) for write, prompt, seed in calls]
     together = _together(calls)
     assert alone == together
     assert _tokens(alone[1]) == _tokens(together[1])

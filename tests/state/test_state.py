@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from outlines_cont import CompletionTree, SequenceState, Span, continuous, generate, kv_bytes, samplers
+from outlines_cont import SequenceState, Span, continuous, generate, kv_bytes, samplers
 from outlines_cont.errors import BatchMismatch, ContextLengthError, OptionError, UnsupportedModel
 from tests.fakes import BOS, FAMILIES, random_model, random_network, saying, scripted_model
 from tests.oracle import assert_close, next_logits
@@ -323,12 +323,6 @@ def test_the_cache_of_beams_is_refused() -> None:
     swapped = SequenceState.from_cache(model, alone.sequences, alone.past_key_values).kv_cache
     with pytest.raises(OptionError, match="row 0 is of other tokens"):
         SequenceState.from_cache(model, alone.sequences.flip(0), swapped)
-
-
-def test_a_tree_that_has_not_grown_is_its_root() -> None:
-    tree = CompletionTree(random_model(), "the", depth=4, every=2)
-    assert tree.leaves == [tree.root]
-    assert (tree.text(tree.root), tree.token_ids(tree.root), tree.num_sampled, tree.kv_bytes) == ("the", [], 0, 0)
 
 
 def _chain() -> SequenceState:
