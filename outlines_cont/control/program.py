@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
-from typing import Any, overload
+from typing import Any
 
 from outlines_cont import checks, generate
 from outlines_cont.budget import Budget
@@ -111,49 +111,29 @@ def start(
         SampleMismatch: the state has several samples.
         PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
     """
-    jobs = _jobs(model, controller, prompt, sampler, rng, budget, shared, policies)
-    if len(jobs) != 1:
+    chosen = generate.text(model, sampler=sampler).sampler  # with the checks of generators
+    if isinstance(chosen, BeamSearch | BestOf):
         raise OptionError(
-            f"expected one prompt, got {len(jobs)}. Start a program for each, or use `control.run`.", "prompt"
+            "expected a sampler that draws token by token: a program searches by forks. Use `greedy()` or `multinomial()`.",
+            "sampler",
         )
-    return Program(engine_of(model), jobs[0])
-
-
-@overload
-def run(
-    model: LanguageModel,
-    controller: Controller | MidProcess | Script,
-    prompt: str | SequenceState,
-    *,
-    sampler: Sampler | None = None,
-    rng: Rng = None,
-    budget: Budget | None = None,
-    shared: Shared | None = None,
-    policies: Sequence[Policy[Any]] = (),
-    check: bool = True,
-) -> Result: ...
-
-
-@overload
-def run(
-    model: LanguageModel,
-    controller: Controller | MidProcess | Script,
-    prompt: list[Any],
-    *,
-    sampler: Sampler | None = None,
-    rng: Rng = None,
-    budget: Budget | None = None,
-    shared: Shared | None = None,
-    policies: Sequence[Policy[Any]] = (),
-    check: bool = True,
-) -> list[Result]: ...
+    _check_kinds(model, budget, shared)
+    variables = Shared() if shared is None else shared
+    driver = _driver(model, controller, variables, chosen, checked_policies(policies))
+    opened = _open_row(model, prompt, rng)
+    source = opened.rows[0][0]
+    name = getattr(controller, "__qualname__", type(controller).__qualname__)
+    counts = Meter(reused_tokens=opened.reused)
+    row = forked_row(source, driver, model, chosen, counts, json.dumps({"control": name}))
+    job = ProgramJob(row, model, Budget() if budget is None else budget, variables, opened.seed)
+    return Program(engine_of(model), job)
 
 
 @knows_its_options()
 def run(
     model: LanguageModel,
     controller: Controller | MidProcess | Script,
-    prompt: str | SequenceState | list[Any],
+    prompt: str | SequenceState | Sequence[str | SequenceState],
     *,
     sampler: Sampler | None = None,
     rng: Rng = None,
@@ -161,21 +141,29 @@ def run(
     shared: Shared | None = None,
     policies: Sequence[Policy[Any]] = (),
     check: bool = True,
-) -> Result | list[Result]:
+) -> Any:
     """Run a program to its end, or one for each of several prompts, in one batch; see `start` for the other arguments.
 
     Args:
-        prompt: as for `start`; or a list of these, for a list of results. Each program has the budget for itself, a copy of the controller
-            (`Controller.fork`) after the first, and the random numbers of its row in a batch.
+        prompt: as for `start`; or a list of these. Each program has the budget for itself, a copy of the controller (`Controller.fork`),
+            and the random numbers of its row in a batch.
         check: raise the error of the first fork that has failed, after all have ended; its attribute `result` is the whole
             result. Otherwise errors are only the attribute `error` of the forks.
+
+    Returns:
+        A `Result`; for several prompts a list with one for each.
     """
     checked_bool(check, "check")
-    jobs = _jobs(model, controller, prompt, sampler, rng, budget, shared, policies)
-    programs = [Program(engine_of(model), job) for job in jobs]
+    prompts = _prompts(model, prompt, rng)
+    programs: list[Program] = []
     try:
+        for one, seed in prompts:
+            own = controller.fork() if isinstance(controller, Controller) and len(prompts) > 1 else controller
+            programs.append(
+                start(model, own, one, sampler=sampler, rng=seed, budget=budget, shared=shared, policies=policies)
+            )
         results = [program.result() for program in programs]
-    finally:  # after an interrupt
+    finally:  # after an error or an interrupt
         for program in programs:
             program.cancel()
     if check:
@@ -205,52 +193,30 @@ async def arun(
     return result.check() if check else result
 
 
-def _jobs(
-    model: LanguageModel,
-    controller: Any,
-    prompt: Any,
-    sampler: Sampler | None,
-    rng: Rng,
-    budget: Budget | None,
-    shared: Shared | None,
-    policies: Sequence[Policy[Any]],
-) -> list[ProgramJob]:
-    """Return the program of each prompt, after all checks."""
-    chosen = generate.text(model, sampler=sampler).sampler  # with the checks of generators
-    if isinstance(chosen, BeamSearch | BestOf):
-        raise OptionError(
-            "expected a sampler that draws token by token: a program searches by forks. Use `greedy()` or `multinomial()`.",
-            "sampler",
-        )
-    _check_kinds(model, budget, shared)
-    of_pieces = checked_policies(policies)
-    opened = _open_rows(model, prompt, rng)
-    name = getattr(controller, "__qualname__", type(controller).__qualname__)
-    jobs = []
-    for index, (source,) in enumerate(opened.rows):
-        variables = Shared() if shared is None else shared
-        own = controller.fork() if index and isinstance(controller, Controller) else controller
-        driver = _driver(model, own, variables, chosen, of_pieces)
-        counts = Meter(reused_tokens=source.cached)
-        row = forked_row(source, driver, model, chosen, counts, json.dumps({"control": name}))
-        seed = opened.seed if isinstance(opened.seed, int) else opened.seed[index : index + 1]
-        jobs.append(ProgramJob(row, model, Budget() if budget is None else budget, variables, seed))
-    return jobs
-
-
-def _open_rows(model: LanguageModel, prompt: Any, rng: Rng) -> Opened:
-    """Return each prompt as one row, or raise the error of one that cannot run."""
-    for item in prompt if isinstance(prompt, list | tuple) else [prompt]:
-        if isinstance(item, SequenceState) and len(item) != 1:
-            advice = (
-                f"expected a state of one row as the prompt of a program, got one of {item.batch_size} x {item.num_samples}. Start a "
-                "program for each row, `start(model, controller, state.take([(b, s)]))`; a program makes several rows of one by `fork`."
-            )
-            raise SampleMismatch(advice) if item.num_samples != 1 else OptionError(advice, "prompt")
+def _prompts(model: LanguageModel, prompt: Any, rng: Rng) -> list[tuple[Any, Rng]]:
+    """Return each prompt and its seed; of several the rows that they are in a batch, as states."""
+    if not isinstance(prompt, list | tuple) or len(prompt) < 2:
+        return [(prompt, rng)]
+    checks.check_model(model)
     opened = open_prompt(model, prompt, 1, rng)
-    for (row,) in opened.rows:
-        if row.error is not None:
-            raise row.error
+    state = SequenceState(model, tuple(map(tuple, opened.rows)), opened.seed)
+    return [(state.take([(b, 0)]), None) for b in range(state.batch_size)]
+
+
+def _open_row(model: LanguageModel, prompt: str | SequenceState, rng: Rng) -> Opened:
+    """Return the prompt as one row, or raise the error of a row that has failed."""
+    if isinstance(prompt, SequenceState) and len(prompt) != 1:
+        advice = (
+            f"expected a state of one row as the prompt of a program, got one of {prompt.batch_size} x {prompt.num_samples}. Start a "
+            "program for each row, `start(model, controller, state.take([(b, s)]))`; a program makes several rows of one by `fork`."
+        )
+        raise SampleMismatch(advice) if prompt.num_samples != 1 else OptionError(advice, "prompt")
+    opened = open_prompt(model, prompt, 1, rng)
+    if len(opened.rows) != 1:
+        raise OptionError(f"expected one prompt, got {len(opened.rows)}. Start a program for each.", "prompt")
+    error = opened.rows[0][0].error
+    if error is not None:
+        raise error
     return opened
 
 

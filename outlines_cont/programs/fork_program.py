@@ -290,9 +290,8 @@ class ForkProgram(RowProgram):
         if row.has_ended and not row.piece.is_last:  # the row itself continues
             self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.error)
             row.begin(self._between, start=self.start)
-        elif row.piece.is_last and row.piece.owed:  # more than the context has room for
-            row.piece.owed = []
-            row.end("length")
+        elif row.piece.is_last:
+            self._end_beyond_context(row)
         if row.has_ended:
             row.leave_when_scored()
         elif row.piece.is_last and row.status is RowStatus.WAITING and not self.waits_for:

@@ -2,7 +2,8 @@
 
 `MarkedText`: a `str` that records in which of its parts special tokens are control tokens. `tokens_of` makes one `Tokens` of such texts,
 encoded as a whole, unless names of special tokens are control tokens in some parts and letters in others; then one for each control token
-and for the text between two. `joined` keeps the marks; any other operation but `str()` returns a plain `str`.
+and for the text between two. `joined` keeps the marks; any other operation but `str()` returns a plain `str`. `TemplateSandbox`: the
+sandbox in which templates run.
 
 `TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
 span (a `TemplatePiece`) has ended, and its value is captured; there is no event loop. Text between two generators is encoded as one and fed
@@ -20,6 +21,7 @@ from functools import partial
 from types import MappingProxyType, coroutine
 from typing import Any, Self
 
+from jinja2 import pass_context
 from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.budget import Budget
@@ -30,14 +32,14 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import RunEvents
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.jinja_sandbox import TemplateUsage, running_usage
+from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
-from outlines_cont.templates.rewriting import Site, SourcePlace
+from outlines_cont.templates.rewriting import SPECIAL, PlacedLexer, Site, SourcePlace
 from outlines_cont.user_code import shielded
 
 
@@ -129,6 +131,32 @@ def tokens_of(texts: Sequence[str], names: SpecialNames) -> list[Tokens]:
             letters = ""
         letters += rest
     return [part for part in (*found, Tokens(letters)) if part.text]
+
+
+class TemplateSandbox(BoundedSandbox):
+    """The Jinja environment of prompt programs: asynchronous, with columns for tokens, and marks in texts."""
+
+    def __init__(self) -> None:
+        super().__init__(enable_async=True, keep_trailing_newline=True)
+        self.filters["special"] = self.counted(_special, "special")
+        # A filter with a context is not evaluated at compile time.
+        self.filters[SPECIAL] = pass_context(lambda _, text: _special(text))
+
+    @property
+    def lexer(self) -> PlacedLexer:
+        """A lexer with the column of each token."""
+        return PlacedLexer(self)
+
+    def joined(self, texts: Sequence[str]) -> str:
+        """Concatenate texts, with their marks."""
+        return joined(texts)
+
+
+def _special(text: Any) -> MarkedText:
+    """Return a text in which special tokens are control tokens."""
+    if not isinstance(text, str):
+        raise TemplateError(f"expected a text before `special`, got {type(text).__name__}")
+    return MarkedText([(str.__str__(text), True)])
 
 
 running_program: ContextVar[TemplateProgram] = ContextVar("template")

@@ -39,9 +39,8 @@ from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.kinds import piece_of
-from outlines_cont.templates.program import Settings, TemplateProgram, TemplateResult, running_program
-from outlines_cont.templates.rewriting import CAPTURED, GENERATE, SPECIAL, Site, failure, rewritten, syntax_failure
-from outlines_cont.templates.sandbox import TemplateSandbox, special_text
+from outlines_cont.templates.program import Settings, TemplateProgram, TemplateResult, TemplateSandbox, running_program
+from outlines_cont.templates.rewriting import CAPTURED, GENERATE, Site, failure, rewritten, syntax_failure
 from outlines_cont.templates.stream import TemplateStream, drive, drive_async
 
 Values = Mapping[str, Any]
@@ -366,7 +365,6 @@ def _environment() -> TemplateSandbox:
         # Filters with a context are not evaluated at compile time.
         GENERATE: _generate,
         CAPTURED: _captured,
-        SPECIAL: pass_context(lambda _, text: special_text(text)),
     }
     return made
 
