@@ -530,6 +530,10 @@ def draw_each(
                 raise OptionError("expected conversations of this executor, got one of another", "conversations")
             conversation._checked_length()
             conversation._check_fed()
+        if append and len({id(conversation) for conversation in conversations}) < len(conversations):
+            raise OptionError(
+                "expected each conversation once, got one of them twice. Step a fork of it.", "conversations"
+            )
         if not conversations:
             return []
         feed(pool, conversations)
