@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
+from fsm import TokenFSM
 from fsm.errors import stacklevel_of_user
 from outlines_cont.errors import (
     ConstraintRequired,
@@ -26,7 +27,6 @@ from outlines_cont.errors import (
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import Constraint
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
@@ -38,20 +38,20 @@ class ConversationConstraint:
     """A constraint on the tokens from `start` on, with the state of its token FSM. Immutable, so that forks and marks share it."""
 
     start: int  # index of its first token
-    constraint: Constraint | None = None  # None if it is not known, in a loaded conversation
+    token_fsm: TokenFSM | None = None  # None if it is not known, in a loaded conversation
     read: tuple[int, ...] = ()  # the tokens that were read so far
     state: int | None = 0  # of the token FSM after them; None after an end of text, after which every token is allowed
 
     @property
     def mask(self) -> TokenSet:
         """The token ids that may be sampled next, with ends of text where the text may end; `ConstraintRequired` if not known."""
-        fsm = self._known.token_fsm
+        fsm = self._known
         return TokenSet.all if self.state is None else TokenSet.of_bitmask(fsm.bitmask(self.state))
 
     @property
     def is_accepting(self) -> bool:
         """Whether the text is in the language, or an end of text was read; `ConstraintRequired` if not known."""
-        fsm = self._known.token_fsm
+        fsm = self._known
         return self.state is None or fsm.is_accepting(self.state)
 
     def after(self, token_ids: Sequence[int], eos_token_ids: frozenset[int]) -> ConversationConstraint:
@@ -61,9 +61,10 @@ class ConversationConstraint:
 
         Cost: the new tokens, or all of them if earlier ones have changed.
         """
-        if self.constraint is None:
+        fsm = self.token_fsm
+        if fsm is None:
             return self
-        piece, fsm = tuple(token_ids[self.start :]), self.constraint.token_fsm
+        piece = tuple(token_ids[self.start :])
         known = self.read if piece[: len(self.read)] == self.read else ()
         state = self.state if known else fsm.initial_state
         for token_id in piece[len(known) :]:
@@ -73,14 +74,14 @@ class ConversationConstraint:
         return replace(self, read=piece, state=state)
 
     @property
-    def _known(self) -> Constraint:
-        if self.constraint is None:
+    def _known(self) -> TokenFSM:
+        if self.token_fsm is None:
             raise ConstraintRequired(
                 f"expected the constraint from token {self.start} on with which this conversation was saved: a file does not have it. "
                 "Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
                 self.start,
             )
-        return self.constraint
+        return self.token_fsm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +114,8 @@ class Content:
 
     def with_row(self, row: StateRow) -> Content:
         """Return the content with another row of the same tokens."""
-        return replace(self, state=replace(self.state, rows=((row,),)))
+        state = SequenceState(self.state.model, ((row,),), self.state.seed)
+        return Content(state, self.num_pending, self.constraint, self.approximate_from)
 
     def prompted(self, prompt: str | Tokens | list[int] | SequenceState) -> Content:
         """Return the content with text, ids, or the tokens of a state after it; see `Conversation.prompt`."""
@@ -129,7 +131,7 @@ class Content:
     def longer(self, state: SequenceState) -> Content:
         """Return the content with a state of more tokens, which are pending; `fsm.TokenNotAllowed` if the constraint refuses one."""
         added = len(state.rows[0][0].token_ids) - len(self.row.token_ids)
-        return replace(self, state=state, num_pending=self.num_pending + added)._checked()
+        return Content(state, self.num_pending + added, self.constraint, self.approximate_from)._checked()
 
     def without(self, start: int, stop: int, kv: RowKV | None = None) -> Content:
         """Return the content without some tokens; `kv` are approximate keys and values; None recomputes those of later tokens.
@@ -160,10 +162,12 @@ class Content:
     def _checked(self) -> Content:
         """Return the content after its constraint has read the tokens; approximate are only keys and values that it has."""
         row, constraint, first = self.row, self.constraint, self.approximate_from
+        if constraint is None and first is None:
+            return self
         if constraint is not None:
             constraint = constraint.after(row.token_ids, self.state.model.eos_token_ids)
         is_approximate = first is not None and first < row.cached
-        return replace(self, constraint=constraint, approximate_from=first if is_approximate else None)
+        return Content(self.state, self.num_pending, constraint, first if is_approximate else None)
 
 
 def checked_ids(prompt: int | Iterable[int], vocab_size: int) -> list[int]:

@@ -23,7 +23,7 @@ from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.checks import check, check_int
 from outlines_cont.conversation.content import Content, ConversationConstraint, checked_ids
-from outlines_cont.conversation.draw import checked_sampler, drawn_states
+from outlines_cont.conversation.draw import check_sampler, drawn_states
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
 from outlines_cont.engine.drawing.masking import Masker
@@ -184,9 +184,9 @@ class Conversation:
             new = None
             if expression is not None:
                 token_ids, old = content.row.token_ids, content.constraint
-                start = old.start if old is not None and old.constraint is None else len(token_ids)
-                new = ConversationConstraint(start, Constraint.of_model(model, lift(expression), force=False))
-                new = new.after(token_ids, model.eos_token_ids)
+                start = old.start if old is not None and old.token_fsm is None else len(token_ids)
+                token_fsm = Constraint.of_model(model, lift(expression), force=False).token_fsm
+                new = ConversationConstraint(start, token_fsm).after(token_ids, model.eos_token_ids)
             self._content = replace(content, constraint=new)
 
     # -- logits and tokens ---------------------------------------------------------------------------------------------
@@ -518,7 +518,7 @@ def draw_each(
     append: bool,
 ) -> list[int]:
     """Draw a token for each conversation, and append it or only advance the random stream; see `BatchedExecutor.sample`."""
-    sampler = checked_sampler(sampler)
+    check_sampler(sampler)
     if mask is not None:
         try:
             check_mask(mask, pool.model.vocab_size, "mask")
@@ -530,20 +530,19 @@ def draw_each(
                 raise OptionError("expected conversations of this executor, got one of another", "conversations")
             conversation._checked_length()
             conversation._check_fed()
+        if append and len({id(conversation) for conversation in conversations}) < len(conversations):
+            raise OptionError(
+                "expected each conversation once, got one of them twice. Step a fork of it.", "conversations"
+            )
         if not conversations:
             return []
         feed(pool, conversations)
         contents = [conversation._open() for conversation in conversations]
         masks = [conversation.allowed & (TokenSet.all if mask is None else mask) for conversation in conversations]
-        draws = drawn_states(
-            pool.model, pool._masker, [one.state for one in contents], masks, sampler, scores, append=append
-        )
-        # All or none: the constraint, or the context of the model, may refuse a token.
-        states = [state for _, state in draws]
-        drawn = [
-            one.longer(state) if append else replace(one, state=state)
-            for one, state in zip(contents, states, strict=True)
-        ]
+        states = [content.state for content in contents]
+        draws = drawn_states(states, masks, pool._masker, sampler, scores, append=append)
+        # All or none: the constraint may refuse a token.
+        drawn = [content.longer(state) for content, (_, state) in zip(contents, draws, strict=True)]
         for conversation, content in zip(conversations, drawn, strict=True):
             conversation._content = content
     return [token_id for token_id, _ in draws]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
+from outlines_cont.checks import check
 from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
@@ -21,73 +23,85 @@ from outlines_cont.samplers import greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import GENERATED, StateRow
 from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.tokens import check_length
 
 _TAIL_TOKENS = 8
 _SCORES = torch.float32, torch.float64
 
 
-def checked_sampler(sampler: Sampler | None) -> Sampler:
-    """Return the sampler, `greedy()` for None; `OptionError` if it draws several tokens, or is a search."""
-    if sampler is None:
-        return greedy()
-    if hasattr(sampler, "sample") and (sampler.num_samples or 1) == 1:
-        return sampler
-    advice = " For several samples write `conversation.fork(n)`." if hasattr(sampler, "sample") else ""
-    raise OptionError(
-        f"expected a sampler that draws one token, such as `samplers.multinomial()`, got {sampler!r}.{advice}",
-        "sampler",
-    )
-
-
 def drawn_states(
-    model: LanguageModel,
-    masker: Masker,
     states: Sequence[SequenceState],
     masks: Sequence[TokenSet],
-    sampler: Sampler,
+    masker: Masker,
+    sampler: Sampler | None,
     scores: torch.Tensor | None,
     *,
     append: bool,
 ) -> list[tuple[int, SequenceState]]:
     """Return for each of R states, one or more, whose logits are known, the token that is drawn under its mask, and the state after it.
 
-    The state has advanced its random stream, and has the token with `append`. `scores` are (R, V) to draw from instead of the logits;
-    `OptionError` for another shape or type. Raises `InvalidLogits` or `DeadEnd` if nothing can be drawn for one of the rows, and
-    `ContextLengthError` if one has no room for another token.
+    The state has advanced its random stream, and has the token with `append`.
+
+    Args:
+        states: of one row, all of one model.
+        masks: the tokens that each may draw.
+        masker: applies them.
+        sampler: `greedy()` for None.
+        scores: (R, V) to draw from instead of the logits.
+        append: whether the tokens are appended.
+
+    Raises:
+        OptionError: the sampler draws several tokens, or is a search; `scores` have another shape or type than the logits.
+        InvalidLogits, DeadEnd: nothing can be drawn for one of the rows.
+        ContextLengthError: a row has no room for another token.
     """
-    rows = [state.rows[0][0] for state in states]
+    rows, model = [state.rows[0][0] for state in states], states[0].model
     logits = torch.stack([row.logits for row in rows if row.logits is not None])
     _check_scores(scores, logits)
+    for row in rows if append else ():
+        check_length(model, row.token_ids, "conversation")
+    drawing = drawing_of(sampler if sampler is not None else greedy())
     norm = logits.logsumexp(dim=-1)
     masked = masker.masked(logits if scores is None else scores, masks)
     streams = [row.stream.open() for row in rows]
-    uniforms = [stream.draw() for stream in streams] if sampler.needs_random else None
-    drawing = drawing_of(sampler)
+    uniforms = [stream.draw() for stream in streams] if drawing.needs_random else None
     drawn = draw_with(drawing, masked, uniforms, [drawing.counts_of(row) for row in rows])
     logprobs = logits.gather(-1, drawn.token_ids[:, None])[:, 0] - norm
-    table = torch.stack([norm, logprobs, drawn.logprobs.to(norm)]).T.tolist()
+    token_ids, table = drawn.token_ids.tolist(), torch.stack([norm, logprobs, drawn.logprobs.to(norm)]).T.tolist()
     for row, (total, _, sampled) in zip(rows, table, strict=True):
         _check_draw(model, row, total, sampled)
     model.count(Meter(sampled_tokens=len(rows)))
     found = []
-    for state, row, stream, token_id, (_, logprob, sampled) in zip(
-        states, rows, streams, drawn.token_ids.tolist(), table, strict=True
-    ):
-        after = replace(row, stream=stream.close())
-        if append:
-            longer = state.append([token_id]).rows[0][0]
-            after = replace(
-                longer,
-                kinds=row.kinds + GENERATED,
-                logprobs=(*row.logprobs, logprob),
-                sampling_logprobs=(*row.sampling_logprobs, sampled),
-                stream=after.stream,
-                finish_reason="",
-                value=None,
-                mirostat_start=row.next_mirostat_start if drawing.has_mirostat else None,
-            )
-        found.append((token_id, replace(state, rows=((after,),))))
+    for state, row, stream, token_id, (_, *logprobs_of) in zip(states, rows, streams, token_ids, table, strict=True):
+        token = _token(row, token_id, *logprobs_of, has_mirostat=drawing.has_mirostat) if append else {}
+        after = replace(row, stream=stream.close(), **token)
+        found.append((token_id, SequenceState(model, ((after,),), state.seed)))
     return found
+
+
+def _token(
+    row: StateRow, token_id: int, logprob: float, sampling_logprob: float, *, has_mirostat: bool
+) -> dict[str, Any]:
+    """Return what changes in a row when a drawn token is appended, with its log-probabilities by the model and as drawn."""
+    return {
+        "token_ids": (*row.token_ids, token_id),
+        "kinds": row.kinds + GENERATED,
+        "logprobs": (*row.logprobs, logprob),
+        "sampling_logprobs": (*row.sampling_logprobs, sampling_logprob),
+        "logits": None,
+        "piece": None,
+        "finish_reason": "",
+        "value": None,
+        "mirostat_start": row.next_mirostat_start if has_mirostat else None,
+    }
+
+
+def check_sampler(sampler: Sampler | None) -> None:
+    """Raise `OptionError` if a sampler draws several tokens, or is a search."""
+    is_sampler = hasattr(sampler, "sample")
+    holds = sampler is None or (is_sampler and (sampler.num_samples or 1) == 1)
+    advice = "For several samples write `conversation.fork(n)`." if is_sampler else ""
+    check("sampler", sampler, holds, "a sampler that draws one token, such as `samplers.multinomial()`,", advice)
 
 
 def _check_draw(model: LanguageModel, row: StateRow, total: float, sampled: float) -> None:
@@ -103,13 +117,11 @@ def _check_draw(model: LanguageModel, row: StateRow, total: float, sampled: floa
     )
 
 
-def _check_scores(scores: object, logits: torch.Tensor) -> None:
-    if scores is None or (
-        isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES
-    ):
+def _check_scores(scores: torch.Tensor | None, logits: torch.Tensor) -> None:
+    is_tensor = isinstance(scores, torch.Tensor)
+    if scores is None or (is_tensor and scores.shape == logits.shape and scores.dtype in _SCORES):
         return
-    shape, dtype = getattr(scores, "shape", None), getattr(scores, "dtype", None)
-    got = type(scores).__name__ if shape is None else f"one of shape {tuple(shape)} and {dtype}"
+    got = f"one of shape {tuple(scores.shape)} and {scores.dtype}" if is_tensor else type(scores).__name__
     raise OptionError(
         f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a row for each conversation, got {got}.",
         "scores",

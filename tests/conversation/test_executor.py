@@ -381,6 +381,8 @@ def test_wrong_arguments_change_nothing(executor: BatchedExecutor) -> None:
             conversation.prompt(prompt)  # type: ignore[arg-type]
     with pytest.raises(ContextLengthError):
         conversation.prompt([65] * 300)
+    with pytest.raises(OptionError, match="each conversation once"):
+        executor.step([conversation, conversation])
     with pytest.raises(OptionError, match="of this executor"):
         BatchedExecutor(random_model()).sample([conversation])
     assert (ids, 0) == (conversation.token_ids, conversation.num_pending)
