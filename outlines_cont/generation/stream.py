@@ -85,7 +85,7 @@ class Detokenizer:
         if not self._retract:
             self._chunks.clear()
         self._chunks.append(_Chunk(end, decoder, text))
-        num_same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(removed, text, strict=False)))
+        num_same = _num_same(removed, text) if removed else 0
         num_removed, self._token = self._token - start, max(min(end.token, row.num_scored), start)
         self._is_over = row.is_over
         return RowDelta(text[num_same:], start, self._token, len(removed) - num_same, num_removed)
@@ -97,6 +97,11 @@ class Detokenizer:
         while self._chunks[-1].end.token > low:
             removed = self._chunks.pop().text + removed
         return removed, min(self._token, low)
+
+
+def _num_same(before: str, after: str) -> int:
+    """Return the number of characters with which both texts begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
 
 
 class RunEvents:

@@ -46,23 +46,16 @@ class Ban(ScanPolicy):
 
     Attributes:
         rules: what is banned: the phrases, then the patterns.
-        reader: converts texts to the symbols that are compared.
-        trie: the phrases.
-        search: the patterns, whose numbers follow those of the phrases.
         include_prompt, max_retries, max_retries_per_place, on_exhausted, alternatives: see `ban`.
-        scan: the search over the tokens of a model; None before `for_model`.
+        scan: the search for them.
     """
 
     rules: tuple[BanRule, ...]
-    reader: SymbolReader
-    trie: PhraseTrie[str]
-    search: PatternSearch
     include_prompt: bool
     max_retries: int | None = MAX_RETRIES
     max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE
     on_exhausted: Literal["error", "allow"]
     alternatives: int
-    scan: TextScan | None = None
 
     def __repr__(self) -> str:
         more = f", ... ({len(self.rules)} of them)" if len(self.rules) > 3 else ""
@@ -72,7 +65,7 @@ class Ban(ScanPolicy):
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
         """Return the ban over the tokens of a model."""
-        bound = replace(self, scan=TextScan(self.reader, self.trie, self.search, model.tokenizer))
+        bound = self.over(model)
         return bound if self.alternatives == 1 else Alternatives(bound, self.alternatives, model.tokenizer)
 
     def initial(self, row: RowView) -> ScanState:
@@ -185,11 +178,10 @@ def ban(
     patterns = [
         (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
     ]
+    numbered = {number: pattern for number, (pattern, _) in enumerate(patterns, len(texts))}
     return Ban(
         rules=(*texts.values(), *(BanRule(pattern.shown, factor) for pattern, factor in patterns)),
-        reader=reader,
-        trie=PhraseTrie(texts),
-        search=PatternSearch(dict(enumerate((pattern for pattern, _ in patterns), len(texts)))),
+        scan=TextScan(reader, PhraseTrie(texts), PatternSearch(numbered)),
         include_prompt=include_prompt,
         max_retries=max_retries,
         max_retries_per_place=max_retries_per_place,

@@ -61,6 +61,8 @@ class TextPosition:
 
     def advanced(self, tokenizer: Tokenizer, token_ids: Sequence[int], held_bytes: int) -> TextPosition:
         """Return the position before the last `held_bytes` of a row, or this one if it is later. Cost: O(tokens after this one)."""
+        if not held_bytes and not self.offset:
+            return TextPosition(len(token_ids))
         final = len(tokenizer.text_bytes(token_ids[self.token :])) - held_bytes
         if final < self.offset or (final == self.offset and held_bytes):
             return self

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import replace as replaced
 from itertools import groupby
 from typing import Protocol
 
@@ -22,8 +21,6 @@ from outlines_cont.policies.text_scan import ScanPolicy, ScanState, TextScan, st
 from outlines_cont.state.row import APPENDED, StateRow
 from outlines_cont.text_search.pattern_search import PatternSearch
 from outlines_cont.text_search.phrase_trie import PhraseTrie, SymbolReader
-
-_READER = SymbolReader(ignore_case=False)
 
 
 class _Rows(Protocol):
@@ -42,21 +39,14 @@ class Replace(ScanPolicy):
     Attributes:
         texts: each text that is searched for, and its replacement.
         at_most: the most replacements in a piece; None for no limit.
-        trie: the texts that are searched for.
-        scan: the search over the tokens of a model; None before `for_model`.
+        scan: the search for them.
     """
 
     texts: tuple[tuple[str, str], ...]
     at_most: int | None
-    trie: PhraseTrie[str]
-    scan: TextScan | None = None
 
     def __repr__(self) -> str:
         return f"replace({dict(self.texts)!r}{'' if self.at_most is None else f', at_most={self.at_most}'})"
-
-    def for_model(self, model: LanguageModel) -> Replace:
-        """Return the policy over the tokens of a model."""
-        return replaced(self, scan=TextScan(_READER, self.trie, PatternSearch({}), model.tokenizer))
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece; the text before it is not searched."""
@@ -78,7 +68,7 @@ class Replace(ScanPolicy):
 
     def counts(self, state: _Rows) -> list[list[int]]:
         """Return the number of replacements in the last piece of each row of a `SequenceState`, as `[batch][sample]` lists."""
-        bound = self.for_model(state.model)
+        bound = self.over(state.model)
 
         def count(row: StateRow) -> int:
             if row.piece is None:
@@ -126,4 +116,6 @@ def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
                     "texts",
                 )
     check_int("at_most", at_most, 0, is_optional=True)
-    return Replace(tuple(texts.items()), at_most, PhraseTrie(_READER.phrase(old) for old in texts))
+    reader = SymbolReader(ignore_case=False)
+    scan = TextScan(reader, PhraseTrie(map(reader.phrase, texts)), PatternSearch({}))
+    return Replace(tuple(texts.items()), at_most, scan=scan)

@@ -20,10 +20,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
-from outlines_cont.interfaces import Tokenizer
+from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.healing import text_before
 from outlines_cont.policies.policy import Policy, RowView
@@ -38,8 +38,8 @@ class Match:
     rule: int  # the index of the phrase, or the number of phrases and the index of the pattern
     token: int  # the index in the piece of the token with its first byte; 0 if it begins before the piece
     # identifies the match: the rule, the length of the text before that token and a digest of it, the offset of its first character in the
-    # token, and the number of its first symbol among those of the character
-    key: tuple[int, int, int, int, int]
+    # token, and, if that is not 0, the number of its first symbol among those of the character
+    key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,13 +64,13 @@ class ScanState:
 
 @dataclass(frozen=True, eq=False)
 class TextScan:
-    """A search for phrases and patterns in the tokens of one tokenizer."""
+    """A search for phrases and patterns in the tokens of one tokenizer, which is None in a policy that has no model yet."""
 
     reader: SymbolReader  # converts bytes to the symbols that are compared
     trie: PhraseTrie[str]  # the phrases as such symbols
     search: PatternSearch  # the patterns
-    tokenizer: Tokenizer  # whose tokens are read
-    _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, repr=False)
+    tokenizer: Any = None  # whose tokens are read
+    _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def most(self) -> int:
@@ -157,10 +157,19 @@ class TextScan:
         return known
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ScanPolicy(Policy[ScanState]):
-    """Base of policies that search the generated tokens. `scan` is the search over the tokens of a model, None before `for_model`."""
+    """Base of policies that search the generated tokens, by `scan`."""
 
-    scan: TextScan | None
+    scan: TextScan
+
+    def for_model(self, model: LanguageModel) -> Policy[Any]:
+        """Return the policy over the tokens of a model."""
+        return self.over(model)
+
+    def over(self, model: LanguageModel) -> Self:
+        """Return the policy itself over the tokens of a model."""
+        return replace(self, scan=replace(self.scan, tokenizer=model.tokenizer))
 
     @property
     def horizon(self) -> int:
@@ -178,7 +187,7 @@ class ScanPolicy(Policy[ScanState]):
     @property
     def known_scan(self) -> TextScan:
         """The search; `TypeError` before `for_model`."""
-        if self.scan is None:
+        if self.scan.tokenizer is None:
             raise TypeError(
                 "expected a policy for a model: call `for_model(model)`, as generators do with `policies=[...]`"
             )
@@ -190,7 +199,13 @@ def _matches(state: ScanState, found: Sequence[Found]) -> tuple[Match, ...]:
     matches = []
     for one in found:
         before = _before_byte(state, one.start)
-        key = one.rule, before.num_bytes, before.digest, one.start - before.num_bytes, one.symbol
+        key = (
+            one.rule,
+            before.num_bytes,
+            before.digest,
+            one.start - before.num_bytes,
+            *([one.symbol] if one.symbol else ()),
+        )
         matches.append(Match(one.rule, before.num_tokens, key))
     return tuple(sorted(matches, key=lambda match: match.token))
 
