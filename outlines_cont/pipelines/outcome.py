@@ -120,16 +120,14 @@ def plain(value: Any, name: str) -> Any:
         return {str(key): plain(inner, name) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner, name) for inner in value]
-    if value is None or isinstance(value, str | int):
-        return value
     if type(value).__name__ == "NAType" or (isinstance(value, float | date | Decimal) and value != value):
         return None
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
-    if isinstance(value, float):
-        return value
     raise RowError(f"expected a value that JSON has in the field {name!r}, got {type(value).__name__}")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import StrictUndefined
-from jinja2.sandbox import SandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import shortened
 from outlines_cont.pipelines.calibration import Answer, Calibration, same_values
@@ -262,7 +262,9 @@ def write_page(report: Report, path: Path, title: str) -> None:
 
 def page(report: Report, title: str) -> str:
     """Return the page as HTML, with `title` as its heading."""
-    environment = SandboxedEnvironment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = ImmutableSandboxedEnvironment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {
         "exp": math.exp,
         "json": partial(json.dumps, ensure_ascii=False),

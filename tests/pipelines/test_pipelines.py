@@ -213,6 +213,12 @@ def test_every_value_is_found_where_it_stands(value: Any, ascii: bool) -> None:
     assert expected == {path: json.loads(text[start:end]) for path, (start, end) in found.items()}
 
 
+def test_members_of_one_name_are_all_found_and_what_follows_the_value_is_not() -> None:
+    text = b' {"a": 1, "b": {"c": []}, "a": [2, "\\"}"]}<|end|>'
+    found = {path: text[start:end] for path, (start, end) in byte_ranges(text).items()}
+    assert found == {"a": b"1", "b.c": b"[]", "a[0]": b"2", "a[1]": b'"\\"}"'}
+
+
 @given(json_values, st.lists(json_values, max_size=4))
 def test_the_share_of_samples_that_agree(record: Any, samples: list[Any]) -> None:
     found = agreement(record, samples)
