@@ -132,7 +132,7 @@ class Expression:
     @remembered
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
-        return self._with(nodes.alternation((self.node, lift(other).node)), "|", "either", lift(other))
+        return self._with(texts.union(self.node, lift(other).node), "|", "either", lift(other))
 
     @remembered
     def concatenate(self, other: Expression | str) -> Expression:

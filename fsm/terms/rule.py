@@ -147,6 +147,11 @@ TEXT_BYTES: int = sum(1 << byte for byte in (*range(0xC0), *range(0xC2, 0xF5)))
 """The bytes that occur in texts, as a 256-bit mask; C0, C1 and those from F5 on begin no character."""
 
 
+def union(left: Node, right: Node) -> Node:
+    """The texts of either, two terms of texts: all texts if one of them is `TEXTS`, so that the complement of a complement is the term."""
+    return TEXTS if TEXTS in (left, right) else nodes.alternation((left, right))
+
+
 def complement(node: Node) -> Node:
     """Every text that does not belong to `node`, a term of texts. The complement of the result is `node` again.
 

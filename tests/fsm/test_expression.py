@@ -8,7 +8,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fsm
@@ -355,6 +355,7 @@ def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither
     assert is_text or not expression.accepts(data)
 
 
+@example((~Expression(nodes.EMPTY) | "a", UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
 @given(LANGUAGES, LANGUAGES)
 @settings(max_examples=50)
 def test_complements_obey_the_laws_of_sets(first: Language, second: Language) -> None:
