@@ -384,7 +384,7 @@ def test_a_draft_that_fails_is_let_go_with_one_warning(answer: Any, monkeypatch:
         assert wanted == generator(["the", "a"], max_tokens=8, draft=Proposing(answer))
     assert len(told) == 1
     assert __file__ == told[0].filename  # the line of the user
-    assert "Proposing object" in str(told[0].message)
+    assert "engine.test_drafts.Proposing" in str(told[0].message)
     if answer is breaking:
         assert f"RuntimeError: no more, in {__file__!r}, line" in str(told[0].message)
 
