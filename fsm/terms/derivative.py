@@ -264,6 +264,9 @@ class Derivatives:
             inner.append(node)
             if _is_guarded(node):
                 left[node], more[node] = [], self._left_of(node, alphabet)
+            elif ways := _ways_through_guards(node):
+                left[node] = ways
+                return tuple(ways)
             return nodes.children(node)
 
         def add(node: Node) -> None:
@@ -346,6 +349,8 @@ class Derivatives:
             return bool(args[0].is_inhabited(*args[1:], value, alphabet))
         if kind is Kind.MEMBERS:
             return bool(args[0].is_inhabited(args[1], value))
+        if node in left:
+            return any(value[term] for term in left[node])
         if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
             return all(value[c] for c in nodes.children(node))
         if kind is Kind.ALTERNATION:
@@ -426,6 +431,15 @@ class Derivatives:
 def _is_guarded(node: Node) -> bool:
     """True for a tail of which no prefix is a text of a rival."""
     return node.kind is Kind.MUNCH and node.args[0] is EPSILON
+
+
+def _ways_through_guards(node: Node) -> list[Node]:
+    """The alternatives of a concatenation, each with the rest behind it, where one of them ends in a MUNCH, which restricts that rest."""
+    if node.kind is not Kind.CONCAT or node.args[0].kind is not Kind.ALTERNATION:
+        return []
+    head, tail = node.args
+    members = head.args if any(nodes.last_factor(member).kind is Kind.MUNCH for member in head.args) else ()
+    return [nodes.concat(member, tail) for member in members]
 
 
 def _is_open(guarded: Node, value: dict[Node, bool]) -> bool:

@@ -62,6 +62,13 @@ def test_a_word_after_a_terminal_that_takes_it_is_no_way_on() -> None:
     assert token_fsm.allowed_token_ids(token_fsm.initial_state).tolist() == [ord("i")]
 
 
+def test_a_word_after_a_choice_of_terminals_that_take_it_is_no_way_on() -> None:
+    language = grammar('start: z "if"\nx: A x\ny: [x] "if" A\nz: y?\nA.2: /[^ ]+/')
+    token_fsm = TokenFSM(language, vocabulary("bytes")[0])
+    automaton = token_fsm.automaton
+    assert automaton.moves(automaton.next_state(token_fsm.initial_state, b"if")) == {}
+
+
 def test_word_boundaries_of_another_library_are_those_of_ascii() -> None:
     assert is_valid("schema", {"pattern": r"\b3"}, '"ਰ3"')
     assert is_valid("schema", {"patternProperties": {r"\Bé": False}}, '{"é": 1}') is False

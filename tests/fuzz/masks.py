@@ -164,7 +164,8 @@ def check(one: Example, counts: Counts, before: Made | None = None) -> Made | No
                 return None
             if not going:
                 break
-            walk_.take(going)
+            if not walk_.take(going):
+                return None
         _ends_well(one, expression, walk_)
         made = token_fsm, walk_.masks
         for again in (made, before):
@@ -273,15 +274,20 @@ class _Walk:
         """The tokens of a mask that have a text."""
         return [token_id for token_id in allowed if self._vocabulary.tokens[token_id]]
 
-    def take(self, going: list[int]) -> None:
-        """Feed one of the tokens, mostly one of ASCII."""
+    def take(self, going: list[int]) -> bool:
+        """Feed one of the tokens, mostly one of ASCII; False where the automaton of the plain loop has too many states."""
         tokens = self._vocabulary.tokens
         some = self._random.choices(going, k=8)
         chosen = next((t for t in some if max(tokens[t] or b"") < 128), some[0])
         self.state = self.fsm.next_state(self.state, chosen)
         self.text += tokens[chosen] or b""
-        for byte in tokens[chosen] or b"":
-            self._at = self._oracle.moves(self._at)[byte]
+        try:
+            for byte in tokens[chosen] or b"":
+                self._at = self._oracle.moves(self._at)[byte]
+        except BudgetExceeded:
+            self._counts.of["with too many states"] += 1
+            return False
+        return True
 
 
 def _ends_well(one: Example, expression: Expression, walked: _Walk) -> None:
