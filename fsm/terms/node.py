@@ -397,17 +397,21 @@ def alternation(children: Iterable[Node]) -> Node:
     adjacent counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`), and members with the same check become one.
     """
     # A union of members with a common head needs the union of their tails first; those that wait are here and not on Python's stack.
-    waiting = [_unite(children)]
+    # The same tails stand behind many heads where a language is ambiguous: their union is made once.
+    known: dict[tuple[Node, ...], Node] = {}
+    waiting: list[tuple[tuple[Node, ...], _Unions[Node]]] = [((), _unite(children))]
     united: Node | None = None
     while waiting:
+        key, union = waiting[-1]
         try:
-            tails = waiting[-1].send(united)
+            tails = tuple(union.send(united))
         except StopIteration as end:
             waiting.pop()
-            united = end.value
+            united = known[key] = end.value
         else:
-            waiting.append(_unite(tails))
-            united = None
+            united = known.get(tails)
+            if united is None:
+                waiting.append((tails, _unite(tails)))
     assert united is not None
     return united
 

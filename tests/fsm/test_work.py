@@ -233,6 +233,17 @@ def test_the_nearer_of_two_bounds_counts() -> None:
         work.check()
 
 
+def test_each_letter_of_an_ambiguous_language_adds_as_much_work() -> None:
+    derivatives = Derivatives()
+    node, steps = grammar('start: x*\nx: "("+ x* | ["."] z ";"\nz: x*\n').node, list[int]()
+    for _ in range(30):
+        before = work.done()
+        node = derivatives.after(node, ord("("))
+        derivatives.arcs(node)
+        steps.append(work.done() - before)
+    assert max(steps) < 3 * steps[12]
+
+
 def test_a_thread_has_its_own_work() -> None:
     found: list[int] = []
     work.add(7)
