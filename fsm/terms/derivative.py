@@ -28,6 +28,7 @@ Arcs = tuple[Arc, ...]
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 _MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
+_MAX_WAYS = 50  # terms before something that they restrict, each looked at with what is behind it
 
 
 _shared: dict[Node, Arcs] = {}
@@ -56,6 +57,7 @@ class Derivatives:
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
+        self._guarded_ends: dict[Node, bool] = {}
         self._joined: dict[tuple[object, ...], Node] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
@@ -264,7 +266,7 @@ class Derivatives:
             inner.append(node)
             if _is_guarded(node):
                 left[node], more[node] = [], self._left_of(node, alphabet)
-            elif ways := _ways_through_guards(node):
+            elif len(left) < _MAX_WAYS and (ways := self._ways_through_guards(node)):
                 left[node] = ways
                 return tuple(ways)
             return nodes.children(node)
@@ -290,6 +292,7 @@ class Derivatives:
                 changed = bool(new)
         if len(self._inhabited) > self.max_memo:
             self._inhabited.clear()
+            self._guarded_ends.clear()
         for node, answer in value.items():
             if answer or not (value[root] and more):  # there a term may have a text that was not looked for
                 self._inhabited[node, alphabet] = answer
@@ -326,6 +329,26 @@ class Derivatives:
                 return
             if not _is_guarded(state):
                 yield state
+
+    def _ways_through_guards(self, node: Node) -> list[Node]:
+        """The ways through a term with a part that may end in a MUNCH, which restricts what is behind it: one of them has a text."""
+        head, tail = nodes.first_and_rest(node)
+        if head.kind is Kind.REPEAT and head.args[1] > 0:
+            tail = nodes.concat(nodes.fewer(head), tail)
+            return (
+                [nodes.concat(head.args[0], tail)] if tail is not EPSILON and self._ends_guarded(head.args[0]) else []
+            )
+        if tail is EPSILON or head.kind not in (Kind.ALTERNATION, Kind.RULE) or not self._ends_guarded(head):
+            return []
+        return [nodes.concat(member, tail) for member in nodes.children(head)]
+
+    def _ends_guarded(self, node: Node) -> bool:
+        """Whether a text of the term may end in a MUNCH."""
+        found = self._guarded_ends.get(node)
+        if found is None:
+            found = any(part.kind is Kind.MUNCH for part in nodes.reached(nodes.last_factor(node), _last_parts))
+            self._guarded_ends[node] = found
+        return found
 
     def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
         """The live arcs of a head, each with the derivative of its rival, and a mask of the bytes that continue either."""
@@ -433,13 +456,9 @@ def _is_guarded(node: Node) -> bool:
     return node.kind is Kind.MUNCH and node.args[0] is EPSILON
 
 
-def _ways_through_guards(node: Node) -> list[Node]:
-    """The alternatives of a concatenation, each with the rest behind it, where one of them ends in a MUNCH, which restricts that rest."""
-    if node.kind is not Kind.CONCAT or node.args[0].kind is not Kind.ALTERNATION:
-        return []
-    head, tail = node.args
-    members = head.args if any(nodes.last_factor(member).kind is Kind.MUNCH for member in head.args) else ()
-    return [nodes.concat(member, tail) for member in members]
+def _last_parts(node: Node) -> list[Node]:
+    parts = nodes.children(node) if node.kind in (Kind.ALTERNATION, Kind.RULE, Kind.REPEAT) else ()
+    return [nodes.last_factor(part) for part in parts]
 
 
 def _is_open(guarded: Node, value: dict[Node, bool]) -> bool:

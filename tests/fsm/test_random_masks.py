@@ -69,6 +69,13 @@ def test_a_word_after_a_choice_of_terminals_that_take_it_is_no_way_on() -> None:
     assert automaton.moves(automaton.next_state(token_fsm.initial_state, b"if")) == {}
 
 
+@pytest.mark.parametrize("start", ["z?", "(z | y A)?", "[A~2]", "(w w)?"])
+def test_two_terminals_of_the_same_letters_in_a_row_are_no_way_on(start: str) -> None:
+    language = grammar(f'start: {start}\nx: A\ny: "f" x\nz: y A\nw: A | x\nA: /[^f]+/')
+    token_fsm = TokenFSM(language, vocabulary("bytes")[0])
+    assert token_fsm.automaton.moves(token_fsm.initial_state) == {}
+
+
 def test_word_boundaries_of_another_library_are_those_of_ascii() -> None:
     assert is_valid("schema", {"pattern": r"\b3"}, '"ਰ3"')
     assert is_valid("schema", {"patternProperties": {r"\Bé": False}}, '{"é": 1}') is False
