@@ -85,7 +85,15 @@ def _spoil(data: st.DataObject, content: Content) -> None:
         return
     name = data.draw(st.sampled_from(sorted(tensors)))
     tensor = tensors[name]
-    match data.draw(st.sampled_from(["gone", "renamed", "type", "shape", "cut", "empty", "scalar", "value", "more"])):
+    kinds = [
+        "gone",
+        "renamed",
+        "type",
+        "shape",
+        "more",
+        *(["cut", "empty", "scalar", "value"] if tensor.numel() else []),
+    ]
+    match data.draw(st.sampled_from(kinds)):
         case "gone":
             del tensors[name]
         case "renamed":
