@@ -1,6 +1,6 @@
 """Samplers as frozen values, and functions that make them from checked options: greedy (penalties, argmax) and multinomial (penalties,
-logits warpers, inverse transform sampling) choose token by token, by `SamplerBatch`; of the n texts of best of n `generation.run` keeps the
-best; beams are ranked by `engine.beam`. They have no state: `sample` is given random numbers and token counts.
+logits warpers, inverse transform sampling) choose token by token, by `SamplerBatch`; of the n texts of best of n the call keeps the best;
+beams are ranked by `engine.beam`. They have no state: `sample` is given random numbers and token counts.
 
 Each draw at random takes one float64 random number, so the draw of a row does not depend on other rows. The order of the steps is
 `sampling.STEPS`; with `multinomial(warpers=...)` it is the order given.

@@ -1,9 +1,4 @@
-"""`forbidden`: the tokens that a difference `(base & ~language) rest` lacks because of `language`, by a depth-first product walk; its mask
-is that of `base rest` without them. The walk follows trie, difference and the DFA of `language` only as far as they have bytes in common.
-It returns None after `MAX_STEPS` steps, and where it is ambiguous whether the base has ended; then another strategy makes the mask.
-`as_exclusion` reads such a term, such as `keys & ~(x-.*)`; the language is no list of words.
-
-`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term. A
+"""`MaskMaker`: the token mask of a state, by the first of several strategies, in a fixed order, that recognises the form of its term. A
 mask has every token after whose bytes the Brzozowski derivative of the term is not empty. For loops, exclusions and patterns with counts
 (`DIRECT`), mostly cached parts that do not depend on what follows are combined; other terms are walked with the trie. In a vocabulary that
 lacks bytes all masks are by `spelled`, a search. Also here: `mask_key`, the term under which a mask is cached, without counts out of reach.
@@ -16,6 +11,11 @@ lacks bytes all masks are by `spelled`, a search. Also here: `mask_key`, the ter
 
 End-of-sequence tokens are added by `TokenFSM`. Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the
 vocabulary shares already made.
+
+`forbidden`: the tokens that a difference `(base & ~language) rest` lacks because of `language`, by a depth-first product walk; its mask
+is that of `base rest` without them. The walk follows trie, difference and the DFA of `language` only as far as they have bytes in common.
+It returns None after `MAX_STEPS` steps, and where it is ambiguous whether the base has ended; then another strategy makes the mask.
+`as_exclusion` reads such a term, such as `keys & ~(x-.*)`; the language is no list of words.
 """
 
 from __future__ import annotations

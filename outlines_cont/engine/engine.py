@@ -1,10 +1,10 @@
-"""`EngineStats`: counters of an engine since it was created: steps, rows summed over steps, tokens by kind, and seconds in total and by
-phase (forward, with the masks computed meanwhile; policies and other masks; sampling; the rest). `-` returns the counts between two copies.
-
-`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every row
+"""`Engine`: the inference engine of one model: continuous batching, where rows join and leave between any two steps. A step plans every row
 by its policies, drafts, feeds the pending tokens of each batch in one forward (long prompts in parts), and draws a token for each row that
 is ready, or several if draft tokens were accepted. It has no thread: callers that wait for a job take the steps for all jobs, in turns.
 `engine_of` returns the engine of a model.
+
+`EngineStats`: counters of an engine since it was created: steps, rows summed over steps, tokens by kind, and seconds in total and by
+phase (forward, with the masks computed meanwhile; policies and other masks; sampling; the rest). `-` returns the counts between two copies.
 
 The `Scheduler` chooses the rows that run, and bisects a batch whose forward fails; `Recovery` rolls back an interrupted step. The
 controllers of a job (`Job.start_calls`) are called during the forward.

@@ -1,10 +1,10 @@
-"""`RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
-tokens). `with_ends` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
-nothing else is allowed. `room`: how many tokens may follow.
-
-`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft. `RunningPiece`: a piece that a row is writing, with
+"""`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft. `RunningPiece`: a piece that a row is writing, with
 the states of its policies, its limits, text, next draw, draft and negative prompt. A row has one, which is replaced when the next begins
 (`Row.begin`). `RowStatus`: what a row does in a step.
+
+`RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
+tokens). `with_ends` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
+nothing else is allowed. `room`: how many tokens may follow.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Piece:
     """A span to be written, by any number of rows.
 
     Attributes:
-        policies: those of each row; a piece without policies is steered branch by branch (`RunningPiece.follow`).
+        policies: those of each row; a piece without policies is steered branch by branch (`steering.follow`).
         sampler: how tokens are drawn.
         limits: the ends of text and the context; see `RowLimits.of`.
         max_tokens: the most tokens to append, forced ones included; None for the rest of the context.

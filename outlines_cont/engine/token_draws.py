@@ -1,13 +1,13 @@
-"""`Speculation`: speculative decoding in the engine: before a forward it lets drafters propose the next tokens of rows, which the forward
+"""`TokenDraws`: the sampling of a step: classifier-free guidance, masks, then one vectorised draw for all rows. On an accelerator, or with
+a vocabulary of up to 16,384 tokens, positions behind draft tokens are part of it (not for guided rows, users' samplers, or samplers that
+depend on the tokens of the row). Joint jobs (beam search) choose among their rows when all are ready.
+
+`Speculation`: speculative decoding in the engine: before a forward it lets drafters propose the next tokens of rows, which the forward
 feeds as well, and it measures the costs that determine the lengths of drafts. `TokenDraws` then draws each token as always, from the logits
 of the model under the mask, with the random number of the row (not by the rejection step of the literature); draft tokens are accepted up
 to the first that is not the drawn one. So drafts do not change the output, up to the rounding of wider forwards.
 
 If a drafter raises, its rows go on without drafts.
-
-`TokenDraws`: the sampling of a step: classifier-free guidance, masks, then one vectorised draw for all rows. On an accelerator, or with
-a vocabulary of up to 16,384 tokens, positions behind draft tokens are part of it (not for guided rows, users' samplers, or samplers that
-depend on the tokens of the row). Joint jobs (beam search) choose among their rows when all are ready.
 """
 
 from __future__ import annotations

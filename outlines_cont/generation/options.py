@@ -1,9 +1,9 @@
-"""`warn_of_lengths`: warns, once per schema and model, about values of unbounded length, in a call without `max_tokens` (which its caller
-checks). `named_lengths` lists the first five of them, with the keywords that would bound them.
-
-`PieceOptions`: the keyword options of every call but `rng` (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked
+"""`PieceOptions`: the keyword options of every call but `rng` (`max_tokens`, `stop_at`, `policies` and so on), and `Options`, the checked
 ones. Unknown names raise `UnknownOption`, with advice for options of other libraries, samplers and generators. `OPTIONS_ELSEWHERE`: the
 reverse, advice where an option of a call or a sampler is given to a function that makes a generator. Some checks are used elsewhere, too.
+
+`warn_of_lengths`: warns, once per schema and model, about values of unbounded length, in a call without `max_tokens` (which its caller
+checks). `named_lengths` lists the first five of them, with the keywords that would bound them.
 """
 
 from __future__ import annotations

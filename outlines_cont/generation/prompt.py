@@ -1,10 +1,10 @@
-"""`open_guidance`: the negative prompts of classifier-free guidance as rows, one for each guided batch entry (equal prompts share one). One
-that is used more than once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens. A
-negative prompt that cannot be fed is the error of its rows, or of the call if no batch entry can run.
-
-`open_prompt`: turns texts, token ids, chat messages and states into rows `[batch][sample]` that the engine continues, with their random
+"""`open_prompt`: turns texts, token ids, chat messages and states into rows `[batch][sample]` that the engine continues, with their random
 streams and, for token healing, the tokens to remove. A prompt of several samples is prefilled once, unless healing would crop a recurrent
 cache. One that cannot run is a row with an error; if all are texts and none can run, the first error is raised.
+
+`open_guidance`: the negative prompts of classifier-free guidance as rows, one for each guided batch entry (equal prompts share one). One
+that is used more than once, or that the prefix cache can keep, is prefilled before the rows run if that saves at least 64 tokens. A
+negative prompt that cannot be fed is the error of its rows, or of the call if no batch entry can run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`RowView`: the protocol of a row as policies read it: its tokens, their origin and probability, kept logits, what is excluded, retries,
-and random numbers. Read only; imports no module of the package.
-
-`Policy`: abstract base of rules that steer the generation of one row, step by step, by branches (`Branch`). Its methods are functions
+"""`Policy`: abstract base of rules that steer the generation of one row, step by step, by branches (`Branch`). Its methods are functions
 of an immutable state, of which the row keeps one per token; so to rewind is to take an older state.
+
+`RowView`: the protocol of a row as policies read it: its tokens, their origin and probability, kept logits, what is excluded, retries,
+and random numbers. Read only; imports no module of the package.
 
 A policy itself is frozen and shared by rows: what it must remember of a row is in the state, a small value of any type `S`.
 """

@@ -1,12 +1,12 @@
-"""`Caller`: a daemon thread that makes the calls of one program in order, a `Round` of them at a time. A thread cannot be killed, so a call
+"""`ProgramJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
+in the order of their rows, then all plans are executed together, so that a program is deterministic but for limits in seconds. Also
+enforces the budget in time and memory, detects deadlocks on shared variables, and restores the program when a step is undone.
+
+`Caller`: a daemon thread that makes the calls of one program in order, a `Round` of them at a time. A thread cannot be killed, so a call
 that takes too long is abandoned with its thread: its result is ignored, and a new thread makes the calls after it.
 
 `Result`: the result of a program: its forks, shared variables, events and usage. `Fork`: the result of one sequence of it: state, text,
 captures, finish reason, error, and the last 65,536 characters logged.
-
-`ProgramJob`: the forks of one program as rows of the engine, driven in rounds: a thread calls the drivers of all forks that need a plan
-in the order of their rows, then all plans are executed together, so that a program is deterministic but for limits in seconds. Also
-enforces the budget in time and memory, detects deadlocks on shared variables, and restores the program when a step is undone.
 
 Until the last call has returned, no fork of the program takes a token; other programs do not wait. So the order in which forks read and
 write shared variables does not depend on timing.
