@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,7 +53,7 @@ from outlines_cont.errors import (
     UserCodeError,
     located,
 )
-from outlines_cont.generation.options import Options, checked_policies
+from outlines_cont.generation.options import _CHECKED, Options, PieceOptions, checked_policies
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.policy import RowView
@@ -329,6 +329,11 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
 
 def test_the_command_line_has_the_same_length() -> None:
     assert ExtractOptions(input="", schema="").most_tokens == DEFAULT_MAX_TOKENS
+
+
+def test_every_option_of_a_call_has_a_type_a_check_and_a_default() -> None:
+    assert {*PieceOptions.__annotations__} == {*_CHECKED}
+    assert {field.name for field in fields(Options)} == {*_CHECKED, "has_max_tokens"}
 
 
 def test_one_policy_needs_no_list_and_a_text_is_none() -> None:
