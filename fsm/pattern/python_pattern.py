@@ -3,7 +3,7 @@ pattern with nearly every construct; where a name is missing, or the syntax tree
 change them), importing `fsm` raises `UnsupportedPython`.
 
 `regex`: Python regular expressions with the meaning of `re.fullmatch`, as a term whose Brzozowski derivatives are the states of the
-DFA. The standard library's parser makes the syntax tree (`re_parser.py`), `lookaround.py` the term. Refused: back-references, conditional
+DFA. The standard library's parser makes the syntax tree (`re_parser`), `lookaround.py` the term. Refused: back-references, conditional
 and atomic groups, possessive repetition, and what `lookaround.py` refuses. Also here: leftmost-first matches (`preferred_texts`), `widths`,
 whether a pattern `looks_outside` its match, and the parts of one that does so at its end (`without_last_look`).
 

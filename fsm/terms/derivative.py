@@ -48,7 +48,7 @@ class Derivatives:
     Args:
         max_search: most nodes that one search for an accepted text may visit; more raise `BudgetExceeded`.
         max_memo: most cached arc lists; beyond them the cache is cleared.
-        max_step: most work that one derivative may take (see `work_budget.py`); more raises `BudgetExceeded`.
+        max_step: most work that one derivative may take (see `work.py`); more raises `BudgetExceeded`.
     """
 
     def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
@@ -335,12 +335,10 @@ class Derivatives:
         head, tail = nodes.first_and_rest(node)
         if head.kind is Kind.REPEAT and head.args[1] > 0:
             tail = nodes.concat(nodes.fewer(head), tail)
-            return (
-                [nodes.concat(head.args[0], tail)] if tail is not EPSILON and self._ends_guarded(head.args[0]) else []
-            )
-        if tail is EPSILON or head.kind not in (Kind.ALTERNATION, Kind.RULE) or not self._ends_guarded(head):
+        elif head.kind not in (Kind.ALTERNATION, Kind.RULE):
             return []
-        return [nodes.concat(member, tail) for member in nodes.children(head)]
+        is_restricted = tail is not EPSILON and self._ends_guarded(head)
+        return [nodes.concat(member, tail) for member in nodes.children(head)] if is_restricted else []
 
     def _ends_guarded(self, node: Node) -> bool:
         """Whether a text of the term may end in a MUNCH."""
@@ -360,20 +358,17 @@ class Derivatives:
 
     def _has_text(self, node: Node, value: dict[Node, bool], left: dict[Node, list[Node]], alphabet: int) -> bool:
         """Whether a term has a text, given for which of its parts, and of what may be left of it, this is known."""
+        if node in left:
+            return any(value[term] for term in left[node])
         kind, args = node.kind, node.args
         if kind is Kind.MUNCH:
             head, tail, rival = args
-            if not (value[head] and value[tail]):
-                return False
-            if head is EPSILON:
-                return any(value[term] for term in left[node])
-            return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
+            leaves = value[head] and value[tail]
+            return leaves and (tail.nullable or self._may_leave(head, rival, self.first_bytes(tail)))
         if kind is Kind.FIELDS:
             return bool(args[0].is_inhabited(*args[1:], value, alphabet))
         if kind is Kind.MEMBERS:
             return bool(args[0].is_inhabited(args[1], value))
-        if node in left:
-            return any(value[term] for term in left[node])
         if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
             return all(value[c] for c in nodes.children(node))
         if kind is Kind.ALTERNATION:

@@ -99,7 +99,7 @@ MAX_JUMPS = (
     6  # the most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below
 )
 MAX_OPEN_WORK = (
-    40_000  # work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper
+    40_000  # work (see `fsm/terms/work.py`) that a product with open counters may take before the plain walk is cheaper
 )
 
 

@@ -92,7 +92,7 @@ class Call:
             drafter=None if is_beams else open_draft(maker.draft_of(options), maker.model),  # beam search uses no draft
             source=maker.source,
             # Hypotheses are compared by all of their tokens.
-            scores_end=score_last or isinstance(maker.sampler, BeamSearch | BestOf),
+            scores_end=score_last or is_beams or isinstance(maker.sampler, BestOf),
         )
         negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
         negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]

@@ -34,13 +34,7 @@ def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list
         keep = max(len(rows[rewound]) - back, 1)
         del rows[rewound][keep:]
         batch.rewind(rewound, keep)
-        fed = batch.feed(chunks, [range(len(chunk)) for chunk in chunks])
-        for at, chunk in enumerate(chunks):
-            rows[at] += chunk
-            if chunk:
-                wanted = next_logits(model, rows[at])[-len(chunk) :]
-                got = torch.stack([fed.logits[at, fed.columns[at][i]] for i in range(len(chunk))])
-                assert_close(wanted, got, 1e-8)
+        _feed_and_compare(model, batch, rows, chunks)
     assert [len(row) for row in rows] == batch.lengths
 
 
