@@ -47,7 +47,6 @@ _SOURCE = "<grammar>"
 _LIBRARIES = ("common", "lark", "python", "unicode")
 Lexer = Literal["contextual", "dynamic"]
 MAX_CONTEXTS_PER_RULE = 8
-_MAX_BEGINNINGS = 100
 
 
 @remembered
@@ -99,25 +98,12 @@ def grammar(
     if strict:
         productions.refuse_collisions(accepted_terminals(read.rules, start) if has_order else None, text)
     node = productions.whole()
-    if node is EMPTY or not Derivatives().is_inhabited(node) or _is_dead(node):
+    if node is EMPTY or not Derivatives().is_inhabited(node):
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never ends, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
         )
     return Expression(node, source=f"grammar({clip(text)!r})")
-
-
-def _is_dead(node: Node) -> bool:
-    """True where no reachable state accepts, and these are few: each terminal may take what the next one needs."""
-    derivatives = Derivatives()
-    seen, queue = {node}, [node]
-    for state in queue:
-        if state.nullable or state.is_plain or len(seen) > _MAX_BEGINNINGS:
-            return False
-        new = dict.fromkeys(target for _, target in derivatives.live_arcs(state) if target not in seen)
-        seen.update(new)
-        queue += new
-    return True
 
 
 class _Grammar(NamedTuple):
@@ -287,7 +273,9 @@ class _Productions:
         self._rules = self._spread(written)
         sure = self._sure()
         self._bodies = Rules()
-        self._named = {symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
+        self._named = {
+            symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure, has_munch=True) for symbol in self._rules
+        }
         cases = {symbol: [*self._cases(symbol)] for symbol in self._rules}
         leading = {
             name: [*dict.fromkeys(part for part, _ in found if not part.is_term)] for name, found in cases.items()

@@ -1,7 +1,7 @@
 """`Derivatives`: Brzozowski derivatives of terms by classes of bytes, as disjoint 256-bit masks with the derivative of each, cached. Also
 emptiness (`is_inhabited`): a best-first search of derivatives where a part is an intersection, a complement, a machine or has lookarounds,
-else a least fixed point over the parts. A search, or one derivative, beyond its budget raises `BudgetExceeded`, left recursion
-`ExpressionError`. A term of maximal munch (MUNCH) may count as inhabited though it is empty.
+else a least fixed point over the parts, or for terms with a MUNCH over what they leave (`rivals.py`). A search, or one derivative, beyond
+its budget raises `BudgetExceeded`, left recursion `ExpressionError`.
 
 Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
@@ -9,9 +9,8 @@ Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Re
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import islice
 
 from fsm.errors import ExpressionError, exceeded
 from fsm.terms import continuation as continuations
@@ -20,6 +19,7 @@ from fsm.terms import work
 from fsm.terms.byte_classes import completed, disjoint, product
 from fsm.terms.distance import Distances
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
+from fsm.terms.rivals import Left, Pair, Rivals
 
 Arc = tuple[int, Node]
 """A 256-bit mask of bytes, and the derivative by any of them."""
@@ -27,8 +27,6 @@ Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
-_MAX_EXITS = 500  # states of a product with a rival that are searched for one where the head may end
-_MAX_WAYS = 50  # terms before something that they restrict, each looked at with what is behind it
 
 
 _shared: dict[Node, Arcs] = {}
@@ -57,7 +55,7 @@ class Derivatives:
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
-        self._guarded_ends: dict[Node, bool] = {}
+        self._left: dict[int, dict[Pair, Left]] = {}
         self._joined: dict[tuple[object, ...], Node] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
@@ -253,51 +251,37 @@ class Derivatives:
         return self._inhabited.get((node, alphabet))
 
     def _solve(self, root: Node, alphabet: int) -> None:
-        """Find which terms below `root` have a text: the least fixed point of `_has_text`, as rules form cycles.
+        """Find whether `root` has a text, and so for the terms below it that this takes."""
+        if len(self._inhabited) > self.max_memo:
+            self._inhabited.clear()
+            self._left.clear()
+        if root.has_munch and root.kind not in _SEARCHED:
+            value = {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+        else:
+            value = self._fixed_point(root, alphabet)
+        for node, answer in value.items():
+            self._inhabited[node, alphabet] = answer
+            if answer and alphabet == ALL_BYTES:
+                node.is_inhabited = True
 
-        What is left of a guarded tail where the rival is over is no part of it; such terms are added one by one while `root` has no text.
-        """
-        inner, value, left = list[Node](), dict[Node, bool](), dict[Node, list[Node]]()
-        more: dict[Node, Iterator[Node]] = {}
+    def _fixed_point(self, root: Node, alphabet: int) -> dict[Node, bool]:
+        """Which terms below `root`, which has no MUNCH, have a text: the least fixed point of `_has_text`, as rules form cycles."""
+        inner, value = list[Node](), dict[Node, bool]()
 
         def parts(node: Node) -> tuple[Node, ...]:
-            if node in value or self._known(node, alphabet) is not None or node.kind in _SEARCHED:
+            if self._known(node, alphabet) is not None or node.kind in _SEARCHED:
                 return ()
             inner.append(node)
-            if _is_guarded(node):
-                left[node], more[node] = [], self._left_of(node, alphabet)
-            elif len(left) < _MAX_WAYS and (ways := self._ways_through_guards(node)):
-                left[node] = ways
-                return tuple(ways)
             return nodes.children(node)
 
-        def add(node: Node) -> None:
-            value.update(
-                (part, self._leaf(part, alphabet)) for part in list(nodes.reached(node, parts)) if part not in value
-            )
-
-        add(root)
-        changed, rounds = True, 0
+        value.update((part, self._leaf(part, alphabet)) for part in list(nodes.reached(root, parts)))
+        changed = True
         while changed:
             changed = False
             for node in reversed(inner):
-                if not value[node] and self._has_text(node, value, left, alphabet):
+                if not value[node] and _has_text(node, value, alphabet):
                     value[node] = changed = True
-            if not changed and not value[root]:
-                rounds += 1
-                new = [(node, term) for node in more if _is_open(node, value) for term in islice(more[node], rounds)]
-                for node, term in new:
-                    left[node].append(term)
-                    add(term)
-                changed = bool(new)
-        if len(self._inhabited) > self.max_memo:
-            self._inhabited.clear()
-            self._guarded_ends.clear()
-        for node, answer in value.items():
-            if answer or not (value[root] and more):  # there a term may have a text that was not looked for
-                self._inhabited[node, alphabet] = answer
-            if answer and alphabet == ALL_BYTES:
-                node.is_inhabited = True
+        return value
 
     def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
         """Continue the head where that is possible, else begin the tail, unless the rival could continue; see `node.munch`."""
@@ -314,40 +298,6 @@ class Derivatives:
         pairs = product((self.arcs(tail), completed(self.arcs(rival), EMPTY)))
         return _merge((mask, nodes.munch(EPSILON, *pair)) for mask, pair in pairs if not pair[1].nullable)
 
-    def _left_of(self, guarded: Node, alphabet: int) -> Iterator[Node]:
-        """What may be left of a guarded tail where its rival is over: the tail has a text if one of them has.
-
-        After `_MAX_EXITS` states of the search the empty text, so that the tail counts as one that has a text.
-        """
-
-        def targets(state: Node) -> list[Node]:
-            return [target for mask, target in self.arcs(state) if mask & alphabet] if _is_guarded(state) else []
-
-        for count, state in enumerate(nodes.reached(guarded, targets)):
-            if state.nullable or count > _MAX_EXITS:
-                yield EPSILON
-                return
-            if not _is_guarded(state):
-                yield state
-
-    def _ways_through_guards(self, node: Node) -> list[Node]:
-        """The ways through a term with a part that may end in a MUNCH, which restricts what is behind it: one of them has a text."""
-        head, tail = nodes.first_and_rest(node)
-        if head.kind is Kind.REPEAT and head.args[1] > 0:
-            tail = nodes.concat(nodes.fewer(head), tail)
-        elif head.kind not in (Kind.ALTERNATION, Kind.RULE):
-            return []
-        is_restricted = tail is not EPSILON and self._ends_guarded(head)
-        return [nodes.concat(member, tail) for member in nodes.children(head)] if is_restricted else []
-
-    def _ends_guarded(self, node: Node) -> bool:
-        """Whether a text of the term may end in a MUNCH."""
-        found = self._guarded_ends.get(node)
-        if found is None:
-            found = any(part.kind is Kind.MUNCH for part in nodes.reached(nodes.last_factor(node), _last_parts))
-            self._guarded_ends[node] = found
-        return found
-
     def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
         """The live arcs of a head, each with the derivative of its rival, and a mask of the bytes that continue either."""
         own, others = self.live_arcs(head), self.live_arcs(rival)
@@ -355,40 +305,6 @@ class Derivatives:
         for mask, _ in (*own, *others):
             taken |= mask
         return product((own, completed(others, EMPTY))), taken
-
-    def _has_text(self, node: Node, value: dict[Node, bool], left: dict[Node, list[Node]], alphabet: int) -> bool:
-        """Whether a term has a text, given for which of its parts, and of what may be left of it, this is known."""
-        if node in left:
-            return any(value[term] for term in left[node])
-        kind, args = node.kind, node.args
-        if kind is Kind.MUNCH:
-            head, tail, rival = args
-            leaves = value[head] and value[tail]
-            return leaves and (tail.nullable or self._may_leave(head, rival, self.first_bytes(tail)))
-        if kind is Kind.FIELDS:
-            return bool(args[0].is_inhabited(*args[1:], value, alphabet))
-        if kind is Kind.MEMBERS:
-            return bool(args[0].is_inhabited(args[1], value))
-        if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
-            return all(value[c] for c in nodes.children(node))
-        if kind is Kind.ALTERNATION:
-            return any(value[c] for c in args)
-        return kind is Kind.REPEAT and (args[1] == 0 or value[args[0]])
-
-    def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
-        """True when the head may end before one of the `allowed` bytes; also after `_MAX_EXITS` states of the search."""
-        found: dict[tuple[Node, ...], None] = {(head, rival): None}
-        queue = list(found)
-        for node, other in queue:
-            steps, taken = self._beside(node, other)
-            if node.nullable and allowed & ~taken:
-                return True
-            new = dict.fromkeys(pair for _, pair in steps if pair not in found)
-            found.update(new)
-            queue += new
-            if len(found) > _MAX_EXITS:
-                return True
-        return False
 
     def _leaf(self, node: Node, alphabet: int) -> bool:
         known = self._known(node, alphabet)
@@ -446,19 +362,18 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
-def _is_guarded(node: Node) -> bool:
-    """True for a tail of which no prefix is a text of a rival."""
-    return node.kind is Kind.MUNCH and node.args[0] is EPSILON
-
-
-def _last_parts(node: Node) -> list[Node]:
-    parts = nodes.children(node) if node.kind in (Kind.ALTERNATION, Kind.RULE, Kind.REPEAT) else ()
-    return [nodes.last_factor(part) for part in parts]
-
-
-def _is_open(guarded: Node, value: dict[Node, bool]) -> bool:
-    """True where a guarded tail has no known text, and the tail by itself has one."""
-    return not value[guarded] and value[guarded.args[1]]
+def _has_text(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
+    """Whether a term has a text, given for which of its parts this is known."""
+    kind, args = node.kind, node.args
+    if kind is Kind.FIELDS:
+        return bool(args[0].is_inhabited(*args[1:], value, alphabet))
+    if kind is Kind.MEMBERS:
+        return bool(args[0].is_inhabited(args[1], value))
+    if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
+        return all(value[c] for c in nodes.children(node))
+    if kind is Kind.ALTERNATION:
+        return any(value[c] for c in args)
+    return kind is Kind.REPEAT and (args[1] == 0 or value[args[0]])
 
 
 def _needed(node: Node) -> tuple[Node, ...]:

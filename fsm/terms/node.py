@@ -75,6 +75,7 @@ class Node:
         is_regular: it contains no rule.
         is_plain: neither it nor any of its derivatives is empty, by construction.
         is_checked: it contains a check, or a rule, which may contain one.
+        has_munch: it may contain a MUNCH.
         is_inhabited: some text is known to belong to it; the only attribute that changes, so that no search is repeated.
         serial: the number of terms made before it, which is the order of operands.
     """
@@ -85,6 +86,7 @@ class Node:
     is_regular: bool
     is_plain: bool
     is_checked: bool
+    has_munch: bool
     is_inhabited: bool
     serial: int
 
@@ -158,11 +160,12 @@ def intern(
     if node is not None:
         return node
     is_regular, is_plain, is_checked = kind is not Kind.RULE, kind not in _NOT_PLAIN, kind in _MAY_CHECK
+    has_munch = kind is Kind.MUNCH
     if kind is Kind.RULE:
-        is_plain = args[0].is_sure
+        is_plain, has_munch = args[0].is_sure, args[0].has_munch
     for child in children:
         is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
-        is_checked = is_checked or child.is_checked
+        is_checked, has_munch = is_checked or child.is_checked, has_munch or child.has_munch
     if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
         is_plain = _excludes_few(kind, args)
     with _lock:
@@ -170,7 +173,7 @@ def intern(
         node = None if entry is None else entry()
         if node is None:
             is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
-            node = Node(kind, args, nullable, is_regular, is_plain, is_checked, is_inhabited, next(_serial))
+            node = Node(kind, args, nullable, is_regular, is_plain, is_checked, has_munch, is_inhabited, next(_serial))
             entry = _interned[key] = _Entry(node, _forget)
             entry.key = key
     return node

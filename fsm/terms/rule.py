@@ -35,6 +35,7 @@ class Rule:
         build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
         is_sure: a promise that neither the body nor any of its derivatives is empty.
         is_inhabited: a promise that some text belongs to the body, so that it need not be built to find that out.
+        has_munch: its body may contain a MUNCH.
         family: equal for rules that differ only in how deep they may be nested and contain the same checks; unique by default.
         keeps: an object that must live as long as the rule.
         number: unique in this process.
@@ -45,6 +46,7 @@ class Rule:
     _: KW_ONLY
     is_sure: bool = False
     is_inhabited: bool = False
+    has_munch: bool = False
     family: Hashable = None
     keeps: object = None
     number: int = field(init=False, default_factory=_numbers.__next__)
@@ -101,6 +103,7 @@ class Rule:
         """
         if self.is_built:
             raise ExpressionError(f"rule {self.name!r} is defined already. Give each rule one body.")
+        assert self.has_munch or not body.has_munch, f"rule {self.name!r} was made without `has_munch`"
         if body.nullable:
             raise ExpressionError(
                 f"rule {self.name!r} matches the empty text. Make the place that uses it optional instead."
@@ -123,9 +126,9 @@ class Rules:
     def __init__(self) -> None:
         self.bodies: dict[Rule, Node] = {}
 
-    def rule(self, name: str, *, is_sure: bool = False) -> Rule:
+    def rule(self, name: str, *, is_sure: bool = False, has_munch: bool = False) -> Rule:
         """A rule whose body is kept here; see `Rule`."""
-        made = Rule(name, is_sure=is_sure)
+        made = Rule(name, is_sure=is_sure, has_munch=has_munch)
         made._rules = ref(self)
         return made
 
@@ -135,7 +138,14 @@ class Rules:
         Raises:
             ExpressionError: the rule has no body yet.
         """
-        outer = Rule(rule.name, is_sure=rule.is_sure, is_inhabited=rule.is_inhabited, family=rule.family, keeps=self)
+        outer = Rule(
+            rule.name,
+            is_sure=rule.is_sure,
+            is_inhabited=rule.is_inhabited,
+            has_munch=rule.has_munch,
+            family=rule.family,
+            keeps=self,
+        )
         outer.define(rule.body)
         return outer.term
 

@@ -9,7 +9,6 @@ After the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only. `sur
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
@@ -17,10 +16,8 @@ from numpy.typing import NDArray
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded
-from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import Distances
-from fsm.terms.node import Kind
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep
 
@@ -84,17 +81,11 @@ class Spelling:
             with suppress(BudgetExceeded):  # the search by tokens may take fewer steps
                 if known is None and not self._derivatives.is_inhabited(node, self._trie.all_bytes):
                     known = False
-                elif known is None and self._is_decidable_by_bytes:
+                elif known is None:
                     known = self._derivatives.is_inhabited(node, self._trie.single_bytes) or None
             if known is not None:
                 self._can_end[state] = known
         return known
-
-    @cached_property
-    def _is_decidable_by_bytes(self) -> bool:
-        """False where the alphabet of its parts does not decide whether the language has a text over some bytes."""
-        root = self._automaton.nodes[self._automaton.initial_state]
-        return all(node.kind is not Kind.MUNCH for node in nodes.all_parts(root))
 
     def _search(self, root: int) -> bool:
         """Best-first search for an accepting state, by the estimated distance to one."""

@@ -156,10 +156,8 @@ def check(one: Example, counts: Counts, before: Made | None = None) -> Made | No
             if process_time() - start > MAX_SECONDS * (3 if is_large else 1) or (is_large and step > 12):
                 counts.of["walks cut"] += 1
                 break
-            if is_large and step % 4:
-                going: list[int] | None = walk_.going_on(to_ids(token_fsm.bitmask(walk_.state)).tolist())
-            else:
-                going = walk_.compare(with_strategies=step < 6 or not random.randrange(6))
+            with_strategies = step < 6 or not random.randrange(6)
+            going = walk_.allowed() if is_large and step % 4 else walk_.compare(with_strategies=with_strategies)
             if going is None:
                 return None
             if not going:
@@ -208,6 +206,23 @@ class _Walk:
         except BudgetExceeded:
             self._counts.of["with too many states"] += 1
             return None
+        received = self._mask()
+        if received is None:
+            return None
+        ends = list(self._vocabulary.eos_token_ids) if self._oracle.is_accepting(self._at) else []
+        self._same("the mask", sorted({*expected, *ends}), received)
+        if with_strategies:
+            self._compare_strategies(expected)
+        self._follow(expected)
+        return expected
+
+    def allowed(self) -> list[int] | None:
+        """The tokens that go on, by the mask alone; None where it has short tokens only."""
+        received = self._mask()
+        return None if received is None else [token_id for token_id in received if self._vocabulary.tokens[token_id]]
+
+    def _mask(self) -> list[int] | None:
+        """The ids of the mask, which is kept to be made again; None where it has short tokens only."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", RuntimeWarning)
             words = self.fsm.bitmask(self.state)
@@ -215,12 +230,7 @@ class _Walk:
             self._counts.of["masks of short tokens only"] += 1
             return None
         self.masks[self.state] = words.tobytes()
-        ends = list(self._vocabulary.eos_token_ids) if self._oracle.is_accepting(self._at) else []
-        self._same("the mask", sorted({*expected, *ends}), to_ids(words).tolist())
-        if with_strategies:
-            self._compare_strategies(expected)
-        self._follow(expected)
-        return expected
+        return to_ids(words).tolist()
 
     def _same(self, what: str, expected: list[int], received: list[int]) -> None:
         self._counts.of["masks compared"] += 1
@@ -269,10 +279,6 @@ class _Walk:
             raise WrongMask(
                 f"after {self.text!r} the token {self._vocabulary.tokens[token_id]!r} is not allowed and fed"
             )
-
-    def going_on(self, allowed: list[int]) -> list[int]:
-        """The tokens of a mask that have a text."""
-        return [token_id for token_id in allowed if self._vocabulary.tokens[token_id]]
 
     def take(self, going: list[int]) -> bool:
         """Feed one of the tokens, mostly one of ASCII; False where the automaton of the plain loop has too many states."""
