@@ -200,10 +200,14 @@ class _Symbol(NamedTuple):
     context: Context = frozenset()
 
 
+_Options = list[tuple[_Symbol, ...]]
+"""The productions of a rule."""
+
+
 class _SymbolSets:
     """The NULLABLE, FIRST and LAST sets of the symbols of a grammar, by name, and for each terminal those that may follow it."""
 
-    def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]], may_be_empty: Callable[[str], bool]) -> None:
+    def __init__(self, rules: dict[str, _Options], may_be_empty: Callable[[str], bool]) -> None:
         productions = [(name, symbols) for name, options in rules.items() for symbols in options]
         terminals = {symbol.name for _, symbols in productions for symbol in symbols if symbol.is_term}
         self.nullable: set[str] = set(filter(may_be_empty, terminals))
@@ -246,6 +250,33 @@ class _SymbolSets:
             last = self.last[symbol.name] | (last if self.is_nullable(symbol) else set())
 
 
+def _joined(written: dict[str, _Options], start: str, facts: _SymbolSets) -> tuple[dict[str, _Options], str]:
+    """The productions with one rule for all that derive each other alone, as of `a: b` and `b: a | "c"`, and the start rule.
+
+    Their languages are equal; as one rule they have one loop, and not loops inside each other that may all end anywhere.
+    """
+    alone = {
+        name: [
+            symbol.name
+            for symbols in options
+            for place, symbol in enumerate(symbols)
+            if not symbol.is_term and all(map(facts.is_nullable, (*symbols[:place], *symbols[place + 1 :])))
+        ]
+        for name, options in written.items()
+    }
+    first = {name: component[0] for component in _components(alone) for name in component}
+    joined: dict[str, dict[tuple[_Symbol, ...], None]] = {}
+    for name, options in written.items():
+        for symbols in options:
+            renamed = tuple(
+                symbol if symbol.is_term else symbol._replace(name=first[symbol.name]) for symbol in symbols
+            )
+            joined.setdefault(first[name], {})[renamed] = None
+    return {
+        name: [row for row in rows if [part.name for part in row] != [name]] for name, rows in joined.items()
+    }, first[start]
+
+
 def _until_unchanged(work: Callable[[], list[bool]]) -> None:
     while any(work()):
         pass
@@ -261,11 +292,12 @@ class _Productions:
     def __init__(self, read: _Grammar, start: str, limits: Limits, ignored: Ignored, lexing: Lexing) -> None:
         self._limits, self._ignored = limits, ignored
         self._terminals = Terminals(read.terminals, read.ignored, ignored, lexing)
-        written: dict[str, list[tuple[_Symbol, ...]]] = {}
+        written: dict[str, _Options] = {}
         for rule in read.rules:
             symbols = tuple(_Symbol(symbol.name, symbol.is_term) for symbol in rule.expansion)
             written.setdefault(rule.origin.name, []).append(symbols)
         self._facts = _SymbolSets(written, self._terminals.is_nullable)
+        written, start = _joined(written, start, self._facts)
         self._rivals = {
             name: frozenset().union(*map(self._terminals.rivals, self._facts.first[name])) for name in written
         }
@@ -338,10 +370,10 @@ class _Productions:
             found.text,
         )
 
-    def _spread(self, written: dict[str, list[tuple[_Symbol, ...]]]) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
+    def _spread(self, written: dict[str, _Options]) -> dict[_Symbol, _Options]:
         """The productions of each rule in each of its contexts; where these are too many, in one context with all terminals."""
         most = MAX_CONTEXTS_PER_RULE * len(written)
-        found: dict[_Symbol, list[tuple[_Symbol, ...]]] = {}
+        found: dict[_Symbol, _Options] = {}
         queue = [self._start]
         for symbol in queue:
             if symbol in found:
@@ -352,9 +384,7 @@ class _Productions:
             queue += [part for symbols in found[symbol] for part in symbols if not part.is_term]
         return found
 
-    def _spread_coarsely(
-        self, written: dict[str, list[tuple[_Symbol, ...]]]
-    ) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
+    def _spread_coarsely(self, written: dict[str, _Options]) -> dict[_Symbol, _Options]:
         everything = frozenset().union(*self._facts.first.values(), *self._facts.following.values())
         self._start = self._in_context(self._start, everything)
         return {
@@ -449,10 +479,10 @@ def _one_of(options: list[Node]) -> Node:
     return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
 
 
-def _components(edges: dict[_Symbol, list[_Symbol]]) -> Iterator[list[_Symbol]]:
+def _components(edges: dict[nodes.Vertex, list[nodes.Vertex]]) -> Iterator[list[nodes.Vertex]]:
     """The strongly connected components of a graph, without recursion (Kosaraju's algorithm)."""
-    order: list[_Symbol] = []
-    seen: set[_Symbol] = set()
+    order: list[nodes.Vertex] = []
+    seen: set[nodes.Vertex] = set()
     for root in edges:
         stack = [] if root in seen else [(root, iter(edges[root]))]
         seen.add(root)
@@ -465,11 +495,11 @@ def _components(edges: dict[_Symbol, list[_Symbol]]) -> Iterator[list[_Symbol]]:
             else:
                 seen.add(following)
                 stack.append((following, iter(edges[following])))
-    backwards: dict[_Symbol, list[_Symbol]] = {name: [] for name in edges}
+    backwards: dict[nodes.Vertex, list[nodes.Vertex]] = {name: [] for name in edges}
     for name in edges:
         for following in edges[name]:
             backwards[following].append(name)
-    done: set[_Symbol] = set()
+    done: set[nodes.Vertex] = set()
     for root in reversed(order):
         component, queue = [], [] if root in done else [root]
         done.update(queue)

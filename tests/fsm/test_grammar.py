@@ -19,7 +19,7 @@ from lark.grammar import Rule
 from lark.parsers.lalr_analysis import LALR_Analyzer
 
 from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, TokenFSM, Vocabulary, bitmask, grammar
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.lark.conflict import MAX_TWINS, is_lalr
 from fsm.lark.terminal import TerminalEnd
 from fsm.pattern.python_pattern import regex
@@ -221,7 +221,17 @@ def test_limits() -> None:
     with pytest.raises(BudgetExceeded, match="max_grammar_characters"):
         grammar('start: "a"', limits=Limits(max_grammar_characters=5))
     with pytest.raises(BudgetExceeded, match="max_left_recursion"):
-        grammar(grammars.UNITS, limits=Limits(max_left_recursion=1))
+        grammar('start: a "b" | "c"\na: start "d" | "e"', limits=Limits(max_left_recursion=1))
+
+
+def test_rules_that_derive_each_other_alone_are_one_loop() -> None:
+    text = 'start: ";"? y\nx: y~1..2 ";" | A? [y] | y+\ny: y? x\nA.2: "a"\n'
+    automaton = Automaton(grammar(text, lexer="dynamic").node)
+    states = [automaton.initial_state]
+    for byte in b"aa;;;a;" * 40:  # as two loops inside each other the 25th step took more work than one may
+        states.append(automaton.next_state(states[-1], bytes([byte])))
+    assert all(map(automaton.is_accepting, states[1:]))
+    assert automaton.next_state(states[-1], b"b") == DEAD
 
 
 def test_deep_nesting_needs_no_recursion() -> None:
