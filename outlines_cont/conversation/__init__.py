@@ -3,7 +3,6 @@
 engine; the model computes logits by its engine.
 """
 
-from outlines_cont.conversation.conversation import Conversation, Mark
-from outlines_cont.conversation.executor import BatchedExecutor
+from outlines_cont.conversation.executor import BatchedExecutor, Conversation, Mark
 
 __all__ = ["BatchedExecutor", "Conversation", "Mark"]

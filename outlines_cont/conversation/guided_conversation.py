@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.conversation.conversation import Conversation, ConversationPool, feed
+from outlines_cont.conversation.executor import BatchedExecutor, Conversation
 from outlines_cont.engine.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.stop import FreeText
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.sampling.random_stream import open_seeds
 from outlines_cont.state.sequence_state import SequenceState
 
 
@@ -35,10 +34,10 @@ class GuidedConversation:
 
     def infer(self) -> None:
         """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
-        with self.positive._pool.lock:
+        with self.positive._executor.lock:
             for conversation in (self.positive, self.negative):
                 conversation._checked_length()
-            feed(self.positive._pool, [self.positive, self.negative])
+            self.positive._executor._feed([self.positive, self.negative])
 
     def scores(self) -> torch.Tensor:
         """Return the (V,) logits from which the next token is drawn; their softmax is the guided distribution.
@@ -54,12 +53,12 @@ class GuidedConversation:
 
     def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """Return a token id drawn from `scores`; see `Conversation.sample`."""
-        with self.positive._pool.lock:
+        with self.positive._executor.lock:
             return self.positive.sample(sampler, mask=mask, scores=self.scores())
 
     def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
         """The same as `sample`, and append the token to both; the log-probability is that of the positive one."""
-        with self.positive._pool.lock:
+        with self.positive._executor.lock:
             token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
             try:
                 self.negative.prompt(token_id)
@@ -73,7 +72,7 @@ class GuidedConversation:
 
         `sampler` is `samplers.greedy()` for None; `mask` is for all tokens, None for every token that has text and ends of text.
         """
-        model = self.positive._pool.model
+        model = self.positive._executor.model
         chosen = FreeText.of_model(model).token_ids if mask is None else mask
         for _ in range(max_tokens):
             self.infer()
@@ -105,12 +104,12 @@ def guide(
         if not isinstance(context, Conversation | SequenceState):
             raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
     given = [context for context in contexts if isinstance(context, Conversation)]
-    if len(given) == 2 and (given[0] is given[1] or given[0]._pool is not given[1]._pool):
+    if len(given) == 2 and (given[0] is given[1] or given[0]._executor is not given[1]._executor):
         told = "expected two different conversations of one executor, such as a conversation and its fork, or a state of its model"
         raise OptionError(told, "negative")
-    found = [context._pool.model if isinstance(context, Conversation) else context.model for context in contexts]
+    found = [context._executor.model if isinstance(context, Conversation) else context.model for context in contexts]
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
-    pool = given[0]._pool if given else ConversationPool(found[0], open_seeds(None, 1)[0][0], kept_logits_bytes=0)
-    first, second = (one if isinstance(one, Conversation) else pool.create(one) for one in contexts)
+    executor = given[0]._executor if given else BatchedExecutor(found[0], kept_logits_bytes=0)
+    first, second = (one if isinstance(one, Conversation) else executor.create(one) for one in contexts)
     return GuidedConversation(first, second, scale)

@@ -35,10 +35,7 @@ class Rotary:
     def of_model(cls, model: LanguageModel) -> Rotary:
         """Return the rotation of `model`, verified by a probe that runs once; `UnsupportedModel` where its keys do not rotate so."""
         if "rotary" not in model.memo:
-            found = _find(model)
-            if isinstance(found, Rotary):
-                found = _probed(model, found)
-            model.memo["rotary"] = found
+            model.memo["rotary"] = _probed(model)
         found = model.memo["rotary"]
         if isinstance(found, Rotary):
             return found
@@ -63,8 +60,8 @@ class Rotary:
         return RowKV((*head, *RowKV.of_layers(model.kv_store, layers).parts))
 
 
-def _find(model: LanguageModel) -> Rotary | str:
-    """Return the one rotation in the model's modules, or why there is none that can be used."""
+def _probed(model: LanguageModel) -> Rotary | str:
+    """Return the one rotation in the model's modules, if it turns the keys of tokens at other positions; else why it cannot be used."""
     network: Any = getattr(model, "hugging_face", None)
     if network is None or model.is_recurrent:
         return f"the cache of {model!r} is not one of keys and values"
@@ -74,11 +71,7 @@ def _find(model: LanguageModel) -> Rotary | str:
     kind = getattr(modules[0], "rope_type", "default")
     if kind not in _FIXED:
         return f"the rotation of {type(network).__name__} ({kind!r}) changes with the length of the text"
-    return Rotary(modules[0].inv_freq.detach().double().cpu())
-
-
-def _probed(model: LanguageModel, rotary: Rotary) -> Rotary | str:
-    """Return `rotary` if the keys of tokens at other positions are the same, rotated by it; else why it cannot be used."""
+    rotary = Rotary(modules[0].inv_freq.detach().double().cpu())
     ids = torch.randint(model.vocab_size, (1, _PROBE_TOKENS), generator=torch.Generator().manual_seed(0))
     pairs = zip(_keys(model, ids, 0), _keys(model, ids, _PROBE_SHIFT), strict=True)
     for index, (here, there) in enumerate(pairs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import threading
 import warnings
@@ -50,6 +51,7 @@ from outlines_cont.errors import (
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import (
+    BOS,
     EOS,
     FAMILIES,
     FakeTokenizer,
@@ -165,16 +167,6 @@ def test_no_forward_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch, li
         for conversation in conversations:
             assert conversation.num_pending == 0
             same_logits(conversation)
-
-
-def test_infer_without_anything_pending_does_nothing(executor: BatchedExecutor) -> None:
-    assert executor.infer() == 0
-    empty, conversation = executor.create(), executor.create("a")
-    executor.infer()
-    with random_model().meter() as meter:
-        assert executor.infer() == 0
-    assert meter.forwards == 0
-    assert (len(empty), len(conversation)) == (0, 2)
 
 
 def test_another_conversations_infer_leaves_logits_alone(executor: BatchedExecutor) -> None:
@@ -423,18 +415,6 @@ def test_forks_cost_nothing_and_do_not_see_each_other() -> None:
         same_logits(conversation)
 
 
-def test_a_fork_with_pending_tokens_is_exact(executor: BatchedExecutor) -> None:
-    conversation = executor.create("the name")
-    executor.infer()
-    conversation.prompt(" of the rose")
-    fork = conversation.fork()
-    assert conversation.num_pending == fork.num_pending > 0
-    fork.prompt(" red")
-    executor.infer()
-    same_logits(conversation)
-    same_logits(fork)
-
-
 def test_a_fork_in_the_middle_of_a_character_is_exact(executor: BatchedExecutor) -> None:
     conversation = executor.create("the ")
     first, second = TOKENIZER.encode("🙂")[:1], TOKENIZER.encode("🙂")[1:]
@@ -564,13 +544,17 @@ def test_a_fulfilled_constraint_without_an_end_says_so() -> None:
 
 
 def test_forks_draw_numbers_of_their_own_unless_they_are_the_same(executor: BatchedExecutor) -> None:
-    conversation = executor.create("the")
+    conversation, other = executor.create("the", seed=5), executor.create("the", seed=5)
     executor.infer()
-    sampler = samplers.multinomial()
-    twin, first, second = conversation.fork(same=True), conversation.fork(), conversation.fork()
-    draws = [[one.sample(sampler) for _ in range(6)] for one in (conversation, twin, first, second)]
-    assert draws[0] == draws[1]
-    assert len({tuple(draw) for draw in draws}) == 3
+
+    def draws(one: Conversation) -> list[int]:
+        return [one.sample(samplers.multinomial()) for _ in range(6)]
+
+    found = [draws(one) for one in (*conversation.fork(2), *(other.fork() for _ in range(2)))]
+    assert found[:2] == found[2:]  # several forks are those that one by one would be
+    twins = [draws(one) for one in (*conversation.fork(2, same=True), conversation.fork(same=True), conversation)]
+    assert twins == [twins[0]] * 4
+    assert len({tuple(line) for line in (*found, *twins)}) == 3
 
 
 # -- rewinding and dropping --------------------------------------------------------------------------------------------
@@ -594,19 +578,6 @@ def test_sampling_works_after_every_rewind(family: str) -> None:
         conversation.prompt("a")
         executor.infer()
         same_logits(conversation)
-
-
-def test_a_rewind_takes_pending_tokens_first(executor: BatchedExecutor) -> None:
-    conversation = executor.create("the name")
-    executor.infer()
-    fed = len(conversation)
-    conversation.prompt([65, 66, 67])
-    conversation.rewind(1)
-    assert conversation.num_pending == 2
-    conversation.rewind(3)
-    assert conversation.num_pending == 0
-    assert fed - 1 == len(conversation)
-    same_logits(conversation)
 
 
 def test_a_mark_is_returned_to_without_feeding_anything(executor: BatchedExecutor) -> None:
@@ -649,15 +620,21 @@ def test_what_is_left_after_a_drop_is_exact(family: str, part: tuple[int, int]) 
         same_logits(conversation)
 
 
-def test_dropping_pending_tokens_leaves_the_others_pending(executor: BatchedExecutor) -> None:
-    conversation = executor.create([65, 66, 67])
-    executor.infer()
-    conversation.prompt([70, 71, 72])
-    conversation.drop(2, 5)
-    assert conversation.token_ids == [65, 66, 72]
-    assert conversation.num_pending == 1
-    executor.infer()
-    same_logits(conversation)
+def test_a_drop_among_several_start_tokens_takes_no_other() -> None:
+    class ThreeStarts(FakeTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+            return [BOS] * 3 * add_special_tokens + super().encode(text)
+
+    with BatchedExecutor(models.from_transformers(random_network("llama"), ThreeStarts())) as executor:
+        conversation = executor.create("the name of")
+        ids = conversation.token_ids
+        assert ids[:4] == [BOS, BOS, BOS, *TOKENIZER.encode("the")]
+        for start, stop in itertools.combinations(range(len(ids)), 2):
+            fork = conversation.fork()
+            fork.drop(start, stop)
+            assert [*ids[:start], *ids[stop:]] == fork.token_ids
+            assert TOKENIZER.decode(fork.token_ids) == fork.text == str(fork.state)  # start tokens are not shown
+            assert fork.state.generated == ""
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
@@ -856,16 +833,6 @@ def test_a_constraint_that_is_over_or_lifted_asks_for_nothing(executor: BatchedE
         assert executor.load(tmp_path / name).allowed == TokenSet.all
 
 
-def test_several_forks_are_the_forks_that_one_by_one_would_be(executor: BatchedExecutor) -> None:
-    conversation, other = executor.create("the name", seed=5), executor.create("the name", seed=5)
-    executor.infer()
-    forks = conversation.fork(3)
-    sampler = samplers.multinomial()
-    assert [other.fork().sample(sampler) for _ in range(3)] == [fork.sample(sampler) for fork in forks]
-    twins = conversation.fork(2, same=True)
-    assert twins[0].sample(sampler) == twins[1].sample(sampler) == conversation.sample(sampler)
-
-
 def test_a_text_as_a_constraint_stands_for_itself(executor: BatchedExecutor) -> None:
     conversation = executor.create("x: ")
     conversation.constrain("[a-z]+")
@@ -982,21 +949,6 @@ def test_work_finishes_under_a_budget_that_holds_one_conversation_at_a_time() ->
         executor.infer()
         same = next_logits(model, conversations[0].token_ids)[-1]
         assert torch.allclose(same, conversations[0].logits(), atol=1e-6)
-
-
-def test_a_forward_that_breaks_leaves_every_conversation_as_it_was(executor: BatchedExecutor) -> None:
-    model = random_model()
-    first, second = executor.create("the name"), executor.create("of")
-    executor.infer()
-    first.prompt(" red")
-    logits = second.logits()
-    with mock.patch.object(model, "forward", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        executor.infer()
-    assert first.num_pending == len(TOKENIZER.encode(" red"))
-    assert torch.equal(logits, second.logits())
-    executor.infer()
-    same_logits(first)
-    same_logits(second)
 
 
 def test_threads_share_an_executor(executor: BatchedExecutor) -> None:
