@@ -1,0 +1,212 @@
+"""What users do, on a real pretrained chat model: texts valid, ids those of a fresh run, nothing fed twice.
+
+The model is made by `python -m scripts.real_model FOLDER`, and named by `OUTLINES_CONT_REAL_MODEL=FOLDER`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from outlines_cont import (
+    Chat,
+    SequenceState,
+    Template,
+    adapters,
+    continuous,
+    generate,
+    models,
+    pipelines,
+    policies,
+    samplers,
+)
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state.row import GENERATED
+from tests.oracle import assert_close
+
+FOLDER = os.environ.get("OUTLINES_CONT_REAL_MODEL", "")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.xdist_group("real"),
+    pytest.mark.skipif(
+        not Path(FOLDER or "?").is_dir(),
+        reason="OUTLINES_CONT_REAL_MODEL names no folder; `python -m scripts.real_model FOLDER` makes one",
+    ),
+]
+
+MESSAGE = "Hello, this is Marta Keller. Please send 12 desk lamps to Porto by 2031-05-14."
+
+
+class Order(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    customer: str = Field(max_length=30)
+    item: str = Field(max_length=30)
+    quantity: int = Field(ge=1, le=999)
+    city: Literal["Lisbon", "Porto", "Oslo"]
+
+
+@pytest.fixture(scope="module")
+def model() -> HuggingFaceModel:
+    """In float32: the logits of one token after another and of many at once differ by rounding only."""
+    return models.transformers(FOLDER, dtype="float32")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_fed_twice(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test makes the model compute a token again, but where it says so."""
+    model = request.getfixturevalue("model")
+    model.prefix_cache.clear()
+    with model.meter() as meter:
+        yield
+    if request.node.get_closest_marker("feeds_again") is None:
+        assert meter.recomputed_tokens == 0
+    assert meter.fed_tokens > 0
+
+
+def assert_fresh(state: SequenceState, model: HuggingFaceModel) -> None:
+    """Generated tokens have the log-probabilities, and the next one the logits, of one forward over all ids."""
+    rows = [row for group in state.rows for row in group]
+    for row, last in zip(rows, state.logits.flatten(0, 1), strict=True):
+        with torch.no_grad():
+            fresh = model.hugging_face(input_ids=torch.tensor([row.token_ids]), use_cache=False).logits[0]
+        assert_close(fresh[-1], last, 1e-3)
+        scores = fresh.log_softmax(-1)
+        for at, kind in enumerate(row.kinds):
+            if kind == GENERATED[0]:
+                assert float(scores[at - 1, row.token_ids[at]]) == pytest.approx(row.logprobs[at], abs=1e-3)
+
+
+def ids_of(state: SequenceState) -> list[tuple[int, ...]]:
+    return [row.token_ids for group in state.rows for row in group]
+
+
+@pytest.mark.feeds_again
+def test_a_chain_of_pieces_is_that_of_a_fresh_run(model: HuggingFaceModel) -> None:
+    steps: list[tuple[str, Any, dict[str, Any]]] = [
+        (f"Message: {MESSAGE}\nKind: ", generate.choice(model, ["order", "invoice", "complaint"]), {}),
+        ("\nRecord: ", generate.json(model, Order), {}),
+        ("\nDue: ", generate.regex(model, r"\d{4}-\d{2}-\d{2}"), {}),
+        ("\nSummary: ", generate.text(model), {"max_tokens": 8}),
+    ]
+    state: Any = ""
+    for text, generator, options in steps:
+        before = state + text
+        state = continuous(generator)(before, **options)
+        if isinstance(before, SequenceState):
+            assert ids_of(continuous(generator)(before.detach_cache(), **options)) == ids_of(state)
+    assert Order.model_validate_json(str(state).split("Record: ")[1].split("\n")[0]).quantity >= 1
+    assert re.search(r"Due: \d{4}-\d{2}-\d{2}\nSummary: ", str(state))
+    assert_fresh(state, model)
+
+
+def test_slices_and_sums_go_on_as_their_texts(model: HuggingFaceModel) -> None:
+    write = continuous(generate.text(model))
+    state = write("The capital of France is", max_tokens=12)
+    text = str(state)
+    half = state[: len(text) // 2]
+    assert str(half) == text[: len(text) // 2]
+    assert_fresh(write(half, max_tokens=4), model)
+    joined = half + " and the sea" + write("Once upon a time", max_tokens=4)
+    assert str(joined).startswith(str(half) + " and the sea")
+
+
+def test_forks_write_what_each_would_write_alone(model: HuggingFaceModel) -> None:
+    prompt = continuous(generate.text(model))("A list of three animals: cat", stop_at=",")
+    draw = continuous(generate.regex(model, "( [a-z]{2,8},){2}", sampler=samplers.multinomial(top_p=0.9)))
+    forks = draw(prompt.fork(4), rng=3)
+    assert len(set(ids_of(forks))) > 1
+    assert all(re.fullmatch("( [a-z]{2,8},){2}", text) for text in forks.generated[0])
+    assert_fresh(forks, model)
+
+
+def test_a_chat_of_three_turns_feeds_only_what_is_new(model: HuggingFaceModel) -> None:
+    chat = Chat(model).system("You write records.").user(MESSAGE).assistant(generate.json(model, Order))
+    assert isinstance(chat.value, Order)
+    chat = chat.user("Is it an order? Answer yes or no.").assistant(generate.choice(model, ["yes", "no"]))
+    chat = chat.user("Say thanks.").assistant(max_tokens=10)
+    assert [message["role"] for message in chat] == ["system", *["user", "assistant"] * 3]
+    assert_fresh(chat.state, model)
+
+
+def test_a_tool_is_called_with_arguments_that_fit(model: HuggingFaceModel) -> None:
+    def weather(city: Literal["Paris", "Oslo"], days: Literal[1, 2, 3] = 1) -> str:
+        """Tell the weather of a city."""
+        return f"Rain in {city}."
+
+    chat = Chat(model, tools=[weather]).user("Do I need an umbrella in Oslo?")
+    chat = chat.assistant(generate.fsm(model, "<tool_call>"), tools=[weather], max_tokens=60)
+    (call,) = chat.tool_calls
+    assert call.name == "weather"
+    assert call.run() == f"Rain in {call.arguments['city']}."
+    chat = chat.tool(call.run()).assistant(max_tokens=6)
+    assert_fresh(chat.state, model)
+
+
+def test_a_stream_is_the_text_of_the_call(model: HuggingFaceModel) -> None:
+    generator = generate.json(model, Order)
+    prompt = f"Message: {MESSAGE}\nRecord: "
+    deltas = [*generator.stream(prompt)]
+    assert len(deltas) > 5
+    records = [*generator.stream(prompt, partial=True)]
+    assert records[-1] == Order.model_validate_json("".join(deltas))
+
+
+def test_a_healed_prompt_goes_on_with_whole_tokens(model: HuggingFaceModel) -> None:
+    prompt = "You find the page at http:"
+    healed = continuous(generate.text(model))(prompt, max_tokens=3, heal=True)
+    assert str(healed).startswith(prompt + "//")
+    assert_fresh(healed, model)
+
+
+def test_a_banned_phrase_is_not_written(model: HuggingFaceModel) -> None:
+    prompt = "The capital of France is"
+    plain = continuous(generate.text(model))(prompt, max_tokens=8)
+    assert "Paris" in str(plain)
+    banned = continuous(generate.text(model))(prompt, max_tokens=8, policies=[policies.ban("paris")])
+    assert "paris" not in str(banned).lower()
+    assert int(banned.retries) >= 1
+    assert_fresh(banned, model)
+
+
+def test_a_template_writes_what_its_chain_would(model: HuggingFaceModel) -> None:
+    template = Template(
+        "Message: {{ text }}\nKind: {{ choice('kind', ['order', 'invoice']) }}\nRecord: {{ json('record', schema) }}"
+    )
+    result = template.run(model, text=MESSAGE, schema=Order.model_json_schema()).check()
+    assert result.captures["kind"] in ("order", "invoice")
+    assert Order.model_validate(result.captures["record"]).quantity >= 1
+    assert_fresh(result.state, model)
+
+
+def test_generate_of_transformers_takes_our_constraint(model: HuggingFaceModel) -> None:
+    tokenizer = model.tokenizer.hugging_face
+    inputs = tokenizer(f"Message: {MESSAGE}\nRecord: ", return_tensors="pt")
+    processor = adapters.logits_processor(Order, tokenizer)
+    out = model.hugging_face.generate(
+        **inputs, logits_processor=[processor.of(inputs)], max_new_tokens=90, do_sample=False
+    )
+    written = tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    ours = generate.json(model, Order, force=False)(f"Message: {MESSAGE}\nRecord: ")
+    assert Order.model_validate_json(written) == ours
+
+
+def test_records_of_many_messages(model: HuggingFaceModel, tmp_path: Path) -> None:
+    messages = [MESSAGE, "This is Ana Novak. We need 3 office chairs in Oslo."]
+    source, records = tmp_path / "messages.txt", tmp_path / "records.jsonl"
+    source.write_text("\n".join(messages), encoding="utf-8")
+    extractor = pipelines.Extractor(model, Order, "Message: {{ text }}\nRecord: ")
+    pipelines.run(source, extractor, records)
+    found = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+    print(found)
+    alone = generate.json(model, Order)
+    for message, line in zip(messages, found, strict=True):
+        assert Order.model_validate(line["record"]) == alone(f"Message: {message}\nRecord: ")
