@@ -79,6 +79,8 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     ({"required": ["a", 5]}, "/required/1", "a string.*received 5"),
     ({"required": "a"}, "/required", "a list of strings.*received 'a'"),
     ({"items": {3: 4}}, "/items", "a string as keyword.*received .*3"),
+    ({"items": [5]}, "/prefixItems/0", "a schema"),
+    ({"dependencies": {"a": 5}}, "/dependentSchemas/a", "a schema"),
 ]  # fmt: skip
 
 
