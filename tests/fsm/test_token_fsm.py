@@ -17,7 +17,6 @@ from fsm import (
     Expression,
     TokenFSM,
     TokenNotAllowed,
-    UnknownState,
     Vocabulary,
     VocabularyGap,
     choice,
@@ -323,18 +322,6 @@ def test_explain_names_the_byte_the_place_and_what_was_expected() -> None:
     assert (why.position, why.expected) == (0, b"01")
     assert "01|03|05|07" in why.rest
     assert why.rest in str(why)
-
-
-@pytest.mark.parametrize("state", [0, -1, 99])
-def test_a_foreign_state_is_refused(state: int) -> None:
-    fsm = TokenFSM(choice(["b"]), Vocabulary(BYTES, [0]))
-    with pytest.raises(UnknownState):
-        fsm.bitmask(state)
-
-
-def test_an_empty_language_is_refused_before_anything_runs() -> None:
-    with pytest.raises(EmptyLanguage, match="no text satisfies"):
-        TokenFSM(choice(["a"]) & choice(["b"]), Vocabulary(BYTES, [0]))
 
 
 def test_states_have_a_budget_and_the_error_names_it() -> None:
