@@ -320,16 +320,8 @@ def test_ecma_search_is_not_deep() -> None:
 )  # fmt: skip
 def test_anchors_in_counted_loops_and_many_short_lookbehinds_mean_what_they_mean_to_re(pattern: str) -> None:
     texts = [
-        "",
-        "a",
-        "b",
-        "ab",
-        "aa",
-        "a\n",
-        "\n",
-        "a\na",
-        *("a" * n + end for n in (19, 20, 21) for end in ("", "\n")),
-    ]
+        "", "a", "b", "ab", "aa", "a\n", "\n", "a\na", *("a" * n + end for n in (19, 20, 21) for end in ("", "\n")),
+    ]  # fmt: skip
     expression = regex(pattern)
     assert [re.fullmatch(pattern, text) is not None for text in texts] == [expression.accepts(text) for text in texts]
 

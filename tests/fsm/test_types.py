@@ -124,18 +124,11 @@ def test_tokens_that_are_allowed_lead_to_an_accepted_text(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("integer", int),
-        ("number", float),
-        ("date", datetime.date.fromisoformat),
-        ("time", datetime.time.fromisoformat),
-        ("datetime", datetime.datetime.fromisoformat),
-        ("uuid", uuid.UUID),
-        ("ipv4", ipaddress.IPv4Address),
-        ("ipv6", ipaddress.IPv6Address),
-        ("json_string", json.loads),
-        ("json_value", json.loads),
+        ("integer", int), ("number", float), ("date", datetime.date.fromisoformat), ("time", datetime.time.fromisoformat),
+        ("datetime", datetime.datetime.fromisoformat), ("uuid", uuid.UUID), ("ipv4", ipaddress.IPv4Address),
+        ("ipv6", ipaddress.IPv6Address), ("json_string", json.loads), ("json_value", json.loads),
     ],
-)
+)  # fmt: skip
 def test_what_is_written_can_be_read(name: str, read: object) -> None:
     assert callable(read)
     node = getattr(types, name).node
