@@ -203,18 +203,6 @@ def test_max_tokens_counts_tokens_with_new_text() -> None:
     assert continuous(generate.regex(model, "xyzxyz")).resume(resumed).value == "xyzxyz"
 
 
-@pytest.mark.parametrize("force", [True, False])
-def test_a_constraint_holds_for_the_new_text_alone(force: bool) -> None:
-    model = scripted_model(liking(b" the", b'":', b" ", b"t"))
-    state = continuous(generate.regex(model, "e[0-9]{2}", force=force))("say th", heal=True)
-    assert str(state.value).startswith("e")
-    assert tokens(state)[2:4] == [b"y", b" the"]
-    assert state.finish_reasons[0][0] == "constraint"
-    # Where nothing that fits would join, what was given back comes again.
-    digits = continuous(generate.regex(model, "[0-9]{2}", force=force))("say th", heal=True)
-    assert str(digits) == f"say th{digits.value}"
-
-
 def test_checks_read_the_new_text_alone() -> None:
     model = random_model()
     schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
