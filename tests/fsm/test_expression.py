@@ -261,7 +261,7 @@ def _substrings(text: str) -> set[str]:
     return {text[i:j] for i in range(len(text) + 1) for j in range(i, len(text) + 1)}
 
 
-@settings(max_examples=50)
+@settings(max_examples=34)
 @given(st.sampled_from(['"', "**"]).flatmap(lambda end: st.tuples(st.just(end), st.text(f"ab{end[0]}é", max_size=9))))
 def test_exactly_the_substrings_are_accepted_and_the_first_mark_ends_them(case: tuple[str, str]) -> None:
     end, text = case

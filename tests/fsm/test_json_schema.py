@@ -49,6 +49,8 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"é😀\\n"'], ['"a"', '"abcd"', "5"]),
     ({"type": "string", "pattern": "^a\\n$"}, ['"a\\n"'], ['"a\n"', '"a"']),
     ({"enum": ["a", 1, None, True, 1.5]}, ['"a"', "1", "1.0", "null", "true", "1.5"], ["1.00", "1.50", "false", '"b"']),
+    ({"enum": ["a", "b"], "const": "b"}, ['"b"'], ['"a"']),
+    ({"enum": [[1], [2]], "const": [2]}, ["[2]"], ["[1]"]),
     ({"enum": [True]}, ["true"], ["1"]),
     ({"enum": [1, 2], "allOf": [{"enum": [2.0, 3]}]}, ["2"], ["1", "3"]),
     ({"const": {"a": [1, {}], "b": "x"}}, ['{"a": [1,{}],"b":"x"}'], ['{"a":[1]}', '{"a":[1,{}],"b":"x","c":1}']),

@@ -406,6 +406,7 @@ def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example("(?:a|a)a+")
 @example("(?:(?!b)|[ab]){1,3}")
 @example("(?:|a|)*a+?b")
+@example("(?:(?:ab|x|)(?<=b))*")
 @settings(max_examples=150, deadline=None)
 def test_it_is_what_match_takes(pattern: str) -> None:
     pattern = f"[ab]{pattern}[bx]" if re.search("[!=]", pattern) else pattern

@@ -423,6 +423,17 @@ def test_a_prompt_that_is_read_in_parts() -> None:
 # -- what is seen ------------------------------------------------------------------------------------------------------
 
 
+def test_a_stream_shows_the_new_text_alone() -> None:
+    model = random_model()
+    for prompt in ("say th", 'say "', "12 is it t"):
+        for stop in (None, "e"):
+            texts = list(generate.text(model).stream(prompt, heal=True, max_tokens=6, stop_at=stop))
+            assert generate.text(model)(prompt, heal=True, max_tokens=6, stop_at=stop) == "".join(texts)
+    shapes = [*generate.text(model).stream(["say th", "yes"], heal=True, max_tokens=3)]
+    joined = ["".join(part) for part in zip(*shapes, strict=True)]
+    assert generate.text(model)(["say th", "yes"], heal=True, max_tokens=3) == joined
+
+
 def test_spans_show_what_is_healed() -> None:
     model = scripted_model(liking(b"h", b"t", b" "))
     state = continuous(generate.text(model))("say th", heal=True, max_tokens=2)
