@@ -210,16 +210,8 @@ GOOD = [value for name, value in vars(examples).items() if name.isupper()] + [
     '?start: e\n_e: "(" start ")"\ne: _e | N+\nN: /\\w+(?!x)/\n%declare Q\n%override N: "1"\n%extend N: "2"\n',
 ]
 BITS = [
-    *'()[]{}|*+?/\\".:~!-><,%_^$ \nabAB01\0\ud800é',
-    "->",
-    "..",
-    "~3",
-    "%ignore ",
-    "%import ",
-    "%declare ",
-    '""',
-    "//",
-]
+    *'()[]{}|*+?/\\".:~!-><,%_^$ \nabAB01\0\ud800é', "->", "..", "~3", "%ignore ", "%import ", "%declare ", '""', "//",
+]  # fmt: skip
 BITS += ["/*/", "/(/", "/[z-a]/", "\\x", "\\u12", "/a/xx", "start", "%extend ", ".-1", "(?", "(?P<n>", "\\1", "\\p{L}"]
 
 

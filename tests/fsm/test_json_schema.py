@@ -39,7 +39,6 @@ def assert_texts(schema: Any, good: list[str], bad: list[str], **options: Any) -
 
 CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "null"}, ["null"], ["nil", "", "false"]),
-    ({"type": ["boolean", "null"]}, ["true", "false", "null"], ["0", '"true"']),
     ({"type": "integer"}, ["0", "-1", "9" * 40], ["-0", "01", "1.0", "1e3", "+1", "", "9" * 41]),
     (
         {"type": "number"},
@@ -48,13 +47,8 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ),
     ({"type": "string"}, ['""', '"é😀"', '"\\n\\"\\\\"', '"\\u0001"', '"/"', '"\x7f"'], ['"\n"', '"\\/"', '"\\u0041"', "a", '"']),
     ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"é😀\\n"'], ['"a"', '"abcd"', "5"]),
-    ({"minLength": 2}, ['"ab"', "5", "null", '[""]'], ['"a"']),
-    ({"type": "string", "pattern": "b+"}, ['"abbc"', '"b"'], ['"ac"']),
     ({"type": "string", "pattern": "^a\\n$"}, ['"a\\n"'], ['"a\n"', '"a"']),
-    ({"type": "string", "pattern": "^a", "maxLength": 2}, ['"ab"'], ['"abc"', '"b"']),
     ({"enum": ["a", 1, None, True, 1.5]}, ['"a"', "1", "1.0", "null", "true", "1.5"], ["1.00", "1.50", "false", '"b"']),
-    ({"enum": ["a", 1, 2], "type": "integer", "minimum": 2}, ["2"], ["1", '"a"']),
-    ({"enum": ["a", "bb"], "minLength": 2}, ['"bb"'], ['"a"']),
     ({"enum": ["a", "b"], "const": "b"}, ['"b"'], ['"a"']),
     ({"enum": [[1], [2]], "const": [2]}, ["[2]"], ["[1]"]),
     ({"enum": [True]}, ["true"], ["1"]),
@@ -70,9 +64,6 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
         ["[]", "[1]", "[1,null]", "[1,null,true,false]"],
         ["[null]", "[1,1]", "[1,null,1]"],
     ),
-    ({"type": "array", "prefixItems": [{}], "items": False, "minItems": 1}, ["[5]"], ["[]", "[5,5]"]),
-    ({"type": "array", "prefixItems": [True, False]}, ["[]", "[1]"], ["[1,2]"]),
-    ({"type": "array", "items": {"const": 0}, "maxItems": 0}, ["[]"], ["[0]"]),
     ({"type": "object"}, ["{}", '{"a": 1}', '{"":{"b":[]}, "c":2}'], ["{1:2}", "{ }", '{"a" :1}', '{"a":  1}']),
     (
         {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["b"], "additionalProperties": False},
@@ -84,21 +75,16 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
         ["{}", '{"a":1}', '{"a":1,"b":"x"}', '{"b":"x"}', '{"ab":"x"}', "[]"],
         ['{"b":1}', '{"a":"x"}', '{"b":"x","a":1}', '{"a":1,"a":"x"}'],
     ),
-    ({"type": "object", "properties": {"a": False}}, ["{}", '{"b":1}'], ['{"a":1}']),
-    ({"required": ["z"]}, ['{"z":1}', '{"z":1,"a":2}', "3"], ["{}"]),
     ({"properties": {'q"\n': {"const": 1}}, "required": ['q"\n']}, ['{"q\\"\\n":1}'], ["{}"]),
-    ({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "integer"}]}, ['"ab"', "3"], ['"abc"', "null"]),
-    ({"anyOf": [{"minimum": 2}, {"maximum": 0}], "type": "integer"}, ["2", "-5", "0"], ["1", '"a"', "2.5"]),
     (
         {"type": "object", "properties": {"k": {"enum": [1, 2]}}, "anyOf": [{"properties": {"k": {"const": 2}}}, {"required": ["x"]}],
          "required": ["k"]},
         ['{"k":2}', '{"k":1,"x":0}'], ['{"k":1}', '{"k":3,"x":0}'],
     ),
-    ({"allOf": [{"minimum": 1}, {"maximum": 2}], "type": "integer"}, ["1", "2"], ["0", "3"]),
-    ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, ['"a"', "1"], ["null"]),
     ({"$defs": {"a/b~c d": {"type": "null"}}, "$ref": "#/$defs/a~1b~0c%20d"}, ["null"], ["1"]),
     ({"$id": "https://example.org/x", "$defs": {"a": {"type": "null"}}, "$ref": "https://example.org/x#/$defs/a"}, ["null"], ["1"]),
     ({"type": "object", "properties": {"n": {"$ref": "#"}}, "additionalProperties": False}, ["{}", '{"n":{"n":{}}}'], ['{"n":1}']),
+    ({"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, {"const": 1}]}, ["1"], ["{}"]),
     (True, ["1", '{"a":[]}'], ["", "tru"]),
     ({"title": "t", "x-note": 1, "default": 5, "examples": [1], "$comment": "c"}, ["1", "null"], [""]),
 ]  # fmt: skip
@@ -202,6 +188,7 @@ EMPTY: list[Any] = [
     {"type": "object", "properties": {"b": {"type": "null"}, "a": {"$ref": "#"}}, "required": ["a"]},
     {"allOf": [{"type": "string"}, {"type": "null"}]},
     {"anyOf": [False, {"type": "null", "enum": [1]}]},
+    {"items": [{"type": "null"}], "minItems": 2, "additionalItems": False, "type": "array"},
 ]
 
 
@@ -325,20 +312,6 @@ def test_large_schemas_stay_linear() -> None:
     words = json_schema({"enum": [f"word {n}" for n in range(50_000)]})
     assert words.accepts('"word 49999"')
     assert not words.accepts('"word 50000"')
-
-
-def test_whitespace_is_bounded() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "array", "items": {"type": "null"}}},
-        "additionalProperties": False,
-    }
-    texts = (
-        '{"a":[null,null]}', '{"a": [null, null]}', '{"a": [null,null]}', '{"a":  [null]}', '{ "a":[]}', '{"a":[ ]}',
-        '{"a":[]} ',
-    )  # fmt: skip
-    assert accepts(schema, *texts) == [True, True, True, False, False, False, False]
-    assert accepts(schema, *texts, whitespace="none") == [True, False, False, False, False, False, False]
 
 
 def test_the_report_has_a_line_for_every_keyword() -> None:
@@ -473,16 +446,6 @@ def test_an_email_address_passes_pydantic() -> None:
         adapter.validate_json(random_text(expression.node, random, steps))
 
 
-def test_models_are_closed_unless_they_allow_more() -> None:
-    assert accepts(Dog, '{"kind":"dog"}', '{"kind":"dog","x":1}') == [True, False]
-    assert accepts(Open, '{"α":1,"x":1}', '{"a":1}') == [True, False]
-
-
-def test_the_tag_of_a_tagged_union_is_required() -> None:
-    animal = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
-    assert accepts(animal, '{"kind":"cat","lives":3}', '{"lives":3}') == [True, False]
-
-
 class Checked(pydantic.BaseModel):
     a: int
 
@@ -521,6 +484,13 @@ class Positive:
             raise ValueError("negative")
 
 
+class Named(pydantic.BaseModel):
+    """Its fields have the names of keywords."""
+
+    default: datetime.time
+    enum: datetime.time
+
+
 def call(a: int, b: list[str] = [], *, c: Literal["x", "y"]) -> None:  # noqa: B006
     """Stands for its arguments."""
 
@@ -547,13 +517,20 @@ def test_whatever_passes_its_checks_passes_pydantic(annotation: Any, has_checks:
     assert passed > 4
 
 
-def test_a_function_stands_for_its_arguments() -> None:
-    assert accepts(call, '{"a":1,"c":"x"}', '{"a":1,"b":["s"],"c":"y"}', '{"a":1}', '{"a":1,"c":"z"}') == [
-        True,
-        True,
-        False,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("annotation", "good", "bad"),
+    [
+        (call, ['{"a":1,"c":"x"}', '{"a":1,"b":["s"],"c":"y"}'], ['{"a":1}', '{"a":1,"c":"z"}']),
+        (Dog, ['{"kind":"dog"}'], ['{"kind":"dog","x":1}']),
+        (Open, ['{"α":1,"x":1}'], ['{"a":1}']),
+        (Annotated[Cat | Dog, pydantic.Field(discriminator="kind")], ['{"kind":"cat","lives":3}'], ['{"lives":3}']),
+        (Named, ['{"default":"10:00:00","enum":"10:00:00"}'], ['{"default":"10:00:00Z","enum":"10:00:00"}']),
+    ],
+)
+def test_types_are_closed_unless_they_allow_more_and_a_tag_is_required(
+    annotation: Any, good: list[str], bad: list[str]
+) -> None:
+    assert_texts(annotation, good, bad)
 
 
 def test_patterns_are_narrowed_for_the_engines_of_pydantic() -> None:
@@ -562,39 +539,17 @@ def test_patterns_are_narrowed_for_the_engines_of_pydantic() -> None:
     assert for_both_engines(r"\\D\]") == r"\\D\]"
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "http://json-schema.org/2019-09/schema#",
-        "https://json-schema.org/2020-12/schema",
-        "http://json-schema.org/draft-07/schema",
-    ],
-)
-def test_a_dialect_may_be_spelled_without_draft(uri: str) -> None:
-    lists = "prefixItems" if "2020" in uri else "items"
-    expression = json_schema({"$schema": uri, "type": "array", lists: [{"type": "integer"}], "uniqueItems": True})
-    assert [expression.accepts(text) for text in ('[3, "a"]', '["a", 3]', "[3, 3]")] == [True, False, False]
-
-
 CROSSED = {"type": "integer", "minimum": 5, "maximum": 3}
 
 
 @pytest.mark.parametrize(
     ("schema", "pointer"),
     [
-        (
-            {"type": "object", "properties": {"a": {"type": "string"}, "n": CROSSED}, "required": ["a", "n"]},
-            "#/properties/n",
-        ),
+        ({"type": "object", "properties": {"a": {}, "n": CROSSED}, "required": ["a", "n"]}, "#/properties/n"),
         ({"type": "array", "items": CROSSED, "minItems": 1}, "#/items"),
         ({"allOf": [{"type": "integer"}, CROSSED]}, "#/allOf/1"),
         (
-            {
-                "$defs": {"n": {"allOf": [{}, {"type": "array", "minItems": 1, "items": CROSSED}]}},
-                "type": "object",
-                "properties": {"n": {"$ref": "#/$defs/n"}},
-                "required": ["n"],
-            },
+            {"$ref": "#/$defs/n", "$defs": {"n": {"allOf": [{}, {"type": "array", "minItems": 1, "items": CROSSED}]}}},
             "#/$defs/n/allOf/1/items",
         ),
     ],
@@ -614,23 +569,3 @@ def test_no_part_is_named_where_only_the_whole_is_empty(schema: Any) -> None:
     ) as refused:
         json_schema(schema)
     assert "what is at" not in str(refused.value)
-
-
-def test_a_schema_that_needs_itself_is_refused_soon() -> None:
-    loop = {
-        "$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]}},
-        "$ref": "#/$defs/a",
-    }
-    with pytest.raises(EmptyLanguage, match="needs itself"):
-        json_schema(loop)
-
-
-class Named(pydantic.BaseModel):
-    default: datetime.time
-    enum: datetime.time
-
-
-def test_fields_may_have_the_names_of_keywords() -> None:
-    accepts = json_schema(Named).accepts
-    assert accepts('{"default":"10:00:00","enum":"10:00:00"}')
-    assert not accepts('{"default":"10:00:00Z","enum":"10:00:00"}')

@@ -158,18 +158,6 @@ def documents() -> st.SearchStrategy[Any]:
     return schemas().map(lambda s: {"$defs": DEFINITIONS} | s if isinstance(s, dict) else s)
 
 
-def key_order(schema: Any) -> list[str]:
-    """The names that a schema mentions, in the order in which they are met."""
-    if isinstance(schema, dict):
-        own = (
-            [*schema.get("properties", {}), *schema.get("required", [])]
-            if isinstance(schema.get("properties"), dict)
-            else []
-        )
-        return own + [name for part in schema.values() for name in key_order(part)]
-    return [name for part in schema for name in key_order(part)] if isinstance(schema, list) else []
-
-
 @st.composite
 def instances(draw: Draw, schema: Any, root: Any, depth: int = 4) -> Any:
     """A value that is likely, but not sure, to satisfy a schema."""

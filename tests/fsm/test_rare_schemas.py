@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import jsonschema
 import jsonschema_rs
 import pytest
 from hypothesis import given, settings
@@ -16,27 +17,12 @@ from typer.testing import CliRunner
 
 import fsm
 from fsm import SchemaError, json_schema, regex
-from fsm.errors import EmptyLanguage, GrammarError
+from fsm.errors import EmptyLanguage
 from fsm.schema.check import Translation
 from fsm.schema.keywords.resource import LATEST
 from fsm.terms.rendering import render
 from fsm.tokens.character_loop import is_character_class
 from outlines_cont.cli.__main__ import app
-
-
-@pytest.mark.parametrize(
-    ("pattern", "good", "bad"),
-    [
-        (r"^\p{ASCII}$", ["a", "~", "0"], ["é", "\u0080", "ab", ""]),
-        (r"^\p{Any}$", ["a", "é", "😀"], ["", "ab"]),
-        (r"^\p{Assigned}$", ["a", "é"], ["\u0378", "ab"]),
-        (r"^\P{ASCII}$", ["é", "😀"], ["a", ""]),
-    ],
-)
-def test_properties_of_characters(pattern: str, good: list[str], bad: list[str]) -> None:
-    expression = json_schema({"type": "string", "pattern": pattern})
-    for text in (*good, *bad):
-        assert (text in good) is expression.accepts(json.dumps(text, ensure_ascii=False)), text
 
 
 def test_a_number_that_python_does_not_print_is_named_all_the_same() -> None:
@@ -101,47 +87,28 @@ def test_a_grammar_means_the_same_however_much_is_known_of_its_parser(
         assert expected is expression.accepts(text), text
 
 
-@pytest.mark.parametrize("terminal", ["/x(?<!x)/", "/(?!)x/"])
-def test_a_terminal_reads_something(terminal: str) -> None:
-    with pytest.raises(GrammarError):
-        fsm.grammar(f'start: "a" T\nT: {terminal}')
-
-
 def test_a_pattern_that_looks_around_is_shown_as_one_that_does() -> None:
     assert "<what looks around>" in render(regex("(?:a(?=[bc])|[bc])*").node)
 
 
 CLOSED = {"patternProperties": {"b$": True}, "additionalProperties": False}
+NOT_ALL = [{"not": {"additionalProperties": {"type": kind}}} for kind in ("string", "integer")]
 
 
 @pytest.mark.parametrize("key_order", ["any", "schema"])
-def test_one_member_may_be_what_two_negations_ask_for(key_order: str) -> None:
-    schema = {"type": "object", "allOf": [{"not": CLOSED}, {"not": dict(CLOSED)}]}
-    expression = json_schema(schema, key_order=key_order)  # type: ignore[arg-type]
-    assert expression.accepts('{"c": 1}')
-    assert not expression.accepts('{"ab": 1}')
-
-
-@pytest.mark.parametrize("key_order", ["any", "schema"])
-def test_one_member_does_two_duties_only_with_a_value_for_both(key_order: str) -> None:
-    schema = {
-        "type": "object",
-        "maxProperties": 1,
-        "allOf": [
-            {"not": {"additionalProperties": {"type": "string"}}},
-            {"not": {"additionalProperties": {"type": "integer"}}},
-        ],
-    }
-    expression = json_schema(schema, key_order=key_order)  # type: ignore[arg-type]
-    assert expression.accepts('{"c": null}')
-    assert not expression.accepts('{"c": 1}')
-    assert not expression.accepts('{"c": "x"}')
-    assert not expression.accepts('{"c": 1, "d": "x"}')
-
-
-@pytest.mark.parametrize("note", ["$default", "typeof", "$$description", "Description", "@comment"])
-def test_a_note_that_resembles_what_only_annotates_is_no_misspelt_keyword(note: str) -> None:
-    assert json_schema({"type": "null", note: {"$source": "argv"}}).accepts("null")
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"allOf": [{"not": CLOSED}, {"not": dict(CLOSED)}]}, '{"c": 1}', ['{"ab": 1}']),
+        ({"allOf": NOT_ALL, "maxProperties": 1}, '{"c": null}', ['{"c": 1}', '{"c": "x"}', '{"c": 1, "d": "x"}']),
+    ],
+)
+def test_one_member_may_be_what_two_negations_ask_for(
+    schema: Any, good: str, bad: list[str], key_order: Literal["any", "schema"]
+) -> None:
+    expression = json_schema({"type": "object", **schema}, key_order=key_order)
+    assert expression.accepts(good)
+    assert [text for text in bad if expression.accepts(text)] == []
 
 
 @pytest.mark.parametrize(
@@ -189,22 +156,19 @@ def told(schema: Any, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("schema", "pointer", "said"),
+    ("schema", "said"),
     [
-        (CROSSED, "#/properties/a", "'minLength': 5"),
-        ({"type": "string", "pattern": "^a{5}$", "maxLength": 3}, "#/properties/a", "a{5}"),
-        ({"enum": []}, "#/properties/a", "'enum': []"),
-        ({"type": "integer", "minimum": 3, "maximum": 2}, "#/properties/a", "'minimum': 3"),
-        ({"type": "integer", "enum": ["x"]}, "#/properties/a", "'enum': ['x']"),
-        (
-            {"properties": {"b": CROSSED}, "required": ["b"], "type": "object"},
-            "#/properties/a",
-            "'#/properties/a/properties/b'",
-        ),
-        ({"$ref": "#/$defs/loop"}, "#/properties/a", "loop"),
+        (CROSSED, "'minLength': 5"),
+        ({"type": "string", "pattern": "^a{5}$", "maxLength": 3}, "a{5}"),
+        ({"enum": []}, "'enum': []"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "'minimum': 3"),
+        ({"type": "integer", "enum": ["x"]}, "'enum': ['x']"),
+        ({"properties": {"b": CROSSED}, "required": ["b"], "type": "object"}, "'#/properties/a/properties/b'"),
+        ({"$ref": "#/$defs/loop"}, "loop"),
     ],
 )
-def test_an_optional_property_that_cannot_be_is_told(schema: Any, pointer: str, said: str) -> None:
+def test_an_optional_property_that_cannot_be_is_told(schema: Any, said: str) -> None:
+    pointer = "#/properties/a"
     loop = {"type": "object", "properties": {"in": {"$ref": "#/$defs/loop"}}, "required": ["in"]}
     whole = {"type": "object", "properties": {"a": schema, "b": {"type": "null"}}, "$defs": {"loop": loop}}
     (line,) = told(whole)
@@ -232,15 +196,7 @@ def test_an_optional_property_that_cannot_be_is_told(schema: Any, pointer: str, 
             "oneOf": [{"properties": {"kind": {"const": "x"}}}, {"properties": {"kind": {"const": "y"}}}],
         },
         {"if": {"properties": {"a": {"const": 1}}}, "then": {"properties": {"b": {"const": 2}}}},
-        {
-            "$defs": {
-                "n": {
-                    "type": "object",
-                    "properties": {"n": {"$ref": "#/$defs/n"}, "m": {"type": "array", "items": {"$ref": "#/$defs/n"}}},
-                }
-            },
-            "$ref": "#/$defs/n",
-        },
+        {"type": "object", "properties": {"n": {"$ref": "#"}, "m": {"type": "array", "items": {"$ref": "#"}}}},
     ],
 )
 def test_what_is_meant_or_can_be_is_not_told(schema: Any) -> None:
@@ -337,66 +293,29 @@ SIMPLE = _some(type=TYPES, enum=st.lists(SCALARS, min_size=1, max_size=2)) | _so
 SCHEMAS = st.recursive(SIMPLE, _nested, max_leaves=5)
 
 
-def is_valid(schema: Any, value: Any) -> bool:
-    """What the words mean, one after the other."""
-    if isinstance(schema, bool):
+def in_draft_4(schema: Any) -> Any:
+    """A schema in words of draft 4 alone."""
+    if isinstance(schema, list):
+        return [in_draft_4(one) for one in schema]
+    if not isinstance(schema, dict):
         return schema
-    if value is None and schema.get("nullable") is True:
-        return True
-    return (
-        _has_type(schema.get("type", "any"), value)
-        and ("enum" not in schema or any(_same(value, one) for one in schema["enum"]))
-        and (not isinstance(value, dict) or _is_valid_object(schema, value))
-        and (not isinstance(value, list) or _is_valid_array(schema, value))
-        and (not _has_type("number", value) or _is_in_range(schema, value))
-        and all(is_valid(one, value) for one in schema.get("allOf", ()))
-        and ("anyOf" not in schema or any(is_valid(one, value) for one in schema["anyOf"]))
-        and ("oneOf" not in schema or sum(is_valid(one, value) for one in schema["oneOf"]) == 1)
-    )
-
-
-def _has_type(names: Any, value: Any) -> bool:
-    kinds = {
-        dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null",
-    }  # fmt: skip
-    kind = kinds[type(value)]
-    return any(
-        name in (kind, "any") or (name, kind) == ("number", "integer")
-        for name in ([names] if isinstance(names, str) else names)
-    )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _is_in_range(schema: Any, value: Any) -> bool:
-    lo = schema.get("minimum")
-    return lo is None or value > lo or (value == lo and not schema.get("exclusiveMinimum"))
-
-
-def _is_valid_array(schema: Any, value: list[Any]) -> bool:
-    items = schema.get("items", True)
-    if not isinstance(items, list):
-        return all(is_valid(items, one) for one in value)
-    rest = [schema.get("additionalItems", True)] * len(value)
-    return all(is_valid(one, part) for one, part in zip([*items, *rest], value, strict=False))
-
-
-def _is_valid_object(schema: Any, value: dict[str, Any]) -> bool:
-    known = schema.get("properties", {})
-    needed = [*schema["required"]] if isinstance(schema.get("required"), list) else []
-    needed += [name for name, one in known.items() if one.get("required") is True]
-    for name, one in schema.get("dependencies", {}).items():
-        if name in value and isinstance(one, dict):
-            if not is_valid(one, value):
-                return False
-        elif name in value:
-            needed += [one] if isinstance(one, str) else one
-    other = schema.get("additionalProperties", True)
-    return all(name in value for name in needed) and all(
-        is_valid(known.get(name, other), one) for name, one in value.items()
-    )
+    parts = ("items", "additionalItems", "additionalProperties", "anyOf", "allOf", "oneOf")
+    found = {word: in_draft_4(said) if word in parts else said for word, said in schema.items()}
+    properties = schema.get("properties", {})
+    needed = [*found.pop("required", [])] if isinstance(schema.get("required"), list) else []
+    needed += [name for name, one in properties.items() if one.get("required") is True]
+    found |= {"required": needed} if needed else {}
+    for word in ("properties", "dependencies"):
+        found |= {word: {name: in_draft_4(one) for name, one in found[word].items()}} if word in found else {}
+    for name, one in found.get("dependencies", {}).items():
+        found["dependencies"][name] = [one] if isinstance(one, str) else one
+    left_out = {"nullable"} | {
+        word for word, said in found.items() if said == "any" or (word, said) == ("required", False)
+    }
+    found = {
+        word: said for word, said in found.items() if word not in left_out and not (word == "required" and said is True)
+    }
+    return {"anyOf": [{"type": "null"}, found]} if schema.get("nullable") is True else found
 
 
 @settings(max_examples=80)
@@ -407,8 +326,8 @@ def test_older_words_accept_what_they_say(schema: dict[str, Any], values: list[A
             expression = fsm.json_schema(schema, key_order="any")
         except EmptyLanguage:
             expression = None
-    translated = Translation(schema, LATEST).root
+    translated, oracle = Translation(schema, LATEST).root, jsonschema.Draft4Validator(in_draft_4(schema))
     for value in values:
-        expected = is_valid(schema, value)
+        expected = oracle.is_valid(value)
         assert expected == (expression is not None and expression.accepts(json.dumps(value))), value
         assert expected == jsonschema_rs.is_valid(translated, value), value

@@ -79,6 +79,8 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     ({"required": ["a", 5]}, "/required/1", "a string.*received 5"),
     ({"required": "a"}, "/required", "a list of strings.*received 'a'"),
     ({"items": {3: 4}}, "/items", "a string as keyword.*received .*3"),
+    ({"items": [5]}, "/prefixItems/0", "a schema"),
+    ({"dependencies": {"a": 5}}, "/dependentSchemas/a", "a schema"),
 ]  # fmt: skip
 
 
@@ -283,7 +285,7 @@ class _Color(Enum):
 
 CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: TOKEN_FSM.next_state(1, 3), fsm.TokenNotAllowed, "no id of this vocabulary of 3"),
-    (lambda: TOKEN_FSM.bitmask(99), fsm.UnknownState, "received 99"),
+    *((lambda n=n: TOKEN_FSM.bitmask(n), fsm.UnknownState, f"received {n}") for n in (0, -1, 99)),
     (lambda: fsm.TokenFSM("ab", TOKEN_FSM.vocabulary), TypeError, "expected an expression, such as"),  # type: ignore[arg-type]
     (lambda: fsm.TokenFSM(fsm.regex("a"), [b"a"]), TypeError, r"Write `fsm\.Vocabulary\("),  # type: ignore[arg-type]
     (lambda: fsm.Vocabulary([b"a", None], 1), fsm.VocabularyError, r"Write \[1\]"),  # type: ignore[arg-type]

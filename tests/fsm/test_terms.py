@@ -256,14 +256,8 @@ def test_a_string_is_a_loop_between_quotes() -> None:
     assert loop[3].kind is Kind.LITERAL
 
 
-def test_what_has_too_many_states_is_left_alone() -> None:
-    assert as_loops(regex(f"(?:a|b)*a(?:a|b){{{MAX_STATES}}}").node) is None
-
-
-def test_no_text_is_the_empty_language() -> None:
-    assert as_loops(EMPTY) is EMPTY
-
-
 def test_the_bound_on_states_is_the_last_that_is_allowed() -> None:
     assert as_loops(regex(f"a{{{MAX_STATES - 1}}}").node) is not None
     assert as_loops(regex(f"a{{{MAX_STATES}}}").node) is None
+    assert as_loops(regex(f"(?:a|b)*a(?:a|b){{{MAX_STATES}}}").node) is None
+    assert as_loops(EMPTY) is EMPTY

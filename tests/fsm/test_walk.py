@@ -20,7 +20,7 @@ from fsm.tokens.sparse_product import SparseProduct
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep_each, walk_narrow, walk_wide
 from tests.fsm.test_expression import LANGUAGES, Language
-from tests.fsm.test_token_fsm import ANY, LETTER, PIECES, loops
+from tests.fsm.test_token_fsm import ANY, LETTER, PIECES, check_everywhere, loops
 
 TEXTS = st.lists(st.lists(PIECES, min_size=1, max_size=5).map(b"".join), min_size=1, max_size=40)
 
@@ -50,21 +50,12 @@ def tails(max_nodes: int) -> Iterator[None]:
 EXPRESSIONS = st.one_of(loops(), LANGUAGES.map(lambda language: language[0]))
 
 
-@given(EXPRESSIONS, TEXTS, st.sampled_from([0, 1, 3, 8]))
-@settings(max_examples=100, deadline=None)
-def test_a_wide_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes], max_nodes: int) -> None:
-    automaton = Automaton(expression.node)
-    with tails(max_nodes):
-        assert survivors(expression, texts) == walk_wide(automaton, Trie(texts), 1).nonzero()[0].tolist()
-
-
-@given(EXPRESSIONS, TEXTS, st.sampled_from([0, 2]))
-@settings(max_examples=50, deadline=None)
-def test_a_wide_walk_goes_on_where_its_table_is_full(
-    expression: Expression, texts: list[bytes], max_nodes: int
+@given(EXPRESSIONS, TEXTS, st.sampled_from([0, 1, 2, 3, 8]), st.sampled_from([2048, 1 << 20]))
+@settings(max_examples=140, deadline=None)
+def test_a_wide_walk_finds_the_texts_that_survive_also_where_its_table_is_full(
+    expression: Expression, texts: list[bytes], max_nodes: int, max_row_bytes: int
 ) -> None:
-    automaton = Automaton(expression.node, max_row_bytes=2048)
-    trie = Trie(texts)
+    automaton, trie = Automaton(expression.node, max_row_bytes=max_row_bytes), Trie(texts)
     with tails(max_nodes):
         for _ in range(2):
             assert survivors(expression, texts) == walk_wide(automaton, trie, 1).nonzero()[0].tolist()
@@ -130,7 +121,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
     assert expected == found
 
 
-@given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
+@given(EXPRESSIONS, TEXTS)
 @settings(max_examples=60, deadline=None)
 def test_a_narrow_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes]) -> None:
     automaton = Automaton(expression.node)
@@ -178,16 +169,7 @@ def test_masks_are_exact_where_many_tokens_lie_below_a_wide_state(
         fsm = TokenFSM(expression, Vocabulary(tokens, [0]))
     except EmptyLanguage:
         return
-    state = fsm.initial_state
-    for _ in range(4):
-        expected = [
-            i for i, token in enumerate(tokens) if token and plain_step(fsm.automaton, state, token) != DEAD
-        ] + ([0] if fsm.is_accepting(state) else [])
-        assert sorted(expected) == fsm.allowed_token_ids(state).tolist()
-        going_on = [i for i in expected if i]
-        if not going_on:
-            return
-        state = fsm.next_state(state, data.draw(st.sampled_from(going_on)))
+    check_everywhere(fsm, data, steps=4)
 
 
 @given(st.lists(st.booleans(), max_size=100))

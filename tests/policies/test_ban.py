@@ -44,45 +44,53 @@ def either(*texts: str) -> Any:
 # What is written.
 
 
-def test_the_text_goes_on_otherwise_from_where_the_phrase_begins() -> None:
-    model = scripted_model(either("a rich tapestry", "a rich field"))
-
-    text = generate.text(model)("x>", policies=[policies.ban(["TAPESTRY"])], max_tokens=30)
-
-    assert text == "a rich field"
+def written(*texts: str, prompt: str = "x>", **options: Any) -> str:
+    """What is written by a model that likes the first text most."""
+    return generate.text(scripted_model(either(*texts)))(prompt, **{"max_tokens": 40, **options})
 
 
-@pytest.mark.parametrize("phrases", [["can not"], ["CAN NOT", "not"], ["n not", "can not", "can no"]])
-def test_the_token_that_is_refused_is_the_one_in_which_the_match_begins(phrases: list[str]) -> None:
-    model = scripted_model(either("I can can not", "I can do it"))
+CAT, BUT = policies.ban(["cat"], whole_word=True), policies.ban(re.compile("not .+ but"), horizon=12)
+WRITTEN: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "from where the phrase begins": ("a rich field", ("a rich tapestry", "a rich field"), {"policies": [policies.ban(["TAPESTRY"])]}),
+    **{
+        f"from the token in which the match begins: {phrases}": (
+            "I can do it", ("I can can not", "I can do it"), {"policies": [policies.ban(phrases)]},
+        )
+        for phrases in (["can not"], ["CAN NOT", "not"], ["n not", "can not", "can no"])
+    },
+    "a prompt is no part of the text": ("ven today", ("ven today", "ton today"), {"prompt": "hea>", "policies": [policies.ban(">ven")]}),
+    "a prompt on request": (
+        "ton today", ("ven today", "ton today"), {"prompt": "hea>", "policies": [policies.ban(">ven", include_prompt=True)]},
+    ),
+    "a whole word at the end, when the end is drawn": ("the dog", ("the cat", "the dog"), {"policies": [CAT]}),
+    "a part of a word is no whole one": ("a category", ("a category",), {"policies": [CAT]}),
+    "a whole word at the end that a stop text leaves": (
+        "a talk", ("a walking", "a talk"), {"stop_at": "ing", "policies": [policies.ban(["walk"], whole_word=True)]},
+    ),
+    "a pattern, up to its end": (
+        "it is quite big", ("it is not only big but red", "it is quite big"), {"policies": [policies.ban(re.compile(r"not .{3,20} but"))]},
+    ),
+    "an unbounded pattern within its horizon": ("is big but", ("not big but", "is big but"), {"policies": [BUT]}),
+    "an unbounded pattern beyond its horizon": ("not very very big but", ("not very very big but",), {"policies": [BUT]}),
+    "an expression": ("due soon", ("due 2031-05-14", "due soon"), {"policies": [policies.ban(fsm.types.date)]}),
+    "several policies together": (
+        "big elk !", ("big cat END", "big dog END", "big elk END"),
+        {"policies": [policies.ban(["cat"]), policies.ban(["dog"]), policies.replace({"END": "!"})], "stop_at": "zzz"},
+    ),
+}  # fmt: skip
 
-    assert generate.text(model)("x>", policies=[policies.ban(phrases)], max_tokens=30) == "I can do it"
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_text_goes_on_otherwise(name: str) -> None:
+    expected, texts, options = WRITTEN[name]
+    assert expected == written(*texts, **options)
 
 
 def test_no_random_text_holds_any_of_twenty_phrases() -> None:
     model = random_model()
     phrases = [
-        "the",
-        "he",
-        "An",
-        "er ",
-        "re",
-        "ou",
-        "is it",
-        "a",
-        "ab",
-        "abc",
-        "bc",
-        "12",
-        "é",
-        "日",
-        "{",
-        '": ',
-        "ng",
-        "of",
-        "yes",
-        "TRUE",
-    ]
+        "the", "he", "An", "er ", "re", "ou", "is it", "a", "ab", "abc", "bc", "12", "é", "日", "{", '": ', "ng", "of", "yes", "TRUE",
+    ]  # fmt: skip
 
     state = continuous(generate.text(model, sampler=samplers.multinomial(10)))(
         "x>", policies=[policies.ban(phrases)], max_tokens=30, rng=5
@@ -101,57 +109,6 @@ def test_a_factor_of_one_changes_nothing() -> None:
 
     assert plain == generator("x>", max_tokens=20, rng=3, policies=[policies.ban({"a": 1.0, "e": 1})])
     assert plain == generator("x>", max_tokens=20, rng=3, policies=[policies.ban([])])
-
-
-def test_what_begins_in_the_prompt_counts_where_that_is_asked_for() -> None:
-    model = scripted_model(either("ven today", "ton today"))
-
-    def text(**options: bool) -> str:
-        return generate.text(model)("hea>", policies=[policies.ban([">ven"], **options)], max_tokens=20)
-
-    assert text() == "ven today"
-    assert text(include_prompt=True) == "ton today"
-
-
-def test_a_whole_word_at_the_end_is_refused_when_the_end_is_drawn() -> None:
-    model = scripted_model(either("the cat", "the dog"))
-
-    def text(words: str) -> str:
-        return generate.text(model)(f"x>{words}", policies=[policies.ban(["cat"], whole_word=True)], max_tokens=20)
-
-    assert text("") == "the dog"
-    assert (
-        generate.text(scripted_model(either("a category")))("x>", policies=[policies.ban(["cat"], whole_word=True)])
-        == "a category"
-    )
-
-
-def test_a_stop_text_may_not_leave_a_banned_word_at_the_end() -> None:
-    model = scripted_model(either("a walking", "a talk"))
-
-    text = generate.text(model)("x>", stop_at="ing", policies=[policies.ban(["walk"], whole_word=True)], max_tokens=20)
-
-    assert text == "a talk"
-
-
-def test_a_pattern_is_banned_up_to_its_end() -> None:
-    model = scripted_model(either("it is not only big but red", "it is quite big"))
-    pattern = re.compile(r"not .{3,20} but")
-
-    assert generate.text(model)("x>", policies=[policies.ban(pattern)], max_tokens=40) == "it is quite big"
-
-
-def test_an_expression_is_banned() -> None:
-    model = scripted_model(either("due 2031-05-14", "due soon"))
-
-    assert generate.text(model)("x>", policies=[policies.ban(fsm.types.date)], max_tokens=40) == "due soon"
-
-
-def test_several_policies_hold_together() -> None:
-    model = scripted_model(either("big cat END", "big dog END", "big elk END"))
-    chain = [policies.ban(["cat"]), policies.ban(["dog"]), policies.replace({"END": "!"})]
-
-    assert generate.text(model)("x>", policies=chain, stop_at="zzz", max_tokens=40) == "big elk !"
 
 
 # With a constraint.
@@ -409,16 +366,6 @@ def test_phrases_may_be_the_same_overlap_or_be_beyond_all_tokens() -> None:
         text("x>", policies=[policies.ban(["bcab", "cabcd", "\U0010fffd"], on_exhausted="allow")], max_tokens=3)
         == "abc"
     )
-    assert repr(policies.ban(["a", "b", "c", "d"])) == "ban(['a', 'b', 'c', ... (4 of them)])"
-
-
-def test_an_unbounded_pattern_needs_a_horizon_and_keeps_it() -> None:
-    pattern = re.compile("not .+ but")
-    ban = policies.ban(pattern, horizon=12)
-
-    near, far = scripted_model(either("not big but", "is big but")), scripted_model(either("not very very big but"))
-    assert generate.text(near)("x>", policies=[ban], max_tokens=30) == "is big but"
-    assert generate.text(far)("x>", policies=[ban], max_tokens=30) == "not very very big but"
 
 
 def test_a_ban_without_a_model_says_what_is_missing() -> None:

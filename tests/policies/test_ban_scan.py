@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -47,36 +46,6 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     """The bytes in pieces that end at some places."""
     ends = sorted({place % (len(data) + 1) for place in places} | {len(data)})
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False) if end > start]
-
-
-@given(TEXTS, PHRASES, st.lists(st.integers(0, 60), max_size=8))
-@example("STRASSE", ["straße"], [3])
-@example("İi", ["i̇i"], [1])
-def test_a_phrase_is_found_as_soon_as_it_stands_in_the_text(text: str, phrases: list[str], places: list[int]) -> None:
-    chunks = cut(text.encode(), places)
-    written = Written(policies.ban(phrases), chunks)
-
-    for count in range(1, len(chunks) + 1):
-        before = b"".join(chunks[: count - 1]).decode(errors="ignore").casefold()
-        now = b"".join(chunks[:count]).decode(errors="ignore").casefold()
-        starts = [
-            start
-            for phrase in map(str.casefold, phrases)
-            for start in range(len(now))
-            if now.startswith(phrase, start) and start + len(phrase) > len(before)
-        ]
-        matches = written.states[count].matches
-        assert len(set(matches)) == len(
-            {
-                (start, p)
-                for start in starts
-                for p in set(map(str.casefold, phrases))
-                if now.startswith(p, start) and start + len(p) > len(before)
-            }
-        )
-        if starts:
-            assert matches[0].token == token_of(text, min(starts), chunks)
-            assert written.ban.held_bytes(written.states[count]) >= len(b"".join(chunks[matches[0].token : count]))
 
 
 def token_of(text: str, start: int, chunks: list[bytes]) -> int:
@@ -122,7 +91,7 @@ def folded(data: bytes) -> tuple[str, list[int]]:
 _BROKEN = [b"\xe2", b"\x82", b"\xe2\x82", b"\xf0\x9f", b"\xc3", b"\x9f", b"\xff", b"a", b"B", b"\xef\xbf\xbd", b" "]
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.lists(st.sampled_from(_BROKEN) | st.sampled_from(LETTERS).map(str.encode), min_size=1, max_size=3).map(
@@ -130,9 +99,13 @@ _BROKEN = [b"\xe2", b"\x82", b"\xe2\x82", b"\xf0\x9f", b"\xc3", b"\x9f", b"\xff"
         ),
         max_size=8,
     ),
-    st.lists(st.text("ab\ufffds ", min_size=1, max_size=3), min_size=1, max_size=3),
+    st.lists(st.text("ab\ufffds ", min_size=1, max_size=3), min_size=1, max_size=3) | PHRASES,
     st.lists(st.integers(0, 40), max_size=8),
 )
+@example([b"STRASSE"], ["straße"], [3])
+@example(["İi".encode()], ["i̇i"], [1])
+@example(["maß".encode()], ["mas"], [])
+@example(["Maẞ".encode()], ["mas"], [])
 @example([b"\xe2", b"a"], ["a"], [1])
 @example([b"\xe2\x82", b"\xe2\x82", b"\xaca"], ["a", "\ufffd"], [2, 4])
 def test_a_phrase_begins_in_its_token_whatever_bytes_are_around_it(
@@ -151,6 +124,8 @@ def test_a_phrase_begins_in_its_token_whatever_bytes_are_around_it(
             if text.startswith(phrase, start) and start + len(phrase) > before
         )
         assert wanted == [match.token for match in written.states[count].matches]
+        held = written.ban.held_bytes(written.states[count])
+        assert not wanted or held >= len(b"".join(chunks[wanted[0] : count]))
         before = len(text)
 
 
@@ -177,32 +152,16 @@ def behind(phrase: str) -> str:
 
 
 PATTERNS = [
-    r"a.{0,3}b",
-    r"\bab\b",
-    r"(?i)é{1,2}",
-    r"a(?!b)",
-    r"(?<!a)b",
-    r"^ab",
-    r"b$",
-    r"(?m)^b",
-    r"(?x) a [b ] # no",
-    r"a|b{2,3}",
-]
+    r"a.{0,3}b", r"\bab\b", r"(?i)é{1,2}", r"a(?!b)", r"(?<!a)b", r"^ab", r"b$", r"(?m)^b", r"(?x) a [b ] # no", r"a|b{2,3}",
+]  # fmt: skip
 
 
-@settings(max_examples=100)
-@given(st.text("aAbéÉ \n", max_size=8), st.sampled_from(PATTERNS), st.lists(st.integers(0, 16), max_size=6))
-def test_a_pattern_is_found_where_re_finds_it(text: str, pattern: str, places: list[int]) -> None:
-    chunks = cut(text.encode(), places)
-    written = Written(policies.ban([re.compile(pattern)]), chunks)
-
-    found = any(state.matches for state in written.states) or written.at_end() is not None
-    assert found == (re.search(pattern, text) is not None)
-
-
-@settings(max_examples=100)
+@settings(max_examples=180)
 @given(
-    st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"\n", "é".encode()]), max_size=6).map(b"".join),
+    st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"A", b"\n", "é".encode(), "É".encode()]), max_size=6).map(
+        b"".join
+    )
+    | st.text("aAbéÉ \n", max_size=8).map(str.encode),
     st.sampled_from([*PATTERNS, r"a.b", "[^a]b", "\ufffd"]),
     st.lists(st.integers(0, 16), max_size=6),
 )
@@ -241,8 +200,3 @@ def test_what_is_not_held_can_never_begin_a_match(text: str, phrases: list[str],
     assert token_of(text, min(starts), chunks) == next(
         i for i in range(len(chunks) + 1) if b"".join(chunks[:i]) == shown
     )
-
-
-@pytest.mark.parametrize("text", ["maß", "MASS", "Maẞ"])
-def test_a_phrase_may_end_inside_a_letter_whose_other_case_is_longer(text: str) -> None:
-    assert Written(policies.ban("mas"), [text.encode()]).states[-1].matches

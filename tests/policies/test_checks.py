@@ -15,7 +15,7 @@ from fsm.automaton.checker import Checker, CheckFailure
 from fsm.errors import BudgetExceeded
 from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms.node import checked, literal, repeat, sequence
-from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont import continuous, generate, models, samplers
 from outlines_cont.errors import CheckFailed, OptionError
 from tests.fakes import FakeTokenizer, random_network
 
@@ -140,12 +140,6 @@ def test_a_piece_that_is_cut_goes_on_where_it_was(model: Any) -> None:
         state = generator.resume(state, max_tokens=2)
     assert list(state) == list(whole)
     assert len(set(map(str, state.values[0][0]))) == len(state.values[0][0])
-
-
-def test_retries_are_saved_with_a_state(model: Any, tmp_path: Any) -> None:
-    state = continuous(generate.json(model, UNIQUE, sampler=samplers.multinomial(2)))("the name", rng=7)
-    state.save(tmp_path / "state")
-    assert torch.equal(SequenceState.load(tmp_path / "state", model).retries, state.retries)
 
 
 def test_what_cannot_be_written_fails_by_itself(model: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError, StateFileError
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
+from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
@@ -70,6 +73,7 @@ def tokens(state: SequenceState, sample: int = 0) -> list[bytes]:
         ("say th", b" the", [b"y", b" the"], "e"),  # three tokens are given back
         ("say th", b"n", [b"y", b" ", b"t", b"h", b"n"], "n"),  # no longer one is liked: they come again
         ("say (", b"n", [b" ", b"(", b"n"], "n"),  # no longer token begins so
+        ("say ", b" the", [b"y", b" the"], "the"),
     ],
 )
 def test_a_longer_token_is_reached(prompt: str, liked: bytes, ending: list[bytes], value: str) -> None:
@@ -170,13 +174,6 @@ def test_half_a_character_is_completed() -> None:
     assert [b">", emoji[:2]] == tokens(state)[-2:]
 
 
-def test_a_space_at_the_end_joins_what_follows() -> None:
-    model = scripted_model(liking(b" the", b"t"))
-    state = continuous(generate.text(model))("say ", heal=True, max_tokens=1)
-    assert (state.value, str(state)) == ("the", "say the")
-    assert generate.text(model)("say ", max_tokens=1) == " the"
-
-
 @pytest.mark.parametrize("vocabulary", [tekken_token_bytes, sentencepiece_token_bytes])
 def test_real_vocabularies_are_looked_up_as_a_scan_finds_them(vocabulary) -> None:  # type: ignore[no-untyped-def]
     token_bytes = vocabulary()[0]
@@ -204,18 +201,6 @@ def test_max_tokens_counts_tokens_with_new_text() -> None:
     resumed = continuous(generate.regex(model, "xyzxyz")).resume(forced, max_tokens=3)
     assert str(resumed) == "say thxyzxy"
     assert continuous(generate.regex(model, "xyzxyz")).resume(resumed).value == "xyzxyz"
-
-
-@pytest.mark.parametrize("force", [True, False])
-def test_a_constraint_holds_for_the_new_text_alone(force: bool) -> None:
-    model = scripted_model(liking(b" the", b'":', b" ", b"t"))
-    state = continuous(generate.regex(model, "e[0-9]{2}", force=force))("say th", heal=True)
-    assert str(state.value).startswith("e")
-    assert tokens(state)[2:4] == [b"y", b" the"]
-    assert state.finish_reasons[0][0] == "constraint"
-    # Where nothing that fits would join, what was given back comes again.
-    digits = continuous(generate.regex(model, "[0-9]{2}", force=force))("say th", heal=True)
-    assert str(digits) == f"say th{digits.value}"
 
 
 def test_checks_read_the_new_text_alone() -> None:
@@ -291,41 +276,6 @@ def test_the_first_of_many_samples_is_the_one_alone() -> None:
         assert all(text.startswith(prompt) for text in many)
 
 
-def test_a_full_search_finds_the_most_probable_healed_text() -> None:
-    model = random_model()
-    wide = samplers.beam_search(40)
-    options = ["e", "en", "at", "e is"]
-    state = continuous(generate.choice(model, options, sampler=wide))("say th", heal=True)
-    assert sorted(options) == sorted({str(value) for value in state.values[0]})
-    assert all(text.startswith("say th") for text in state)
-    best = max(state.rows[0], key=lambda row: row.weight)
-    assert best.value == state.best().value
-    # The weight is that of all tokens from the boundary on.
-    for row in state.rows[0]:
-        assert pytest.approx(row.weight) == sum(row.logprobs) + ends_of(row)
-
-
-def test_best_of_and_forks() -> None:
-    model = random_model()
-    state = continuous(generate.text(model, sampler=samplers.best_of(4)))("say th", heal=True, max_tokens=3, rng=1)
-    assert str(state).startswith("say th")
-    forks = continuous(generate.text(model, sampler=samplers.multinomial()))(
-        (state + " th").fork(3).take([(0, 0), (0, 1), (0, 2)]), heal=True, max_tokens=3
-    )
-    assert all(text.startswith(str(state) + " th") for text in forks)
-    assert all(row.piece is not None and row.piece.healed >= 1 for group in forks.rows for row in group)
-
-
-def test_a_state_in_the_middle_of_a_chain() -> None:
-    model = random_model()
-    write = continuous(generate.text(model))
-    first = write("say", max_tokens=4)
-    given = first + " th"
-    state = write(given, heal=True, max_tokens=3)
-    assert str(state).startswith(str(given))
-    assert state.rows[0][0].piece.healed == 3  # type: ignore[union-attr]
-
-
 def test_of_a_state_that_was_fed_what_is_given_back_is_fed_again_once() -> None:
     model = scripted_model(liking(b"n", b"t", b"h"))
     write = continuous(generate.text(model))
@@ -357,25 +307,23 @@ def test_ends_that_were_drawn_before_stay_in_the_weight() -> None:
 
 
 @pytest.mark.parametrize("num_samples", [1, 3])
-def test_what_comes_again_is_not_fed_again(num_samples: int) -> None:
-    model = scripted_model(liking(b"n", b" ", b"t", b"h"))
+@pytest.mark.parametrize(
+    ("liked", "wanted"), [((b"n", b" ", b"t", b"h"), [b" ", b"t", b"h", b"n"]), ((b" the", b"n"), [b" the"] * 4)]
+)
+def test_neither_what_comes_again_nor_a_longer_token_costs_a_forward(
+    liked: tuple[bytes, ...], wanted: list[bytes], num_samples: int
+) -> None:
+    model = scripted_model(liking(*liked))
     write = continuous(generate.text(model, sampler=samplers.multinomial(num_samples, temperature=0.01)))
     with model.meter() as plain:
         write("say th", max_tokens=4, rng=1)
     with model.meter() as healed:
         state = write("say th", max_tokens=4, rng=1, heal=True)
-    assert tokens(state)[3:7] == [b" ", b"t", b"h", b"n"]
-    assert (plain.forwards, plain.fed_tokens) == (healed.forwards, healed.fed_tokens)
-    assert healed.recomputed_tokens == 0
-
-
-def test_a_longer_token_costs_no_forward() -> None:
-    model = scripted_model(liking(b" the", b"n"))
-    with model.meter() as plain:
-        continuous(generate.text(model))("say th", max_tokens=4)
-    with model.meter() as healed:
-        continuous(generate.text(model))("say th", max_tokens=4, heal=True)
+    assert wanted == tokens(state)[3 : 3 + len(wanted)]
     assert plain.forwards == healed.forwards
+    assert healed.recomputed_tokens == 0
+    if len(liked) == 4:
+        assert plain.fed_tokens == healed.fed_tokens
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "mamba2"])
@@ -408,6 +356,14 @@ def test_a_forward_that_fails_is_taken_again(at: int) -> None:
     fed = write(prompts, max_tokens=1, rng=2).tokens[..., :-1] + " th"
     assert fed.logits is not None
     wanted = [write(given, heal=True, max_tokens=5, rng=5) for given in (prompts, fed)]
+    for given, state in zip((prompts, fed), wanted, strict=True):
+        with failing(model, at):
+            assert state == write(given, heal=True, max_tokens=5, rng=5)
+
+
+@contextmanager
+def failing(model: HuggingFaceModel, at: int) -> Iterator[None]:
+    """Let one forward of a model fail, by its number."""
     forward, count = model.forward, itertools.count()
 
     def fails_once(*arguments: Any) -> torch.Tensor:
@@ -415,10 +371,10 @@ def test_a_forward_that_fails_is_taken_again(at: int) -> None:
             raise RuntimeError("out of memory, say")
         return forward(*arguments)
 
-    for given, state in zip((prompts, fed), wanted, strict=True):
-        count = itertools.count()
-        model.forward = fails_once  # type: ignore[method-assign]
-        assert state == write(given, heal=True, max_tokens=5, rng=5)
+    model.forward = fails_once  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
         del model.forward
 
 
@@ -445,18 +401,9 @@ def test_a_resumed_piece_that_has_gone_back_behind_its_cut_reads_its_own_tokens_
     write = continuous(generate.text(model))
     cut = write(["is it so", "yes"], max_tokens=5)
     wanted = write.resume(cut, max_tokens=8, policies=[BackOnce()])
-    forward = model.forward
     for at in range(6):
-        count = itertools.count()
-
-        def fails_once(*arguments: Any, at: int = at, count: Any = count) -> torch.Tensor:
-            if next(count) == at:
-                raise RuntimeError("out of memory, say")
-            return forward(*arguments)
-
-        model.forward = fails_once  # type: ignore[method-assign]
-        found = write.resume(cut, max_tokens=8, policies=[BackOnce()])
-        del model.forward
+        with failing(model, at):
+            found = write.resume(cut, max_tokens=8, policies=[BackOnce()])
         assert wanted == found
         for row, other in zip(wanted.rows, found.rows, strict=True):
             assert pytest.approx(row[0].logprobs, abs=1e-9) == other[0].logprobs

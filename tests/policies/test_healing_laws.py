@@ -222,6 +222,7 @@ def test_a_healed_constraint_is_as_by_hand(prompt: str, pattern: str, sampler: s
         assert other.finish_reason == row.finish_reason
         assert pytest.approx(other.logprobs, abs=1e-6) == row.logprobs
         assert pytest.approx(other.sampling_logprobs, abs=1e-6) == row.sampling_logprobs
+        assert pytest.approx(other.weight, abs=1e-5) == row.weight
         assert row.piece is not None
         assert len(removed) == row.piece.healed
     assert [value[len(removed) :] for value in by_hand.values[0]] == healed.values[0]

@@ -2,106 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.engine.engine import Engine
-from outlines_cont.engine.job import Job
 from outlines_cont.errors import OptionError
-from outlines_cont.generation.stream import Detokenizer
-from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies import FreeText, StopAt
-from outlines_cont.policies.policy import Policy
+from outlines_cont.policies import StopAt
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import StateRow
-from outlines_cont.streams import StopMatch
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
-from tests.rows import row_of
 
 TOKENIZER = FakeTokenizer()
 
 
-def written(
-    model: HuggingFaceModel,
-    prompt: str,
-    policies: Sequence[Policy[Any]],
-    *,
-    max_tokens: int = 40,
-    sampler: Sampler | None = None,
-    seed: int = 7,
-) -> tuple[StateRow, str, Any, str]:
-    """Run one row; return it, its new text, the last state of its last policy, and what a stream has shown."""
-    ids = model.tokenizer.encode(prompt, add_special_tokens=True)
-    counts = Meter()
-    policies = [policy.for_model(model) for policy in policies]
-    source = StateRow.of_prompt(ids, RandomStream(seed))
-    row = row_of(source, policies, model, counts=counts, max_tokens=max_tokens, sampler=sampler)
-    feed, shown = Detokenizer(row), ""
-    job, engine = Job([row], counts), Engine(model)
-    engine.submit(job)
-    while not job.is_over:
-        engine.advance(job)
-        shown += feed.changes(row).text
-    done = job.done[0]
-    assert tuple(ids) == done.token_ids[: len(ids)]
-    text = model.tokenizer.text_bytes(done.token_ids[len(ids) :]).decode("utf-8", "replace")
-    return done, text, row.piece.policies.states[-1].stack[-1], shown
+def written(model: HuggingFaceModel, prompt: str, **options: Any) -> tuple[str, Any]:
+    """The new text, which a stream shows, too, and what has stopped it."""
+    state = continuous(generate.text(model))(prompt, max_tokens=40, **options)
+    assert "".join(generate.text(model).stream(prompt, max_tokens=40, **options)) == state.value
+    assert (state.stops[0][0] is not None) <= (state.finish_reasons == [["stop"]])
+    return state.value, state.stops[0][0]
 
 
 @pytest.mark.parametrize(
-    ("prompt", "says", "stops", "keep", "wanted", "match"),
+    ("prompt", "says", "stops", "options", "wanted", "stop"),
     [
-        ("Hi\nUs>", "er: x", ["s>er:", "zz"], False, "", StopMatch(-2, 3, "s>er:")),
-        ("Hi\nUs>", "er: x", ["s>er:"], True, "er:", StopMatch(-2, 3, "s>er:")),
-        ("Hi\nUs>", "er: x", ["s>", "er"], False, "", StopMatch(0, 2, "er")),  # `s>` lies in the prompt
-        ("a>", "a>b", [">", "a>b"], False, "a", StopMatch(1, 2, ">")),
-        (">", "none of it", [">x"], False, "none of it", None),
+        ("Hi\nUs>", "er: x", ["s>er:", "zz"], {"stop_in_prompt": True}, "", "s>er:"),
+        ("Hi\nUs>", "er: x", ["s>er:"], {"stop_in_prompt": True, "keep_stop": True}, "er:", "s>er:"),
+        ("Hi\nUs>", "er: x", ["s>", "er"], {"stop_in_prompt": True}, "", "er"),  # `s>` lies in the prompt
+        ("a>", "a>b", [">", "a>b"], {"stop_in_prompt": True}, "a", ">"),
+        (">", "none of it", [">x"], {"stop_in_prompt": True}, "none of it", None),
+        ("Us>", "er: x", ["s>er:"], {}, "er: x", None),  # it is not asked for
+        ("x" * 40 + ">", "z!", ["x" * 30 + ">z"], {"stop_in_prompt": True}, "", "x" * 30 + ">z"),
+        ("x" * 29 + ">", "z!", ["x" * 30 + ">z"], {"stop_in_prompt": True}, "z!", None),
+        (">", "one; two", ["; ", "!", "e; "], {}, "on", "e; "),
+        (">", "one; two", ["; ", "!", "e; "], {"keep_stop": True}, "one; ", "e; "),
     ],
 )
-def test_a_stop_text_may_begin_before_the_piece(
-    prompt: str, says: str, stops: list[str], keep: bool, wanted: str, match: StopMatch | None
+def test_a_stop_text_ends_the_text_and_may_begin_before_the_piece(
+    prompt: str, says: str, stops: list[str], options: dict[str, bool], wanted: str, stop: str | None
 ) -> None:
-    model = scripted_model(saying(says))
-    policies = [FreeText.of_model(model), StopAt(stops, TOKENIZER, keep=keep, stop_in_prompt=True)]
-    done, text, state, shown = written(model, prompt, policies)
-    assert (wanted, match, "stop") == (text, state.match, done.finish_reason)
-    assert wanted == shown
-
-
-def test_a_stop_text_that_begins_before_the_piece_does_not_count_without_being_asked_for() -> None:
-    model = scripted_model(saying("er: x"))
-    assert written(model, "Us>", [FreeText.of_model(model), StopAt(["s>er:"], TOKENIZER)])[1] == "er: x"
+    assert (wanted, stop) == written(scripted_model(saying(says)), prompt, stop_at=stops, **options)
 
 
 def test_a_long_token_that_completes_a_stop_text_of_the_prompt_is_taken_back_whole() -> None:
     (red,) = TOKENIZER.encode("red")
     model = scripted_model(lambda ids: {red: 20.0})
     for keep, wanted in ((False, ""), (True, "re")):
-        stop = StopAt(">re", TOKENIZER, keep=keep, stop_in_prompt=True)
-        done, text, _, shown = written(model, "a>", [FreeText.of_model(model), stop])
-        assert (text, shown, done.finish_reason) == (wanted, wanted, "stop")
-
-
-def test_a_prompt_of_many_short_tokens_is_looked_at_as_far_as_the_stop_text_reaches() -> None:
-    model = scripted_model(saying("z!"))
-    stop = StopAt(["x" * 30 + ">z"], TOKENIZER, stop_in_prompt=True)
-    assert written(model, "x" * 40 + ">", [FreeText.of_model(model), stop])[1] == ""
-    assert written(model, "x" * 29 + ">", [FreeText.of_model(model), stop])[1] == "z!"
-
-
-def test_the_state_says_which_stop_text_was_found_after_the_cut_too() -> None:
-    model = scripted_model(saying("one; two"))
-    for keep in (False, True):
-        _, text, state, _ = written(
-            model, ">", [FreeText.of_model(model), StopAt(["; ", "!", "e; "], TOKENIZER, keep=keep)]
-        )
-        assert ("one; " if keep else "on", StopMatch(2, 5, "e; ")) == (text, state.match)
+        assert (wanted, ">re") == written(model, "a>", stop_at=">re", keep_stop=keep, stop_in_prompt=True)
 
 
 def test_one_stop_text_is_not_taken_for_its_letters() -> None:
@@ -181,11 +130,3 @@ def test_what_is_out_of_its_range_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as caught:
         generate.text(random_model())(">", **options)
     assert caught.value.option in options
-
-
-def test_a_stop_text_of_the_prompt_counts_where_that_is_asked_for() -> None:
-    model = scripted_model(saying(": yes"))
-    generator = generate.text(model)
-    assert generator("User", stop_at="User:", max_tokens=9) != ""
-    assert generator("User", stop_at="User:", max_tokens=9, stop_in_prompt=True) == ""
-    assert generator("User", stop_at="User:", max_tokens=9, stop_in_prompt=True, keep_stop=True) == ":"

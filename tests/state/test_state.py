@@ -165,18 +165,6 @@ def test_bytes_are_those_of_keys_values_and_logits() -> None:
     assert joined.batch_size == 2
 
 
-def test_states_in_a_list_become_one_batch() -> None:
-    model = random_model()
-    write = continuous(generate.text(model))
-    first, second = write("the name", max_tokens=3), write(["a", "yes no"], max_tokens=2)
-    with model.meter() as meter:
-        joined = write([first, second], max_tokens=3)
-    alone = [write(first, max_tokens=3), write(second, max_tokens=3)]
-    assert [text for state in alone for text in state] == list(joined)
-    assert joined.shape[:2] == (3, 1)
-    assert meter.fed_tokens == 3 * 3
-
-
 def test_a_state_has_its_seed() -> None:
     write = continuous(generate.text(random_model(), sampler=samplers.multinomial()))
     drawn = write(["a", "b"], max_tokens=4)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import resource
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -20,7 +23,7 @@ from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
 from outlines_cont.state.row import Exclusion, Exclusions
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.oracle import assert_close
-from tests.state.test_state_file_hostile import read_file, write_file
+from tests.state.test_state_file_hostile import Content, read_file, write_file
 
 
 def _state() -> SequenceState:
@@ -138,60 +141,6 @@ def test_names_types_and_shapes_are_in_the_digest(
         SequenceState.load(path, random_model())
 
 
-def test_a_file_of_the_layout_before_is_refused_by_its_format(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    _state().save(path)
-    tensors, record = read_file(path)
-    record["rows"][0] |= {"weight_start": 3, "ends": 0.0}
-    write_file(path, (tensors, record | {"format": "outlines-cont state 1"}))
-    with pytest.raises(StateFileError, match="it has the format 'outlines-cont state 1', and this version reads"):
-        SequenceState.load(path, random_model())
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"format": "outlines-cont state 9"}, "format"),
-        ({"num_samples": 3}, "whole groups"),
-        ({"seed": [1, 2, 3]}, "seeds"),
-        ({"seed": "x"}, "description"),
-        ({"extra": 1}, "description"),
-        ({"num_layers": 99}, "Nothing was loaded"),
-    ],
-)
-def test_a_hostile_description_with_a_right_digest_is_refused(
-    tmp_path: Path, change: dict[str, object], reason: str
-) -> None:
-    path = tmp_path / "s"
-    _state().save(path)
-    tensors, record = read_file(path)
-    if "num_layers" in change:
-        tensors["kv.0.9.keys"] = torch.zeros(1, 2, 3)
-    write_file(path, (tensors, record | change))
-    with pytest.raises(StateFileError, match=reason):
-        SequenceState.load(path, random_model())
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("piece", [99, [], ""]),
-        ("parts", [{"store": 0, "columns": [5, 4]}]),
-        ("parts", [{"store": 77, "columns": [0]}]),
-        ("logits", 50),
-        ("path", "zz"),
-    ],
-)
-def test_a_hostile_row_with_a_right_digest_is_refused(tmp_path: Path, field: str, value: object) -> None:
-    path = tmp_path / "s"
-    _state().save(path)
-    tensors, record = read_file(path)
-    record["rows"][0][field] = value
-    write_file(path, (tensors, record))
-    with pytest.raises(StateFileError, match="Nothing was loaded"):
-        SequenceState.load(path, random_model())
-
-
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _state().save(path)
@@ -259,33 +208,6 @@ def test_what_is_excluded_is_saved_with_its_places(tmp_path: Path) -> None:
     assert loaded.retries == 7
 
 
-@pytest.mark.parametrize(
-    ("places", "reason"),
-    [
-        ([(0, 1), (0, 1)], "ascend"), ([(1, 1), (0, 1)], "ascend"), ([(-1, 1)], "in the last piece"),
-        ([(5, 1)], "in the last piece"), ([(0, VOCAB_SIZE)], "out of range"), ([(0, -1)], "description"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("is_avoided", [False, True])
-def test_hostile_exclusions_are_refused(
-    tmp_path: Path, places: list[tuple[int, int]], reason: str, is_avoided: bool
-) -> None:
-    row = _state().rows[0][0]
-    assert row.piece is not None
-    assert len(row.token_ids) == row.piece.start + 4
-    path = tmp_path / "s"
-    _state().save(path)
-    tensors, record = read_file(path)
-    lists = ("excluded", "avoided") if not is_avoided else ("avoided", "excluded")
-    record["rows"][0]["exclusions"] = [
-        {"index": row.piece.start + at, lists[0]: [token_id], lists[1]: [], "policy": 0, "retries": 1}
-        for at, token_id in places
-    ]
-    write_file(path, (tensors, record))
-    with pytest.raises(StateFileError, match=reason):
-        SequenceState.load(path, random_model())
-
-
 Tensors = dict[str, torch.Tensor]
 Change = Callable[[Tensors, dict[str, Any]], None]
 
@@ -297,62 +219,104 @@ def _put(name: str, value: float) -> Change:
     return change
 
 
-def _with(name: str, made: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+def _with(made: Callable[[torch.Tensor], torch.Tensor], *names: str) -> Change:
     def change(tensors: Tensors, record: dict[str, Any]) -> None:
-        tensors[name] = made(tensors[name]).contiguous()
+        tensors.update({name: made(tensors[name]).contiguous() for name in names})
 
     return change
 
 
-def _shorter(tensors: Tensors, record: dict[str, Any]) -> None:
-    for kind in ("keys", "values"):
-        tensors[f"kv.0.1.{kind}"] = tensors[f"kv.0.1.{kind}"][:, :-1].contiguous()
+def _said(**said: Any) -> Change:
+    return lambda tensors, record: record.update(said)
 
 
-def _columns(found: list[int]) -> Change:
+def _row(**said: Any) -> Change:
+    return lambda tensors, record: record["rows"][0].update(said)
+
+
+def _columns(found: list[int], times: int = 1) -> Change:
     def change(tensors: Tensors, record: dict[str, Any]) -> None:
-        record["rows"][0]["parts"][0]["columns"] = found
+        part = record["rows"][0]["parts"][0]
+        record["rows"][0]["parts"] = [{**part, "columns": found or part["columns"]}] * times
 
     return change
 
 
-def _more(tensors: Tensors, record: dict[str, Any]) -> None:
-    record["rows"][0]["parts"] *= 2
+def _older(tensors: Tensors, record: dict[str, Any]) -> None:
+    record["format"] = "outlines-cont state 1"
+    record["rows"][0] |= {"weight_start": 3, "ends": 0.0}
 
 
-def _layers(tensors: Tensors, record: dict[str, Any]) -> None:
-    record["num_layers"] += 1
+def _ninth_layer(tensors: Tensors, record: dict[str, Any]) -> None:
+    record["num_layers"], tensors["kv.0.9.keys"] = 99, torch.zeros(1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (_put("kv.0.0.keys", math.nan), r"`kv\.0\.0` is not finite"),
-        (_put("kv.0.1.values", math.inf), r"`kv\.0\.1` is not finite"),
-        (_shorter, "the layers of a row have different lengths"),
-        (_with("kv.0.0.keys", lambda t: t[..., :-1]), r"`kv\.0\.0` has shape"),
-        (_with("kv.0.0.values", lambda t: t[:, :-1]), r"`kv\.0\.0` has shape"),
-        (_with("kv.0.0.values", torch.Tensor.float), r"`kv\.0\.0` has shape .* and type torch\.float32"),
-        (_put("logits.0", math.inf), r"`logits\.0` has NaN or infinity"),
-        (_with("logits.0", lambda t: t[:-1]), r"`logits\.0` has shape"),
-        (_with("logits.0", torch.Tensor.half), r"`logits\.0` has shape .* and type torch\.float16"),
-        (_with("token_ids", lambda t: t[:-1]), "`token_ids` has shape"),
-        (_with("logprobs", torch.Tensor.float), "`logprobs` has shape .* and type torch.float32"),
-        (_columns([]), "a row names keys and values that are not there"),
-        (_columns([0, 0]), "a row names keys and values that are not there"),
-        (_columns([1, 0]), "a row names keys and values that are not there"),
-        (_columns([1000]), "a row names keys and values that are not there"),
-        (_more, "a row has more keys and values than tokens"),
-        (_layers, "3 layers of keys and values, this model 2"),
-    ],
-)
-def test_it_is_refused_by_what_is_wrong(tmp_path: Path, change: Change, reason: str) -> None:
-    path = tmp_path / "s"
-    state = continuous(generate.text(random_model()))("the name of", max_tokens=3)
+def _exclusions(is_avoided: bool, *places: tuple[int, int]) -> Change:
+    def change(tensors: Tensors, record: dict[str, Any]) -> None:
+        row, lists = record["rows"][0], ["excluded", "avoided"][:: -1 if is_avoided else 1]
+        start = row["piece"][0]
+        assert row["length"] == start + 4
+        row["exclusions"] = [
+            {"index": start + at, lists[0]: [token_id], lists[1]: [], "policy": 0, "retries": 1}
+            for at, token_id in places
+        ]
+
+    return change
+
+
+_MISSING = "a row names keys and values that are not there"
+_WRONG: list[tuple[Change, str]] = [
+    (_older, "it has the format 'outlines-cont state 1', and this version reads"),
+    (_said(format="outlines-cont state 9"), "format"),
+    (_said(num_samples=3), "whole groups"),
+    (_said(seed=[1, 2, 3]), "seeds"),
+    (_said(seed="x"), "description"),
+    (_said(extra=1), "description"),
+    (_said(num_layers=3), "3 layers of keys and values, this model 2"),
+    (_ninth_layer, "Nothing was loaded"),
+    (_row(piece=[99, [], ""]), "Nothing was loaded"),
+    (_row(parts=[{"store": 0, "columns": [5, 4]}]), "Nothing was loaded"),
+    (_row(parts=[{"store": 77, "columns": [0]}]), "Nothing was loaded"),
+    (_row(logits=50), "Nothing was loaded"),
+    (_row(path="zz"), "Nothing was loaded"),
+    *((_columns(columns), _MISSING) for columns in ([0, 0], [1, 0], [1000])),
+    (_row(parts=[{"store": 0, "columns": []}]), _MISSING),
+    (_columns([], times=2), "a row has more keys and values than tokens"),
+    *(
+        (_exclusions(is_avoided, *places), reason)
+        for is_avoided in (False, True)
+        for places, reason in [
+            ([(0, 1), (0, 1)], "ascend"), ([(1, 1), (0, 1)], "ascend"), ([(-1, 1)], "in the last piece"),
+            ([(5, 1)], "in the last piece"), ([(0, VOCAB_SIZE)], "out of range"), ([(0, -1)], "description"),
+        ]
+    ),
+    (_put("kv.0.0.keys", math.nan), r"`kv\.0\.0` is not finite"),
+    (_put("kv.0.1.values", math.inf), r"`kv\.0\.1` is not finite"),
+    (_with(lambda t: t[:, :-1], "kv.0.1.keys", "kv.0.1.values"), "the layers of a row have different lengths"),
+    (_with(lambda t: t[..., :-1], "kv.0.0.keys"), r"`kv\.0\.0` has shape"),
+    (_with(lambda t: t[:, :-1], "kv.0.0.values"), r"`kv\.0\.0` has shape"),
+    (_with(torch.Tensor.float, "kv.0.0.values"), r"`kv\.0\.0` has shape .* and type torch\.float32"),
+    (_put("logits.0", math.inf), r"`logits\.0` has NaN or infinity"),
+    (_with(lambda t: t[:-1], "logits.0"), r"`logits\.0` has shape"),
+    (_with(torch.Tensor.half, "logits.0"), r"`logits\.0` has shape .* and type torch\.float16"),
+    (_with(lambda t: t[:-1], "token_ids"), "`token_ids` has shape"),
+    (_with(torch.Tensor.float, "logprobs"), "`logprobs` has shape .* and type torch.float32"),
+]  # fmt: skip
+
+
+@cache
+def _saved() -> Content:
+    state = _state()
     assert torch.isfinite(state.logits).all()  # and now they are known, and saved
-    state.save(path)
-    tensors, record = read_file(path)
+    with TemporaryDirectory() as folder:
+        state.save(Path(folder, "s"))
+        return read_file(Path(folder, "s"))
+
+
+@pytest.mark.parametrize(("change", "reason"), _WRONG)
+def test_a_file_with_a_right_digest_is_refused_by_what_is_wrong(tmp_path: Path, change: Change, reason: str) -> None:
+    tensors, record = copy.deepcopy(_saved())
     change(tensors, record)
-    write_file(path, (tensors, record))
+    write_file(tmp_path / "s", (tensors, record))
     with pytest.raises(StateFileError, match=reason):
-        SequenceState.load(path, random_model())
+        SequenceState.load(tmp_path / "s", random_model())

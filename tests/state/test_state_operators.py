@@ -24,10 +24,6 @@ from outlines_cont.errors import (
 from tests.fakes import random_model
 
 
-def _grid() -> SequenceState:
-    return continuous(generate.text(random_model(), sampler=samplers.multinomial(2)))(["a", "b"], max_tokens=2, rng=1)
-
-
 def test_states_are_equal_by_model_and_tokens_and_hash_accordingly() -> None:
     write = continuous(generate.text(random_model()))
     state = write("the name", max_tokens=3)
@@ -71,11 +67,11 @@ def test_sums_begin_with_nothing() -> None:
         with pytest.raises(TypeError, match="unsupported operand"):
             wrong()  # type: ignore[no-untyped-call]
     with pytest.raises(BatchMismatch):
-        sum([first, _grid()])
+        sum([first, _state()])
 
 
 def test_an_ellipsis_stands_for_the_axes_that_are_not_named() -> None:
-    state = _grid()
+    state = _state()
     assert state[...] == state[:, :, :] == state
     assert state[0, ...] == state[0, :, :]
     assert state[..., :1] == state[:, :, :1] == state[..., :, :1]
@@ -92,7 +88,7 @@ def test_an_ellipsis_stands_for_the_axes_that_are_not_named() -> None:
 
 
 def test_iteration_length_and_truth_agree_and_in_is_refused() -> None:
-    state = _grid()
+    state = _state()
     assert list(reversed(state)) == list(state)[::-1]
     assert len(list(state)) == len(state) == 4
     assert bool(state)

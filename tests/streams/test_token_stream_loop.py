@@ -39,7 +39,7 @@ def recorded(family: str, prompt_ids: Sequence[int], max_tokens: int) -> list[in
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_a_recorded_run_of_transformers_gives_the_texts_of_our_own_loop(family: str) -> None:
+def test_a_recorded_run_of_transformers_gives_the_texts_and_chunks_of_our_own_loop(family: str) -> None:
     model = random_model(family)
     ids = recorded(family, model.tokenizer.encode(PROMPT, add_special_tokens=True), 40)
     reached = set()
@@ -51,27 +51,13 @@ def test_a_recorded_run_of_transformers_gives_the_texts_of_our_own_loop(family: 
         stream = stream.flush()
         chunks.append(stream.new_text)
         state = continuous(generate.text(model))(PROMPT, max_tokens=40, stop_at=stops)
-        assert generate.text(model)(PROMPT, max_tokens=40, stop_at=stops) == stream.text
+        ours = list(generate.text(model).stream(PROMPT, max_tokens=40, stop_at=stops))
+        assert state.value == stream.text == "".join(chunks) == "".join(ours)
+        assert len(ours) <= len([chunk for chunk in chunks if chunk])
         assert [[stream.finish_reason]] == state.finish_reasons
-        assert stream.text == "".join(chunks)
         reached.add(stream.finish_reason)
     assert len(ids) > 20
     assert {"stop", "length"} == reached
-
-
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_the_chunks_are_those_of_the_stream_of_our_own_loop(family: str) -> None:
-    model = random_model(family)
-    ids = recorded(family, model.tokenizer.encode(PROMPT, add_special_tokens=True), 40)
-    for stops in STOPS:
-        stream, chunks = TokenStream(model.tokenizer, stop_at=stops, prompt=PROMPT), []
-        for token_id in ids:
-            stream = stream.push(token_id)
-            chunks.append(stream.new_text)
-        chunks.append(stream.flush().new_text)
-        ours = list(generate.text(model).stream(PROMPT, max_tokens=40, stop_at=stops))
-        assert "".join(ours) == "".join(chunks)
-        assert len(ours) <= len([chunk for chunk in chunks if chunk])
 
 
 SAMPLERS: dict[str, Sampler] = {
