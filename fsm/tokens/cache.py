@@ -6,6 +6,7 @@ The last entry is never evicted, however large. Memory that keys keep alive may 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -23,7 +24,7 @@ class ByteCache(Generic[K, V]):
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.nbytes = 0
-        self._entries: dict[K, tuple[V, int, Hashable]] = {}  # in the order of eviction
+        self._entries = OrderedDict[K, tuple[V, int, Hashable]]()  # in the order of eviction
         self._used = set[K]()
         self._owners: dict[Hashable, list[int]] = {}  # the number of values of each, and the bytes charged for it
         self._lock = threading.Lock()
@@ -86,8 +87,7 @@ class ByteCache(Generic[K, V]):
         if len(self._used) > len(self._entries):
             self._used &= self._entries.keys()  # a concurrent `get` may have marked an evicted entry
         while self.nbytes > self.max_bytes and len(self._entries) > 1:
-            key, entry = next(iter(self._entries.items()))
-            del self._entries[key]
+            key, entry = self._entries.popitem(last=False)
             if key in self._used:
                 self._used.discard(key)
                 self._entries[key] = entry
