@@ -505,18 +505,6 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
     ).columns  # what `generate.json` takes is taken
 
 
-def test_a_flow_whose_rows_have_ended_is_empty_and_takes_more() -> None:
-    with extractor(4, max_tokens=200).flow() as flow:
-        assert flow.room == 4
-        for turn in range(2):
-            flow.put(((turn, n), {"text": text}) for n, text in enumerate(TEXTS[:2]))
-            ended: list[Any] = []
-            while not flow.is_empty:
-                ended += flow.step()
-            assert {(turn, n): alone(text) for n, text in enumerate(TEXTS[:2])} == {key: o.record for key, o in ended}
-            assert flow.room == 4
-
-
 # --- fields that a row lacks
 
 
