@@ -8,8 +8,8 @@ from typing import Any
 
 from outlines_cont.cli.extract import prepared
 from outlines_cont.cli.options import ExtractOptions
+from outlines_cont.pipelines import Failure, Outcome
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.outcome import Failure, Outcome
 from outlines_cont.pipelines.prompt_template import PromptTemplate, RowPrompt
 from outlines_cont.pipelines.record_schema import RecordSchema
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from outlines_cont.cli.extract import prepared
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.outcome import InputFormat, InputRow, RowError, SetupError
+from outlines_cont.pipelines import RowError, SetupError
+from outlines_cont.pipelines.outcome import InputFormat, InputRow
 from outlines_cont.pipelines.output import file_output
 from outlines_cont.pipelines.reading import STDIN, RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema, load_schema

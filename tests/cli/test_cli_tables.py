@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont.cli.growing import summary
+from outlines_cont.pipelines import InputError, SetupError
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.outcome import InputError, InputFormat, SetupError
+from outlines_cont.pipelines.outcome import InputFormat
 from outlines_cont.pipelines.reading import STDIN, RowSource
 from tests.stand_in import extracted, extraction
 

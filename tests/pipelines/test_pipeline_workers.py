@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import engine_of, pipelines
-from outlines_cont.pipelines.outcome import Failure, Outcome, RowError, SetupError, WorkersFailed
+from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError, WorkersFailed
 from outlines_cont.pipelines.ray_workers import Block, BlockReport, BlockRunner, RayWorkers, RowWorker, WorkerOptions
 from tests.fakes import random_model
 from tests.saved_model import save_model
