@@ -45,6 +45,21 @@ _DECIDING = (
     "samples",
 )
 
+# Options, those that each needs, and what is said where one of these is not given.
+# fmt: off
+_NEEDS = (
+    ("system", ["chat"], "--chat with --system, got none. Without --chat a prompt is plain text; write what the system says into the "
+        "template of --prompt."),
+    *((name, ["output"], "--output FILE with --resume or --overwrite, got none: the standard output has no earlier rows.")
+        for name in ("resume", "overwrite")),
+    ("report", ["output"], "--output FILE with --report, got none: both are made of its rows."),
+    ("save_calibration", ["output"], "--output FILE with --save-calibration, got none: both are made of its rows."),
+    ("save_calibration", ["gold", "samples"], "--gold NAME and --samples N with --save-calibration: it compares them."),
+    ("gold", ["has_reports"], "--report FILE or --save-calibration FILE with --gold: nothing else uses it."),
+    ("calibration", ["samples"], "--samples N with --calibration: it converts their agreement to a probability."),
+)
+# fmt: on
+
 
 def extract(options: ExtractOptions) -> bool:
     """Write the records, with a bar or the records that grow on the standard error; return whether each row has one."""
@@ -118,43 +133,22 @@ def _template(options: ExtractOptions) -> PromptTemplate:
 
 def _check_options(options: ExtractOptions) -> None:
     """Raise `SetupError` for options that exclude or need each other, and for values that no model is needed to refuse."""
-    has_output, model = options.output is not None, options.model or ""
-    reports = {"--report": options.report, "--save-calibration": options.save_calibration}
+    if options.stream and options.progress:
+        raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
+    if options.stream and options.has_workers:
+        raise SetupError(
+            "expected --stream or --workers, got both. Records of other processes are seen when they are whole."
+        )
+    for name, needed, expected in _NEEDS:
+        if getattr(options, name) and not all(getattr(options, other) for other in needed):
+            raise SetupError(f"expected {expected}")
+    model = options.model or ""
     looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
-    errors = {
-        "expected --stream or --progress, got both. Leave out one: both are shown at one place.": (
-            options.stream and options.progress
-        ),
-        "expected --stream or --workers, got both. Records of other processes are seen when they are whole.": (
-            options.stream and options.has_workers
-        ),
-        "expected --chat with --system, got none. Without --chat a prompt is plain text; write what the system says into the template of "
-        "--prompt.": options.system is not None and not options.chat,
-        "expected --output FILE with --resume or --overwrite, got none: the standard output has no earlier rows.": (
-            not has_output and (options.resume or options.overwrite)
-        ),
-        f"the model {model!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and tokenizer.": (
-            looks_like_path and not Path(model).exists()
-        ),
-        **{
-            f"expected --output FILE with {name}, got none: both are made of its rows.": (
-                path is not None and not has_output
-            )
-            for name, path in reports.items()
-        },
-        "expected --gold NAME and --samples N with --save-calibration: it compares them.": (
-            options.save_calibration is not None and not (options.gold and options.samples)
-        ),
-        "expected --report FILE or --save-calibration FILE with --gold: nothing else uses it.": (
-            options.gold is not None and not any(reports.values())
-        ),
-        "expected --samples N with --calibration: it converts their agreement to a probability.": (
-            options.calibration is not None and not options.samples
-        ),
-    }
-    for error, is_wrong in errors.items():
-        if is_wrong:
-            raise SetupError(error)
+    if looks_like_path and not Path(model).exists():
+        raise SetupError(
+            f"the model {model!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
+            "tokenizer."
+        )
     check_picture(options.report, "report", ".html", ".htm")
     parse_sampler(options.sampler)
 
