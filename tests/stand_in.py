@@ -1,12 +1,15 @@
-"""`StandIn`: rows to outcomes without a model, for what is around one."""
+"""`StandIn`: rows to outcomes without a model, for what is around one; `extraction`: the command `extract` with it."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from outlines_cont.cli.extract import prepared
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines import Failure, Outcome
+from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.prompt_template import PromptTemplate, RowPrompt
 from outlines_cont.pipelines.record_schema import RecordSchema
 
@@ -37,6 +40,16 @@ class StandIn:
         return Outcome(self._schema.dump(value))
 
 
-def standing_in(answer: Answer) -> Callable[..., StandIn]:
-    """Return what makes a `StandIn` for a command."""
-    return lambda options, schema, template: StandIn(answer, options, schema, template)
+def extraction(answer: Answer, stdout: io.BytesIO, stdin: bytes = b"", **options: Any) -> Iterator[Tally]:
+    """Check the options of the command, and return its run, whose model is a function."""
+    given = ExtractOptions(**options)
+    job, schema, template = prepared(given, io.BytesIO(stdin), stdout)
+    return job.run(lambda: StandIn(answer, given, schema, template))
+
+
+def extracted(answer: Answer, stdin: bytes = b"", **options: Any) -> bytes:
+    """Run the command, and return its standard output."""
+    stdout = io.BytesIO()
+    for _ in extraction(answer, stdout, stdin, **options):
+        pass
+    return stdout.getvalue()

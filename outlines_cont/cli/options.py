@@ -166,9 +166,14 @@ class ExtractOptions:
         return True if "*" in names else names
 
     @property
+    def has_reports(self) -> bool:
+        """Whether a file is made of all rows at the end."""
+        return self.report is not None or self.save_calibration is not None
+
+    @property
     def has_details(self) -> bool:
         """Whether details of records are written to the output: on request, or since another option needs them."""
-        return self.details or self.samples > 0 or self.report is not None or self.save_calibration is not None
+        return self.details or self.samples > 0 or self.has_reports
 
     @property
     def has_workers(self) -> bool:

@@ -1,21 +1,32 @@
-"""`Extraction`: writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
+"""`Extraction`: what is read, what is written of it and where, with workers, report and calibration, of `pipelines.run` and of the command
+`extract`: it writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
 settings: with `resume` they are compared, an incomplete last line is truncated, and the remaining rows follow; changed rows or settings
-raise `SetupError`. `table_output` makes CSV and Parquet tables of the lines at the end. `Tally`: its progress.
+raise `SetupError`. CSV and Parquet tables are made of the lines at the end. `Tally`: its progress.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from time import monotonic
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.calibration import Calibration
-from outlines_cont.pipelines.outcome import Failure, InputError, InputRow, Outcome, SetupError, ShowValue, check_columns
+from outlines_cont.pipelines.outcome import (
+    Failure,
+    InputError,
+    InputRow,
+    Outcome,
+    Outcomes,
+    SetupError,
+    ShowValue,
+    check_columns,
+    digest_of,
+)
 from outlines_cont.pipelines.output import (
     LINES_SUFFIXES,
     TABLE_SUFFIXES,
@@ -28,21 +39,14 @@ from outlines_cont.pipelines.output import (
     stream_output,
     table_output,
 )
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reading import RowSource, pyarrow
+from outlines_cont.pipelines.report import Report, write_page
 from outlines_cont.pipelines.shape import Shape
 from outlines_cont.progress import Progress
 
 _MESSAGE = " Name the column of the message with --text-field; --allow-missing is for those that the template tests."
 _GOLD = " Name the column of the right records with --gold, or `gold=`."
-
-
-class Outcomes(Protocol):
-    """An object that turns rows into outcomes: an `Extractor`, or workers with one each."""
-
-    def outcomes(
-        self, rows: Iterable[Mapping[str, Any] | Exception], show: ShowValue | None = None
-    ) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each row, in their order. Rows are taken when there is room for them."""
 
 
 @dataclass(slots=True)
@@ -82,74 +86,81 @@ class Tally:
         return Progress(self.total or done, done, self.failed, self.tokens, seconds, is_over)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineOptions:
-    """The contents of a line of output.
+@dataclass(slots=True, kw_only=True)
+class Extraction:
+    """The rows of an input, whose outcomes are written to an output. Everything is checked when it is made, before anything runs.
+
+    The output has only whole lines at every moment, in the order of the input.
 
     Attributes:
+        source: the input.
+        output: a file, or a stream of bytes. A table (.csv, .parquet) is made from a file of lines after the last row.
+        settings: everything but the row that a record depends on, of which a resumed run must have the same.
         text_field: the field of a row with the message, which is written, too, with `keep_text`.
         needed: the fields that the prompt needs; a table must have them.
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
         calibration: converts the agreement of samples to a confidence; None for no confidence.
         shape: that of the records, for the types of a table; None infers types from the values.
-        settings: a digest of everything but the row that a record depends on.
+        resume, overwrite: continue an output that exists, or replace it.
+        report: a page to write after the last row, with its `title`.
+        save_calibration: a file for the calibration that is learned from the rows.
         gold: the field of a row with the right record, or None; a table must have it.
+        workers: where the model runs in other processes.
+        tally: the progress.
+
+    Raises:
+        SetupError: the output cannot be written, or was not made from this input with these settings; the input is a table without a column
+            that is needed; Ray or pyarrow is needed and not installed.
     """
 
+    source: RowSource
+    output: Path | BinaryIO
+    settings: Any
+    title: str
     text_field: str = "text"
     needed: Collection[str] = ("text",)
     keep_text: bool = False
     details: bool = False
     calibration: Calibration | None = None
     shape: Shape | None = None
-    settings: str = ""
+    resume: bool = False
+    overwrite: bool = False
+    report: Path | None = None
+    save_calibration: Path | None = None
     gold: str | None = None
+    workers: WorkerOptions | None = None
+    tally: Tally = field(init=False)
+    _lines: Path | None = field(init=False, default=None)
+    _digest: str = field(init=False)
+    _rows: Iterator[InputRow] = field(init=False)
+    _keep: int | None = field(init=False, default=None)  # the bytes of the output that stay
 
-
-class Extraction:
-    """Runs the rows of an input and writes their outcomes to an output.
-
-    The output has only whole lines at every moment, in the order of the input.
-
-    Args:
-        source: the input.
-        output: a file, or a stream of bytes. A table (.csv, .parquet) is made from a file of lines after the last row.
-        options: the contents of a line.
-        resume: continue an existing output.
-        at_end: called with the file of lines after the last row.
-
-    Raises:
-        SetupError: the input is a table without a column that is needed, or the output was not made from this input with these settings.
-    """
-
-    def __init__(
-        self,
-        source: RowSource,
-        output: Path | BinaryIO,
-        options: LineOptions,
-        *,
-        resume: bool = False,
-        at_end: Callable[[Path], None],
-    ) -> None:
-        self._at_end = at_end
-        self._output = output
-        self._options = options
-        self._lines = lines_path(output) if isinstance(output, Path) else None
+    def __post_init__(self) -> None:
+        source, output = self.source, self.output
+        if isinstance(output, Path):
+            check_destination(output, source.path, resume=self.resume, overwrite=self.overwrite)
+            self._lines = lines_path(output)
+        for name, path in (("--report", self.report), ("--save-calibration", self.save_calibration)):
+            if path is not None and not path.parent.is_dir():
+                raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
+        if self.workers is not None:
+            check_ray()
         self.tally = Tally(source.count())
         columns = source.columns()
         if columns is not None:
-            check_columns(columns, options.needed, _MESSAGE)
-            check_columns(columns, [options.gold] if options.gold is not None else [], _GOLD)
+            check_columns(columns, self.needed, _MESSAGE)
+            check_columns(columns, [self.gold] if self.gold is not None else [], _GOLD)
+        self._digest = digest_of(repr([self.settings, self.keep_text, self.details]).encode())
         self._rows = iter(source)
-        self._keep: int | None = None
         if self._lines is not None and self._lines.exists():
-            done = match_done(self._lines, self._rows, options.settings) if resume else (0, 0, 0)
+            done = match_done(self._lines, self._rows, self._digest) if self.resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
 
-    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Generator[Tally, None, None]:
+    def run(self, load: Callable[[], Any], show: ShowValue | None = None) -> Generator[Tally, None, None]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
 
-        If it is interrupted, the output has only whole lines. Nothing is loaded if no row is left.
+        `load` returns an `Extractor`, or any other `Outcomes`; each worker calls it. Nothing is loaded if no row is left. If it is
+        interrupted, the output has only whole lines.
 
         Raises:
             InputError: the input cannot be read to its end; the rows before are written.
@@ -158,7 +169,7 @@ class Extraction:
         runner: Outcomes | None = None
         if first is not None:
             started = monotonic()
-            runner = load()
+            runner = load() if self.workers is None else RayWorkers(load, self.workers)
             self.tally.loading_seconds = monotonic() - started
         with self._opened() as write:
             if first is not None and runner is not None:
@@ -169,7 +180,7 @@ class Extraction:
                     self.tally.reused_tokens += outcome.reused_tokens
                     yield self.tally
             if self._lines is not None:
-                self._at_end(self._lines)
+                self._write_reports(self._lines)
 
     def _ended(
         self, rows: Iterator[InputRow], runner: Outcomes, show: ShowValue | None
@@ -202,23 +213,33 @@ class Extraction:
         assert next(chain(waiting, rows), None) is None, "a row without an outcome"
 
     def _opened(self) -> AbstractContextManager[WriteLine]:
-        if not isinstance(self._output, Path):
-            return stream_output(self._output)
-        if self._lines != self._output:
-            return table_output(self._output, self._keep, self._options.shape)
-        return file_output(self._output, self._keep)
+        if not isinstance(self.output, Path):
+            return stream_output(self.output)
+        if self._lines != self.output:
+            return table_output(self.output, self._keep, self.shape)
+        return file_output(self.output, self._keep)
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
-        options = self._options
-        fields = {name: value for name, value in row.fields.items() if options.keep_text or name != options.text_field}
-        fields |= {"_line": row.line, "_digest": f"{row.digest}-{options.settings}"}
-        if options.details:
-            fields["_details"] = _details(outcome, options.calibration)
+        fields = {name: value for name, value in row.fields.items() if self.keep_text or name != self.text_field}
+        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}"}
+        if self.details:
+            fields["_details"] = _details(outcome, self.calibration)
         if outcome.failure is None:
             fields["record"] = outcome.record
         else:
             fields["error"] = asdict(outcome.failure)
         return signed_line(fields)
+
+    def _write_reports(self, lines: Path) -> None:
+        """Read the lines of the output, and write the page and the calibration that are learned from them."""
+        if self.report is None and self.save_calibration is None:
+            return
+        report = Report(self.text_field, self.gold)
+        report.add_file(lines)
+        if self.report is not None:
+            write_page(report, self.report, self.title)
+        if self.save_calibration is not None:
+            report.calibration().save(self.save_calibration)
 
 
 def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:

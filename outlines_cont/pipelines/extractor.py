@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -21,19 +20,19 @@ from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check_int, names_of, unknown_option
 from outlines_cont.errors import OptionError
+from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.columns import RecordColumns, extracted
-from outlines_cont.pipelines.extraction import Extraction, LineOptions, Tally, check_destination
+from outlines_cont.pipelines.extraction import Extraction, Tally
 from outlines_cont.pipelines.flow import Flow, Recipe
-from outlines_cont.pipelines.outcome import InputFormat, Outcome, RowError, ShowValue, digest_of
+from outlines_cont.pipelines.outcome import InputFormat, Outcome, RowError, ShowValue
 from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
-from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema
-from outlines_cont.pipelines.report import write_reports
 from outlines_cont.pipelines.shape import shape_of
 from outlines_cont.progress import OnProgress
 from outlines_cont.samplers import BeamSearch, BestOf
@@ -41,8 +40,6 @@ from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.tokens import Tokens, start_ids
 
 Row = str | Mapping[str, Any]
-# Look-ahead in batches: the most rows from the first unfinished one on; others start only after it has ended.
-_AHEAD = 16
 
 
 class Extractor:
@@ -109,13 +106,14 @@ class Extractor:
         """The columns of the records."""
         make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
+        limit: PieceOptions = {"max_tokens": max_tokens}
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
             generator=make(sampler=sampler),
             voter=make(sampler=voter) if samples else None,
             schema=self.schema,
             prompt=make_prompt,
-            options=with_ends({"max_tokens": max_tokens}, [chat]) if chat is not None else {"max_tokens": max_tokens},
+            options=Options.of(with_ends(limit, [chat]) if chat is not None else limit),
             seed=seed,
             samples=samples,
             width=batch_size,
@@ -162,22 +160,7 @@ class Extractor:
             rows: texts, or the fields of rows; an exception in place of a row that could not be read is its outcome.
             show: takes values while they are written, with the number of the row; None shows nothing.
         """
-        source = enumerate(rows)
-        ended: dict[int, Outcome] = {}
-        first = taken = 0
-        is_over = False
-        with self.flow(show) as flow:
-            while not (is_over and flow.is_empty):
-                room = 0 if is_over else min(flow.room, first + _AHEAD * self._recipe.width - taken)
-                if room > 0:
-                    found = list(islice(source, room))
-                    is_over = len(found) < room
-                    taken += len(found)
-                    flow.put((number, self._fields(row)) for number, row in found)
-                ended.update(cast(list[tuple[int, Outcome]], flow.step()))
-                while first in ended:
-                    yield ended.pop(first)
-                    first += 1
+        return Flow(self._recipe, show).outcomes(map(self._fields, rows))
 
     def prompt(self, row: Row) -> Any:
         """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""
@@ -185,10 +168,6 @@ class Extractor:
         if isinstance(fields, Exception):
             raise fields
         return self._recipe.prompt(fields)
-
-    def flow(self, show: ShowValue | None = None) -> Flow:
-        """Return a flow to run rows through, to be used in a `with` block."""
-        return Flow(self._recipe, show)
 
     def _fields(self, row: Row | Exception) -> Mapping[str, Any] | Exception:
         if isinstance(row, str):
@@ -296,37 +275,31 @@ def run(
     if gold is not None and report is None:
         raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
     path, output = Path(source), Path(destination)
-    check_destination(output, path, resume=resume, overwrite=overwrite)
-    has_details = details or report is not None or calibration is not None
-    digest = repr([own.digest if own is not None else "", settings, keep_text, has_details])
-    lines = LineOptions(
-        text_field=own.text_field if own is not None else text_field,
+    text_field = own.text_field if own is not None else text_field
+    has_workers = workers > 1 or ray_address is not None
+    options = WorkerOptions(
+        workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
+    )
+    extraction = Extraction(
+        source=RowSource(str(path), InputFormat(input_format), text_field, None),
+        output=output,
+        settings=[own.digest if own is not None else "", settings],
+        title=f"{path.name} → {output.name}",
+        text_field=text_field,
         needed=own.needed if own is not None else (),
         keep_text=keep_text,
-        details=has_details,
+        details=details or report is not None or calibration is not None,
         calibration=calibration,
         shape=own.columns.shape if own is not None else None,
-        settings=digest_of(digest.encode()),
+        resume=resume,
+        overwrite=overwrite,
+        report=None if report is None else Path(report),
         gold=gold,
+        workers=options if has_workers else None,
     )
-    rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
-    write = partial(
-        write_reports,
-        title=f"{path.name} → {output.name}",
-        text_field=lines.text_field,
-        gold=gold,
-        page=None if report is None else Path(report),
-        curves=None,
-    )
-    extraction = Extraction(rows, output, lines, resume=resume, at_end=write)
-    make: Callable[[], Any] = extractor if not isinstance(extractor, Extractor) else lambda: extractor
-    if workers > 1 or ray_address is not None:
-        options = WorkerOptions(
-            workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
-        )
-        make = partial(RayWorkers, make, options)
     started = monotonic()
-    with closing(extraction.run(make)) as tallies:  # it has the lock of the output
+    load: Callable[[], Any] = (lambda: extractor) if isinstance(extractor, Extractor) else extractor
+    with closing(extraction.run(load)) as tallies:  # it has the lock of the output
         for tally in tallies:
             if on_progress is not None:
                 on_progress(tally.progress(monotonic() - started))

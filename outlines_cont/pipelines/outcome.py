@@ -12,12 +12,12 @@ to another process, but for `value`, the Python object, which workers leave out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import OutlinesContError
@@ -196,3 +196,12 @@ class Outcome:
     logprobs: Mapping[str, float] = field(default_factory=dict)
     agreement: Mapping[str, float] = field(default_factory=dict)
     reused_tokens: int = 0
+
+
+class Outcomes(Protocol):
+    """An object that turns rows into outcomes: an `Extractor`, or workers with one each."""
+
+    def outcomes(
+        self, rows: Iterable[Mapping[str, Any] | Exception], show: ShowValue | None = None
+    ) -> Generator[Outcome, None, None]:
+        """Yield the outcome of each row, in their order. Rows are taken when there is room for them."""

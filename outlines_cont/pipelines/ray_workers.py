@@ -6,8 +6,8 @@ The blocks of a crashed worker go to the head of the queue. Before any block has
 tolerated; later as many as a bisection needs.
 
 `RayWorkers`: runs rows on actors of Ray, on this machine or on a cluster; order, retries and limits are those of `BlockRunner`. An actor
-(`RowWorker`) has one model, and runs the rows of all its blocks through one `Flow`; an error of these packages at loading is a
-`SetupError`. Without an address Ray is started on this machine and shut down, unless this process is connected already.
+(`RowWorker`) has one model, whose engine runs the rows of its blocks together; an error at loading is a `SetupError`. Without an address
+Ray is started on this machine and shut down, unless this process is connected already.
 
 Plain actors with a bounded number of blocks are used, not Ray Data, which reports the results of a job only at its end; see
 docs/pipelines.md. No other module imports ray.
@@ -16,20 +16,14 @@ docs/pipelines.md. No other module imports ray.
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import islice
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from outlines_cont.checks import num_cores
-from outlines_cont.pipelines.outcome import Failure, Outcome, SetupError, WorkersFailed
-
-if TYPE_CHECKING:
-    from outlines_cont.pipelines.flow import Flow
+from outlines_cont.pipelines.outcome import Failure, Outcome, Outcomes, SetupError, WorkersFailed
 
 # Blocks that a worker has: one that runs, and the next, so that it never waits for rows.
 _AT_ONCE = 2
@@ -190,13 +184,6 @@ _OBJECT_STORE_BYTES = 256 * 2**20
 _NO_RAY = "running several workers needs Ray: `pip install 'outlines-cont[ray]'`"
 
 
-class OpensFlow(Protocol):
-    """The method of an `Extractor` that a worker uses."""
-
-    def flow(self) -> Flow:
-        """Return a new flow of rows through the model."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
     """The number of workers and their resources.
@@ -227,65 +214,25 @@ def check_ray() -> Any:
 
 
 class RowWorker:
-    """The actor of a worker: one thread runs all its rows through a single `Flow`, so that the batch stays full across blocks.
+    """The actor of a worker, with an extractor.
 
-    Ray calls `run` in several threads, each with a block, which wait for a future of each row; an exception in the thread of the flow is
-    the result of all open and later rows.
+    Ray calls `run` in two threads, each with a block. Both submit their rows to one engine, which runs them in one batch: as the rows of
+    a block end, those of the next begin.
     """
 
-    def __init__(self) -> None:
-        self._given: SimpleQueue[tuple[Future[Outcome], Any]] = SimpleQueue()
-        self._open: set[Future[Outcome]] = set()
-        self._broken: BaseException | None = None
-
-    def load(self, make: Callable[[], OpensFlow]) -> Failure | None:
-        """Make the extractor, and start the thread of its flow; return a failure if it cannot be made."""
+    def __init__(self, make: Callable[[], Outcomes]) -> None:
+        self._failure: Failure | None = None
         try:
-            extractor = make()
-        except Exception as error:  # without an extractor, `run` would wait for ever
-            return Failure.of(error)
-        threading.Thread(target=self._drive, args=(extractor,), daemon=True).start()
-        return None
+            self._extractor = make()
+        except Exception as error:  # raised here, it would be one of Ray, and the worker would be started again
+            self._failure = Failure.of(error)
 
-    def run(self, rows: Sequence[Any]) -> list[Outcome]:
-        """Return the outcome of each row; a `Failure` instead of a row is its outcome."""
-        futures = [Future[Outcome]() for _ in rows]
-        for future, row in zip(futures, rows, strict=True):
-            if isinstance(row, Failure):
-                future.set_result(Outcome(failure=row))
-            else:
-                self._given.put((future, row))
-        if self._broken is not None:
-            raise self._broken
-        return [future.result() for future in futures]
-
-    def _drive(self, extractor: OpensFlow) -> None:
-        try:
-            with extractor.flow() as flow:
-                while True:
-                    flow.put(self._taken(flow))
-                    for future, outcome in flow.step():
-                        self._open.remove(future)
-                        future.set_result(
-                            replace(outcome, value=None)
-                        )  # values of the user's types may not be picklable
-        except BaseException as error:
-            self._broken = error
-            while not self._given.empty():
-                self._open.add(self._given.get()[0])
-            for future in self._open:
-                future.set_exception(error)
-
-    def _taken(self, flow: Flow) -> Iterator[tuple[Future[Outcome], Any]]:
-        """Yield the next rows while the flow has room; wait for one if the worker is idle."""
-        is_idle = flow.is_empty
-        for at in range(flow.room):
-            try:
-                future, row = self._given.get(block=is_idle and not at)
-            except Empty:
-                return
-            self._open.add(future)
-            yield future, row
+    def run(self, rows: Sequence[Any]) -> list[Outcome] | Failure:
+        """Return the outcome of each row, where an exception instead of a row is its outcome; or why there is no extractor."""
+        if self._failure is not None:
+            return self._failure
+        # Values of the user's types may not be picklable.
+        return [replace(outcome, value=None) for outcome in self._extractor.outcomes(rows)]
 
 
 class RayWorkers:
@@ -302,8 +249,9 @@ class RayWorkers:
         self._is_here = options.address in (None, "local")
         shared = max(num_cores() // options.workers, 1) if self._is_here else 1
         self._cpus = shared if options.cpus is None else options.cpus
-        self._loading: dict[Any, Any] = {}  # workers by references to the results of their calls
-        self._running: dict[Any, tuple[Any, int]] = {}
+        self._running: dict[
+            Any, tuple[Any, int]
+        ] = {}  # workers and first rows by references to the results of their calls
 
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
@@ -316,13 +264,11 @@ class RayWorkers:
         """
         is_ours = self._connect()
         try:
-            # A thread for each block that a worker may have, and one to load.
             remote = self._ray.remote(
-                num_cpus=self._cpus, num_gpus=self._options.gpus, max_concurrency=4, max_restarts=0
+                num_cpus=self._cpus, num_gpus=self._options.gpus, max_concurrency=_AT_ONCE, max_restarts=0
             )
             self._actor, self._made = remote(RowWorker), self._ray.put(self._make)
-            given = (Failure.of(row) if isinstance(row, Exception) else dict(row) for row in rows)
-            yield from BlockRunner(self, self._options.workers, self._options.block_size).outcomes(given)
+            yield from BlockRunner(self, self._options.workers, self._options.block_size).outcomes(rows)
         finally:
             if is_ours:
                 self._ray.shutdown()
@@ -350,10 +296,8 @@ class RayWorkers:
         return True
 
     def start_worker(self) -> Any:
-        """Start an actor that loads its model."""
-        worker = self._actor.remote()
-        self._loading[worker.load.remote(self._made)] = worker
-        return worker
+        """Start an actor, which loads its model."""
+        return self._actor.remote(self._made)
 
     def give(self, worker: Any, block: Block) -> None:
         """Send a block to an actor, which runs it after it has loaded its model."""
@@ -361,29 +305,18 @@ class RayWorkers:
 
     def wait(self) -> BlockReport:
         """Wait until an actor has finished a block or crashed; raise `SetupError` if it cannot load its model."""
-        while True:
-            (ready,), _ = self._ray.wait([*self._loading, *self._running], num_returns=1)
-            if ready in self._loading:
-                self._check_loaded(ready)
-                continue
-            worker, start = self._running.pop(ready)
-            try:
-                return BlockReport(worker, start, self._ray.get(ready))
-            except self._ray.exceptions.RayError as error:
-                first = next((line for line in str(error).splitlines() if line.strip()), "")
-                return BlockReport(worker, start, None, f"{type(error).__name__}: {first}"[:300])
+        (ready,), _ = self._ray.wait([*self._running], num_returns=1)
+        worker, start = self._running.pop(ready)
+        try:
+            found = self._ray.get(ready)
+        except self._ray.exceptions.RayError as error:
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            return BlockReport(worker, start, None, f"{type(error).__name__}: {first}"[:300])
+        if isinstance(found, Failure):
+            raise SetupError(f"a worker cannot begin: {found}")
+        return BlockReport(worker, start, found)
 
     def stop_worker(self, worker: Any) -> None:
         """Kill an actor."""
-        self._loading = {ref: other for ref, other in self._loading.items() if other is not worker}
         self._running = {ref: place for ref, place in self._running.items() if place[0] is not worker}
         self._ray.kill(worker)
-
-    def _check_loaded(self, ready: Any) -> None:
-        self._loading.pop(ready)
-        try:
-            failure = self._ray.get(ready)
-        except self._ray.exceptions.RayError:
-            return  # it has crashed, so its blocks fail, too
-        if failure is not None:
-            raise SetupError(f"a worker cannot begin: {failure}")

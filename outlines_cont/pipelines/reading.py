@@ -155,29 +155,32 @@ class RowSource:
         text_field: the name of the field for a line of text.
         stdin: the standard input, as bytes; None for a file.
 
+    Attributes:
+        path: the file; None for the standard input.
+
     Raises:
         SetupError: the file does not exist, or its format cannot be inferred from its name.
     """
 
     def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:
-        self._path = None if path == STDIN else Path(path)
+        self.path = None if path == STDIN else Path(path)
         self._stdin = stdin
         self._text_field = text_field
         self._format = input_format
-        if self._path is None:
+        if self.path is None:
             if input_format is InputFormat.PARQUET:
                 raise SetupError("expected a file with --input-format parquet, got the standard input. Name the file.")
             return
         try:
-            if self._path.is_file() or self._path.is_dir() or not self._path.exists():  # a pipe can be opened only once
-                self._path.open("rb").close()
+            if self.path.is_file() or self.path.is_dir() or not self.path.exists():  # a pipe can be opened only once
+                self.path.open("rb").close()
         except OSError as error:
             raise SetupError(
                 f"expected a file of messages, but {path!r} cannot be read: {error.strerror}. "
                 "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
             ) from error
         if input_format is InputFormat.AUTO:
-            self._format = _SUFFIXES.get(self._path.suffix.lower(), InputFormat.AUTO)
+            self._format = _SUFFIXES.get(self.path.suffix.lower(), InputFormat.AUTO)
         if self._format is InputFormat.AUTO:
             raise SetupError(
                 f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {path!r}. Say what it holds with --input-format."
@@ -185,24 +188,24 @@ class RowSource:
 
     def count(self) -> int | None:
         """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
-        if self._path is None or not self._path.is_file():
+        if self.path is None or not self.path.is_file():
             return None
         if self._format is InputFormat.PARQUET:
-            return int(parquet_file(self._path).metadata.num_rows)
+            return int(parquet_file(self.path).metadata.num_rows)
         if self._format is InputFormat.CSV:
             return sum(1 for _ in self)
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             return sum(1 for line in file if line.strip())
 
     def columns(self) -> list[str] | None:
         """Return the fields that every row of a table has; None for other inputs, and for a stream, which is read once."""
-        if self._path is None or not self._path.is_file():
+        if self.path is None or not self.path.is_file():
             return None
         if self._format is InputFormat.PARQUET:
-            return list(parquet_file(self._path).schema_arrow.names)
+            return list(parquet_file(self.path).schema_arrow.names)
         if self._format is not InputFormat.CSV:
             return None
-        with self._path.open("rb") as file, csv_reader(file) as reader:
+        with self.path.open("rb") as file, csv_reader(file) as reader:
             return next(reader, [])
 
     def __iter__(self) -> Iterator[InputRow]:
@@ -215,17 +218,17 @@ class RowSource:
         except OutlinesContError:
             raise
         except Exception as error:  # of a disk, of `csv`, or of pyarrow, whose decoders raise many kinds
-            name = "the standard input" if self._path is None else repr(str(self._path))
+            name = "the standard input" if self.path is None else repr(str(self.path))
             raise InputError(
                 f"expected rows to the end of {name}, but what follows row {num_rows} cannot be read: {type(error).__name__}: {error}. "
                 "Repair the file or make it anew, then run the same command with --resume: rows that are written are kept."
             ) from error
 
     def _all(self) -> Iterator[InputRow]:
-        if self._path is not None and self._format is InputFormat.PARQUET:
-            yield from parquet_rows(self._path)
+        if self.path is not None and self._format is InputFormat.PARQUET:
+            yield from parquet_rows(self.path)
             return
-        with nullcontext(self._stdin) if self._path is None else self._path.open("rb") as file:
+        with nullcontext(self._stdin) if self.path is None else self.path.open("rb") as file:
             assert file is not None
             if self._format is InputFormat.CSV:
                 yield from csv_rows(file)

@@ -2,7 +2,6 @@
 the 50 least certain values (by confidence, else agreement, else log-probability), and the 50 wrong values that seemed most certain, are
 kept in bounded heaps. Accuracy needs a field with the right record, `calibration` also samples.
 
-`write_reports`: reads the lines of an output as a `Report`, and writes its HTML page, or the calibration learned from it, or both.
 `write_page`: the page, rendered by Jinja from `report.html.jinja`: a self-contained file, with all values escaped.
 """
 
@@ -237,20 +236,6 @@ def _ranked(heap: list[tuple[float, int, Value]]) -> list[Value]:
 
 _REPORT_PAGE_LONGEST = 160
 _MOST_COLUMNS = 28
-
-
-def write_reports(
-    lines: Path, title: str, text_field: str, gold: str | None, page: Path | None, curves: Path | None
-) -> None:
-    """Read the lines of an output, and write the page and the calibration that are learned from them; None for no such file."""
-    if page is None and curves is None:
-        return
-    report = Report(text_field, gold)
-    report.add_file(lines)
-    if page is not None:
-        write_page(report, page, title)
-    if curves is not None:
-        report.calibration().save(curves)
 
 
 def write_page(report: Report, path: Path, title: str) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from outlines_cont import continuous, generate, models
 from outlines_cont.cli.__main__ import app
-from outlines_cont.pipelines.extractor import Extractor
+from outlines_cont.pipelines import Extractor
 from tests.page_server import PageServer
 from tests.saved_model import save_model
 
@@ -123,10 +123,12 @@ def test_the_size_of_a_schema_is_said_in_states_and_transitions(folder: Path) ->
     assert re.search(r"^size: \d+ states, \d+ transitions along the example$", result.stdout, re.MULTILINE)
 
 
-def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None:
-    results = [run(saved_model, "in.jsonl", "--schema", "schema.json", "--batch-size", n) for n in ("1", "3", "10")]
+@pytest.mark.parametrize("options", ["--batch-size 1", "--batch-size 3", "--draft lookup", "--progress"])
+def test_batches_drafts_and_bars_change_no_record(saved_model: Path, folder: Path, whole: bytes, options: str) -> None:
+    result = run(saved_model, "in.jsonl", "--schema", "schema.json", *options.split())
 
-    assert len({result.stdout for result in results}) == 1
+    assert whole.decode() == result.stdout
+    assert ("10/10" in result.stderr) == (options == "--progress")
 
 
 def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: Path) -> None:
@@ -140,13 +142,6 @@ def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: 
     assert outputs["1", "1"] == outputs["1", "4"] != outputs["2", "4"]
     greedy = [line["record"] for line in lines_of(run(saved_model, "in.jsonl", "--schema", "schema.json").stdout)]
     assert greedy != outputs["1", "1"]
-
-
-def test_a_draft_changes_no_record(saved_model: Path, folder: Path) -> None:
-    options = ("in.jsonl", "--schema", "schema.json")
-    plain, drafted = (run(saved_model, *options, "--draft", draft).stdout for draft in ("none", "lookup"))
-    assert plain == drafted
-    assert len(plain.splitlines()) == 10
 
 
 def test_members_come_in_any_order_when_asked_for(saved_model: Path, folder: Path) -> None:
@@ -193,20 +188,12 @@ def test_rows_that_fail_do_not_stop_the_others(saved_model: Path, folder: Path) 
 
 
 def test_a_batch_in_which_no_row_can_run_is_no_end(saved_model: Path, folder: Path) -> None:
-    result = run(
-        saved_model,
-        "-",
-        "--schema",
-        "schema.json",
-        "--batch-size",
-        "2",
-        input=b"x" * 300 + b"\n" + b"y" * 301 + b"\nz\n",
-    )
+    data = b"x" * 300 + b"\n" + b"y" * 301 + b"\nz\n"
+    lines = lines_of(run(saved_model, "-", "--schema", "schema.json", "--batch-size", "2", input=data).stdout)
 
-    messages = [line["error"]["message"] for line in lines_of(result.stdout) if "error" in line]
-    assert len(messages) == 2
-    assert messages[0] != messages[1]  # each its own length
-    assert "record" in lines_of(result.stdout)[2]
+    messages = [line["error"]["message"] for line in lines if "error" in line]
+    assert len({*messages}) == 2  # each its own length
+    assert "record" in lines[2]
 
 
 def test_a_record_that_is_cut_is_an_error_that_says_what_to_do(saved_model: Path, folder: Path) -> None:
@@ -241,15 +228,6 @@ def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
 
     failed = [line for line in lines_of(result.stdout) if "error" in line]
     assert [(line["id"], line["error"]["type"]) for line in failed] == [(3, "TemplateError")]
-
-
-def test_the_progress_bar_stays_off_the_standard_output(saved_model: Path, folder: Path) -> None:
-    quiet = run(saved_model, "in.jsonl", "--schema", "schema.json")
-    result = run(saved_model, "in.jsonl", "--schema", "schema.json", "--progress")
-
-    assert quiet.stdout == result.stdout
-    assert "10/10" in result.stderr
-    assert "10/10" not in quiet.stderr
 
 
 # --- what cannot be used
@@ -334,30 +312,22 @@ def whole(saved_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 RESUME = ("in.jsonl", "-s", "schema.json", "-o", "out.jsonl", "--batch-size", "2", "--resume")
 
 
-@pytest.mark.parametrize("cut", [0, 1, 4, 10])
+@pytest.mark.parametrize(
+    ("how", "cut"), [("--overwrite", 4), ("--resume", None), *(("--resume", cut) for cut in (0, 1, 4, 10))]
+)
 @pytest.mark.parametrize("rest", [b"", b'{"id": 4, "_li', b'{"id": 4}'])
-def test_resuming_gives_the_same_as_one_run(
-    saved_model: Path, folder: Path, whole: bytes, cut: int, rest: bytes
+def test_resuming_and_overwriting_give_the_same_as_one_run(
+    saved_model: Path, folder: Path, whole: bytes, how: str, cut: int | None, rest: bytes
 ) -> None:
-    (folder / "out.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:cut]) + rest)
+    if cut is not None:
+        (folder / "out.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:cut]) + rest)
 
-    result = run(saved_model, *RESUME)
+    result = run(saved_model, *RESUME[:-1], how)
 
     assert result.exit_code == 0, result.stderr
     assert whole == (folder / "out.jsonl").read_bytes()
-    assert (f"{cut} of them were there already" in result.stderr) == (cut > 0)
-
-
-def test_resuming_without_an_output_begins(saved_model: Path, folder: Path, whole: bytes) -> None:
-    assert run(saved_model, *RESUME).exit_code == 0
-    assert whole == (folder / "out.jsonl").read_bytes()
-
-
-def test_overwriting_replaces_all(saved_model: Path, folder: Path, whole: bytes) -> None:
-    (folder / "out.jsonl").write_bytes(b"x" * 10_000)
-
-    assert run(saved_model, *RESUME[:-1], "--overwrite").exit_code == 0
-    assert whole == (folder / "out.jsonl").read_bytes()
+    kept = (cut or 0) if how == "--resume" else 0
+    assert (f"{kept} of them were there already" in result.stderr) == (kept > 0)
 
 
 def test_an_output_that_holds_a_failed_row_ends_with_status_1_again(saved_model: Path, folder: Path) -> None:

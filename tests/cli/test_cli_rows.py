@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.cli.extract import ExtractCommand
+from outlines_cont.cli.extract import prepared
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.outcome import InputFormat, InputRow, RowError, SetupError
+from outlines_cont.pipelines import RowError, SetupError
+from outlines_cont.pipelines.outcome import InputFormat, InputRow
 from outlines_cont.pipelines.output import file_output
 from outlines_cont.pipelines.reading import STDIN, RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema, load_schema
-from tests.stand_in import standing_in
+from tests import stand_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 json_values = st.recursive(
@@ -36,11 +37,8 @@ def rows_of(data: bytes, input_format: InputFormat = InputFormat.AUTO) -> list[I
 
 def extracted(data: bytes, extract: Any = None, **options: Any) -> list[dict[str, Any]]:
     """Run an extraction over `data` with a stand-in for the model, and return its lines."""
-    stdout = io.BytesIO()
-    job = ExtractCommand(ExtractOptions(**({"input": STDIN} | options)), stdin=io.BytesIO(data), stdout=stdout)
-    for _ in job.run(standing_in(extract or (lambda prompt: {"n": len(prompt)}))):
-        pass
-    return [json.loads(line) for line in stdout.getvalue().splitlines()]
+    answer = extract or (lambda prompt: {"n": len(prompt)})
+    return [json.loads(line) for line in stand_in.extracted(answer, data, **({"input": STDIN} | options)).splitlines()]
 
 
 @pytest.fixture
@@ -311,12 +309,13 @@ def test_a_row_that_fails_has_an_error_and_the_others_go_on(
 
 
 def test_an_empty_input_loads_nothing_and_writes_nothing(schema_file: str, tmp_path: Path) -> None:
-    def load(*_: Any) -> Any:
+    def load() -> Any:
         raise AssertionError("a model was loaded")
 
     options = ExtractOptions(input=STDIN, schema=schema_file, output=tmp_path / "out.jsonl")
+    job, *_ = prepared(options, io.BytesIO(b"\n\n"), io.BytesIO())
 
-    assert list(ExtractCommand(options, stdin=io.BytesIO(b"\n\n"), stdout=io.BytesIO()).run(load)) == []
+    assert list(job.run(load)) == []
     assert (tmp_path / "out.jsonl").read_bytes() == b""
 
 

@@ -16,13 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.growing import summary
-from outlines_cont.cli.options import ExtractOptions
+from outlines_cont.pipelines import InputError, SetupError
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.outcome import InputError, InputFormat, SetupError
+from outlines_cont.pipelines.outcome import InputFormat
 from outlines_cont.pipelines.reading import STDIN, RowSource
-from tests.stand_in import standing_in
+from tests.stand_in import extracted, extraction
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
@@ -40,14 +39,8 @@ def records(prompt: str) -> Any:
     return ValueError("no, thanks") if "fail" in prompt else {"n": len(prompt), "tags": ["a", None]}
 
 
-def extract(**options: Any) -> bytes:
-    stdout = io.BytesIO()
-    job = ExtractCommand(
-        ExtractOptions(**({"input": "in.csv", "schema": "s.json"} | options)), stdin=io.BytesIO(), stdout=stdout
-    )
-    for _ in job.run(standing_in(records)):
-        pass
-    return stdout.getvalue()
+def extract(answer: Any = None, **options: Any) -> bytes:
+    return extracted(answer or records, **({"input": "in.csv", "schema": "s.json"} | options))
 
 
 @given(st.lists(st.lists(cells, min_size=2, max_size=2), max_size=5), st.sampled_from(["\n", "\r\n"]), st.booleans())
@@ -157,25 +150,13 @@ def test_records_have_the_types_of_the_schema_in_parquet(folder: Path) -> None:
     }
     schema = {"type": "object", "properties": kinds, "required": [*kinds], "additionalProperties": False}
     (folder / "s.json").write_text(json.dumps(schema))
-    command = ExtractCommand(
-        ExtractOptions(input="in.csv", schema="s.json", output=Path("out.parquet")),
-        stdin=io.BytesIO(),
-        stdout=io.BytesIO(),
-    )
     record = {"day": "2031-05-14", "n": 3, "x": 4}
-    for _ in command.run(standing_in(lambda prompt: ValueError("no") if "fail" in prompt else record)):
-        pass
+    extract(lambda prompt: ValueError("no") if "fail" in prompt else record, output=Path("out.parquet"))
     table = pyarrow.parquet.read_table(folder / "out.parquet")
     assert str(table.schema.field("record").type) == "struct<day: date32[day], n: int64, x: string>"
     assert [{"day": date(2031, 5, 14), "n": 3, "x": "4"}] * 2 + [None] == table["record"].to_pylist()
     record["n"] = 2**64  # more than the type holds: as the values are
-    again = ExtractCommand(
-        ExtractOptions(input="in.csv", schema="s.json", output=Path("big.parquet")),
-        stdin=io.BytesIO(),
-        stdout=io.BytesIO(),
-    )
-    for _ in again.run(standing_in(lambda prompt: record)):
-        pass
+    extract(lambda prompt: record, output=Path("big.parquet"))
     assert json.loads(pyarrow.parquet.read_table(folder / "big.parquet")["record"][0].as_py())["n"] == 2**64
 
 
@@ -196,13 +177,9 @@ def test_a_long_table_is_written_in_parts(folder: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
 def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extract(output=Path(f"whole-{name}"), batch_size=1)
-    job = ExtractCommand(
-        ExtractOptions(input="in.csv", schema="s.json", output=Path(name), batch_size=1),
-        stdin=io.BytesIO(),
-        stdout=io.BytesIO(),
-    )
+    job = extraction(records, io.BytesIO(), input="in.csv", schema="s.json", output=Path(name), batch_size=1)
     with pytest.raises(KeyboardInterrupt):
-        for tally in job.run(standing_in(records)):
+        for tally in job:
             if tally.rows == 2:
                 raise KeyboardInterrupt
     del job
@@ -274,10 +251,7 @@ def test_an_output_of_another_ending_is_refused(folder: Path, name: str) -> None
 @pytest.mark.parametrize("how", ["resume", "overwrite"])
 def test_two_runs_do_not_write_one_output(folder: Path, name: str, how: str) -> None:
     extract(output=Path(f"whole-{name}"))
-    job = ExtractCommand(
-        ExtractOptions(input="in.csv", schema="s.json", output=Path(name)), stdin=io.BytesIO(), stdout=io.BytesIO()
-    )
-    first = job.run(standing_in(records))
+    first = extraction(records, io.BytesIO(), input="in.csv", schema="s.json", output=Path(name))
     next(first)
     lines = next(folder.glob(f"{name}*")).read_bytes()
 

@@ -12,7 +12,7 @@ import pytest
 
 from outlines_cont.cli.console import parse_sampler
 from outlines_cont.cli.model import choose_threads, make_sampler
-from outlines_cont.pipelines.outcome import SetupError
+from outlines_cont.pipelines import SetupError
 
 
 def timed(seconds: dict[int, float], asked: list[int]) -> Callable[[int], float]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import pipelines
-from outlines_cont.pipelines.outcome import Failure, Outcome, RowError, SetupError, WorkersFailed
+from outlines_cont import engine_of, pipelines
+from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError, WorkersFailed
 from outlines_cont.pipelines.ray_workers import Block, BlockReport, BlockRunner, RayWorkers, RowWorker, WorkerOptions
 from tests.fakes import random_model
 from tests.saved_model import save_model
@@ -148,11 +148,10 @@ def make() -> pipelines.Extractor:
 
 
 def test_a_worker_runs_the_rows_of_several_blocks_side_by_side() -> None:
-    worker = RowWorker()
-    assert worker.load(make) is None
-    answers: dict[int, Sequence[Outcome]] = {}
+    worker = RowWorker(make)
+    answers: dict[int, Any] = {}
     blocks: dict[int, list[Any]] = {at: [{"text": f"row {at} {number}"} for number in range(5)] for at in range(3)}
-    blocks[1][2] = Failure("RowError", "no row")
+    blocks[1][2] = RowError("no row")
     threads = [Thread(target=lambda at=at: answers.update({at: worker.run(blocks[at])})) for at in blocks]
     for thread in threads:
         thread.start()
@@ -160,10 +159,31 @@ def test_a_worker_runs_the_rows_of_several_blocks_side_by_side() -> None:
         thread.join(60)
     alone = make()
     for at, rows in blocks.items():
-        expected = list(alone.outcomes([row if isinstance(row, dict) else RowError("no row") for row in rows]))
+        expected = list(alone.outcomes(rows))
         assert [outcome.record for outcome in expected] == [outcome.record for outcome in answers[at]]
         assert [outcome.failure for outcome in expected] == [outcome.failure for outcome in answers[at]]
     assert worker.run([]) == []
+
+
+def test_two_threads_share_the_width_of_an_extractor() -> None:
+    made, most = make(), 0
+
+    def rows(start: int) -> Iterator[Any]:
+        nonlocal most
+        for number in range(20):
+            most = max(most, engine_of(made.model).num_running)
+            yield {"text": f"row {start + number}"}
+
+    found: dict[int, list[Any]] = {}
+    threads = [Thread(target=lambda at=at: found.update({at: [*made.outcomes(rows(at))]})) for at in (0, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert 1 < most <= 4 + 1  # a thread that has none may begin one
+    assert [outcome.record for at in (0, 20) for outcome in found[at]] == [
+        outcome.record for outcome in make().outcomes(f"row {number}" for number in range(40))
+    ]
 
 
 @pytest.mark.parametrize("error", [SetupError("no model"), KeyError("no model"), ImportError("no model")])
@@ -171,21 +191,7 @@ def test_a_model_that_cannot_be_loaded_is_told(error: Exception) -> None:
     def refuse() -> Any:
         raise error
 
-    assert RowWorker().load(refuse) == Failure(type(error).__name__, str(error))
-
-
-def test_a_worker_whose_engine_breaks_says_so_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    from outlines_cont.pipelines.flow import Flow
-
-    def broken(flow: Flow) -> Any:
-        raise RuntimeError("the device is gone")
-
-    monkeypatch.setattr(Flow, "step", broken)
-    worker = RowWorker()
-    worker.load(make)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="the device is gone"):
-            worker.run([{"text": "a"}])
+    assert RowWorker(refuse).run([]) == Failure(type(error).__name__, str(error))
 
 
 # --- on Ray

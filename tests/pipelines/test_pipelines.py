@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field
 from outlines_cont import continuous, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import OptionError, UnknownOption
+from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError
 from outlines_cont.pipelines.calibration import agreement
-from outlines_cont.pipelines.outcome import Failure, Outcome, RowError, SetupError
 from outlines_cont.pipelines.record_schema import RecordSchema, byte_ranges, leaves
 from outlines_cont.state.row import FORCED
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
@@ -503,18 +503,6 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
     assert pipelines.Extractor(
         model, SCHEMA, whitespace="none", force=False
     ).columns  # what `generate.json` takes is taken
-
-
-def test_a_flow_whose_rows_have_ended_is_empty_and_takes_more() -> None:
-    with extractor(4, max_tokens=200).flow() as flow:
-        assert flow.room == 4
-        for turn in range(2):
-            flow.put(((turn, n), {"text": text}) for n, text in enumerate(TEXTS[:2]))
-            ended: list[Any] = []
-            while not flow.is_empty:
-                ended += flow.step()
-            assert {(turn, n): alone(text) for n, text in enumerate(TEXTS[:2])} == {key: o.record for key, o in ended}
-            assert flow.room == 4
 
 
 # --- fields that a row lacks
