@@ -38,6 +38,7 @@ from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
+from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 from fsm.terms.state_elimination import MAX_STATES, Arcs, as_loops, eliminated
@@ -132,18 +133,8 @@ class TerminalEnd:
         """The transitions of a state of the product automaton of head and rival: disjoint masks of bytes, and their targets."""
         own = self._texts.arcs(pair[0]) if pair[0] != DEAD else []
         others = self._rival.arcs(pair[1]) if pair[1] != DEAD else []
-        steps, taken = [], 0
-        for mask, target in own:
-            for other, rival in others:
-                if mask & other:
-                    steps.append((mask & other, (target, rival)))
-                    mask &= ~other
-            if mask:
-                steps.append((mask, (target, DEAD)))
-        for mask, _ in own:
-            taken |= mask
-        steps += [(other & ~taken, (DEAD, rival)) for other, rival in others if other & ~taken]
-        return steps
+        steps = product((completed(own, DEAD), completed(others, DEAD)))
+        return [(mask, (target, rival)) for mask, (target, rival) in steps if (target, rival) != (DEAD, DEAD)]
 
     def _more(self, pair: _Pair, after: int, depth: int = 0) -> Node:
         """The shortest texts from a state to acceptance by the head or the rival; their first byte is one of a mask."""

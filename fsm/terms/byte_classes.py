@@ -1,5 +1,6 @@
 """`product`, `completed`, `disjoint`: the byte classes of derivatives, as arcs: 256-bit masks (bit b is byte b) with a target each. For
-`&` classes are intersected (`product`), for `~` all other bytes added (`completed`), for `|` overlapping ones split (`disjoint`).
+`&` classes are intersected (`product`), for `~` all other bytes added (`completed`), for `|` overlapping ones split (`disjoint`). Also
+`covered`: the bytes of all classes.
 
 Source: Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
@@ -22,11 +23,18 @@ def product(lists: Iterable[Iterable[tuple[int, Target]]]) -> list[tuple[int, tu
     return out
 
 
+def covered(arcs: Iterable[tuple[int, Target]]) -> int:
+    """The bytes that are in one of the masks."""
+    found = 0
+    for mask, _ in arcs:
+        found |= mask
+    return found
+
+
 def completed(arcs: Iterable[tuple[int, Target]], other: Target) -> list[tuple[int, Target]]:
     """The arcs, and one to `other` for all bytes that are in none of their masks."""
-    out, rest = list(arcs), ALL_BYTES
-    for mask, _ in out:
-        rest &= ~mask
+    out = list(arcs)
+    rest = ALL_BYTES & ~covered(out)
     return [*out, (rest, other)] if rest else out
 
 

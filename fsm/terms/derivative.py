@@ -16,7 +16,7 @@ from fsm.errors import ExpressionError, exceeded
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work
-from fsm.terms.byte_classes import completed, disjoint, product
+from fsm.terms.byte_classes import completed, covered, disjoint, product
 from fsm.terms.distance import Distances
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.terms.rivals import Left, Pair, Rivals
@@ -287,9 +287,11 @@ class Derivatives:
         """Continue the head where that is possible, else begin the tail, unless the rival could continue; see `node.munch`."""
         if head is EPSILON:
             return self._guarded(tail, rival)
-        steps, taken = self._beside(head, rival)
+        own, others = self.live_arcs(head), self.live_arcs(rival)
+        steps = product((own, completed(others, EMPTY)))
         out = [(mask, nodes.munch(target, tail, other)) for mask, (target, other) in steps]
         if head.nullable:
+            taken = covered((*own, *others))
             out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
         return _merge(out)
 
@@ -297,14 +299,6 @@ class Derivatives:
         """The arcs of a tail of which no prefix is a text of the rival."""
         pairs = product((self.arcs(tail), completed(self.arcs(rival), EMPTY)))
         return _merge((mask, nodes.munch(EPSILON, *pair)) for mask, pair in pairs if not pair[1].nullable)
-
-    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, ...]]], int]:
-        """The live arcs of a head, each with the derivative of its rival, and a mask of the bytes that continue either."""
-        own, others = self.live_arcs(head), self.live_arcs(rival)
-        taken = 0
-        for mask, _ in (*own, *others):
-            taken |= mask
-        return product((own, completed(others, EMPTY))), taken
 
     def _leaf(self, node: Node, alphabet: int) -> bool:
         known = self._known(node, alphabet)

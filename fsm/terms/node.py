@@ -370,13 +370,6 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
     return joined if rest is EPSILON else intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
 
 
-def last_factor(node: Node) -> Node:
-    """The last term of a concatenation; another term itself."""
-    while node.kind is Kind.CONCAT:
-        node = node.args[1]
-    return node
-
-
 def factors(node: Node) -> Iterator[Node]:
     """The terms that a concatenation consists of, in their order; of another term itself."""
     while node.kind is Kind.CONCAT:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fsm.terms import node as nodes
 from fsm.terms import work
-from fsm.terms.byte_classes import completed, product
+from fsm.terms.byte_classes import completed, covered, product
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 
 _MAX_STATES = 500  # of a product with a rival; beyond them a term counts as one that may leave none
@@ -105,15 +105,15 @@ class Rivals:
             return self._after(tail, self._ends(head, own, rival))
         if kind not in _OF_PARTS or (node.is_regular and not node.has_munch):
             return self._ends(node, None, rival)
-        left = Left({rival}) if node.nullable else _NONE
         if kind is Kind.CONCAT:
             head, tail = args
             return self._after(tail, self._after(head, (rival,)))
         if kind is Kind.ALTERNATION:
-            return left.union(*(self._after(member, (rival,)) for member in args if member is not EPSILON))
+            return _NONE.union(*(self._after(member, (rival,)) for member in args))
         if kind is Kind.REPEAT:
             return self._after_loop(args[0], args[1], args[2], rival)
-        return left | self._after(nodes.children(node)[0], (rival,))
+        (body, *_) = nodes.children(node)
+        return self._after(body, (rival,)) | (Left({rival}) if node.nullable else _NONE)
 
     def _after_loop(self, body: Node, least: int, most: int | None, rival: Node) -> Left:
         left, here, count = _NONE, Left({rival}), 0
@@ -154,10 +154,7 @@ class Rivals:
 
     def _continuing(self, text: Node, other: Node) -> Node:
         """The bytes that can continue a text of the head of a MUNCH, or one of its rival."""
-        taken = 0
-        for mask, _ in (*self._steps.live_arcs(text), *self._steps.live_arcs(other)):
-            taken |= mask
-        return nodes.byte_set(taken)
+        return nodes.byte_set(covered((*self._steps.live_arcs(text), *self._steps.live_arcs(other))))
 
 
 def _union(rest: Node, other: Node) -> Node:

@@ -69,19 +69,20 @@ def drawn(
     norm = logits.logsumexp(dim=-1)
     logprobs = logits.gather(-1, draws.token_ids[:, None])[:, 0] - norm
     table = torch.stack([norm, logprobs, draws.logprobs.to(norm)]).T.tolist()
+    for row, (total, _, sampling_logprob) in zip(rows, table, strict=True):
+        _check_draw(model, row, total, sampling_logprob)
     model.count(Meter(sampled_tokens=len(rows)))
     found = []
-    for content, row, stream, token_id, numbers in zip(
+    for content, row, stream, token_id, (_, logprob, sampling_logprob) in zip(
         contents, rows, streams, draws.token_ids.tolist(), table, strict=True
     ):
-        _check_draw(model, row, *numbers)
         after = replace(row, stream=stream.close())
         if append:
             after = replace(
                 after.append([token_id], reset=False),
                 kinds=row.kinds + GENERATED,
-                logprobs=(*row.logprobs, numbers[1]),
-                sampling_logprobs=(*row.sampling_logprobs, numbers[2]),
+                logprobs=(*row.logprobs, logprob),
+                sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
                 finish_reason="",
                 value=None,
                 mirostat_start=row.next_mirostat_start if drawing.has_mirostat else None,
@@ -108,11 +109,11 @@ def checked_mask(mask: TokenSet | None, vocab_size: int) -> TokenSet:
     return TokenSet.all if mask is None else mask
 
 
-def _check_draw(model: LanguageModel, row: StateRow, norm: float, _: float, sampling_logprob: float) -> None:
-    if math.isfinite(norm) and math.isfinite(sampling_logprob):
+def _check_draw(model: LanguageModel, row: StateRow, total: float, sampling_logprob: float) -> None:
+    if math.isfinite(total) and math.isfinite(sampling_logprob):
         return
     after = f"{len(row.token_ids)} tokens (...{model.tokenizer.decode(row.token_ids[-_TAIL_TOKENS:])!r})"
-    if not math.isfinite(norm):
+    if not math.isfinite(total):
         raise invalid_logits(after)
     raise DeadEnd(
         f"no token that may be drawn has a probability after {after}. Loosen the mask or the constraint; a constraint that "

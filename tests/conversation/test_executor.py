@@ -259,8 +259,9 @@ def test_a_mask_is_obeyed(executor: BatchedExecutor) -> None:
     conversation = executor.create("the")
     executor.infer()
     assert conversation.sample(mask=TokenSet.of([70, 71])) in (70, 71)
-    with pytest.raises(DeadEnd, match="Loosen the mask"):
+    with executor.model.meter() as meter, pytest.raises(DeadEnd, match="Loosen the mask"):
         conversation.sample(mask=TokenSet.none)
+    assert meter.sampled_tokens == 0
 
 
 def test_seeds_make_runs_repeatable() -> None:

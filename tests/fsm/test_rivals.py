@@ -105,3 +105,14 @@ def test_what_follows_a_rule_is_forbidden_where_the_rule_ends_in_a_munch() -> No
     assert Derivatives().is_inhabited(nodes.repeat(term, 1, 9))
     assert Derivatives().is_inhabited(nodes.repeat(nodes.concat(term, B), 2, 9))
     assert not Derivatives().is_inhabited(nodes.concat(term, B), ALPHABETS[-1])
+
+
+def test_what_every_alternative_forbids_is_forbidden_where_the_rule_may_end() -> None:
+    rules = Rules()
+    name = rules.rule("name", has_munch=True)
+    ends = [nodes.munch(EPSILON, EPSILON, rival) for rival in (C, nodes.byte_range(0x62, 0x63))]
+    name.define(nodes.concat(A, nodes.alternation(ends)))
+    term = rules.entrance(name)
+    assert not Derivatives().is_inhabited(nodes.concat(term, C))
+    assert Derivatives().is_inhabited(nodes.concat(term, B))
+    assert Derivatives().is_inhabited(nodes.concat(term, A))

@@ -119,7 +119,7 @@ def test_slices_and_sums_go_on_as_their_texts(model: HuggingFaceModel) -> None:
     assert str(joined).startswith(str(half) + " and the sea")
 
 
-def test_forks_write_what_each_would_write_alone(model: HuggingFaceModel) -> None:
+def test_forks_differ_and_fit_their_pattern(model: HuggingFaceModel) -> None:
     prompt = continuous(generate.text(model))("A list of three animals: cat", stop_at=",")
     draw = continuous(generate.regex(model, "( [a-z]{2,8},){2}", sampler=samplers.multinomial(top_p=0.9)))
     forks = draw(prompt.fork(4), rng=3)
@@ -177,7 +177,7 @@ def test_a_banned_phrase_is_not_written(model: HuggingFaceModel) -> None:
     assert_fresh(banned, model)
 
 
-def test_a_template_writes_what_its_chain_would(model: HuggingFaceModel) -> None:
+def test_a_template_captures_what_fits(model: HuggingFaceModel) -> None:
     template = Template(
         "Message: {{ text }}\nKind: {{ choice('kind', ['order', 'invoice']) }}\nRecord: {{ json('record', schema) }}"
     )
@@ -206,7 +206,6 @@ def test_records_of_many_messages(model: HuggingFaceModel, tmp_path: Path) -> No
     extractor = pipelines.Extractor(model, Order, "Message: {{ text }}\nRecord: ")
     pipelines.run(source, extractor, records)
     found = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-    print(found)
     alone = generate.json(model, Order)
     for message, line in zip(messages, found, strict=True):
         assert Order.model_validate(line["record"]) == alone(f"Message: {message}\nRecord: ")

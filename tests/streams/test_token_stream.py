@@ -46,10 +46,27 @@ def test_text_is_shown_as_soon_as_it_cannot_begin_a_stop_text() -> None:
     assert (stream.held, stream.finish_reason) == (b"", "stop")
 
 
-def test_a_stop_text_that_begins_in_the_prompt_stops_only_on_request() -> None:
-    options: dict[str, Any] = {"stop_at": "\nUser:", "prompt": "Hi\nUs"}
-    assert Stop("\nUser:", None, -3) == fed("er: x", stop_in_prompt=True, **options).stop
-    assert fed("er: x", **options).flush().text == "er: x"
+@pytest.mark.parametrize(
+    ("prompt", "text", "keep", "wanted", "stop"),
+    [
+        ("Hi\nUs", "er: x", False, "", Stop("\nUser:", None, -3)),
+        ("\nUs", "er: x", False, "", Stop("\nUser:", None, -3)),
+        ("Hi\nUser", ": x", False, "", Stop("\nUser:", None, -5)),
+        ("Hi\nUs", "er: x", True, "er:", Stop("\nUser:", None, -3)),
+        ("Hi\nUser:", "er: x", False, "er: x", None),  # it lies in the prompt as a whole
+        ("Hi\nUser:\nU", "ser: x", False, "", Stop("\nUser:", None, -2)),
+        ("Hi\nUser", " x\nUser:", False, " x", Stop("\nUser:", None, 2)),
+        ("", "\nUser:", False, "", Stop("\nUser:", None, 0)),
+    ],
+)
+def test_a_stop_text_may_begin_in_the_prompt(
+    prompt: str, text: str, keep: bool, wanted: str, stop: Stop | None
+) -> None:
+    options: dict[str, Any] = {"stop_at": "\nUser:", "keep_stop": keep, "prompt": prompt}
+    stream = fed(text, stop_in_prompt=True, **options)
+    assert (wanted, stop) == (stream.flush().text, stream.stop)
+    if prompt:
+        assert stream.stop is None or stream.stop.position >= 0 or text == fed(text, **options).flush().text
 
 
 def test_a_stop_token_shows_what_is_held_and_adds_nothing() -> None:
