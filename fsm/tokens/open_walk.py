@@ -257,8 +257,10 @@ class OpenWalk:
         pattern, is_between = list[Node](), True
         for member in members:
             last = member
-            while last.kind is Kind.CONCAT:
-                last = last.args[1]
+            while (
+                last.kind is Kind.CONCAT or last.kind is Kind.ALTERNATION
+            ):  # alternatives of a body all end in the ruler
+                last = last.args[-1]
             if last.kind is Kind.MACHINE and isinstance(last.args[0], Ruler):
                 is_between = last is member
             else:

@@ -126,6 +126,7 @@ RECOGNISED: list[tuple[str, Expression]] = [
     ("loop_without_words", (regex("[a-z]*") & ~choice(["ab", "x"])) + "1"),
     ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}")),
     ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]*")),
+    ("pattern_and_loop", regex(r"(?:\w*\s)?") & regex(r"\w*[a-z ][^\W\d]{2}\s")),
 ]
 """For each strategy one or more terms that it recognises; `spelled` is for other vocabularies, see `test_token_tables.py`."""
 
@@ -177,7 +178,9 @@ def test_every_strategy_has_an_example() -> None:
         loops_that_leave_out(),
         LANGUAGES.map(lambda language: language[0]),
         patterns().map(regex),
-        st.tuples(patterns(), st.sampled_from([".{0,9}", ".{3,}"])).map(lambda pair: regex(pair[0]) & regex(pair[1])),
+        st.tuples(patterns(), st.sampled_from([".{0,9}", ".{3,}", r"(?:\w*\s)?", r"(?:[^a]*a){1,3}"])).map(
+            lambda pair: regex(pair[0]) & regex(pair[1])
+        ),
     ),
     st.sampled_from(STRATEGIES_PIECES).map(str.encode),
 )
