@@ -198,9 +198,8 @@ def _ends_in_loop(node: Node) -> bool:
     return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable
 
 
-def _forget(entry: ref[Node]) -> None:
-    assert isinstance(entry, _Entry)
-    with _lock:
+def _forget(entry: Any, lock: Any = _lock) -> None:
+    with lock:  # a default, since nodes also die after this module when the process ends
         if entry.table.get(entry.key) is entry:
             del entry.table[entry.key]
 

@@ -1,7 +1,7 @@
-"""`freeze_modules`: takes the objects that exist before the first model is opened out of the sight of Python's collector of reference cycles.
+"""`freeze_modules`: has Python's collector of reference cycles leave out the objects that exist before the first model is opened.
 
-These are mostly the functions, classes and code of torch and transformers: some 390,000 objects, which live as long as the process, and which a
-full collection visits one by one, for 250 ms; terms of constraints are many small objects, and so full collections are frequent. The
+These are mostly the functions, classes and code of torch and transformers: some 390,000 objects, which live as long as the process. A full
+collection visits them one by one, for 250 ms; terms of constraints are many small objects, and so full collections are frequent. The
 network, its tokenizer and all that is made later is collected as ever.
 """
 
