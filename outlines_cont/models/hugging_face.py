@@ -37,6 +37,7 @@ from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.models.capability import Capabilities, Finding, check_recurrent, compare, is_recurrent, probe
+from outlines_cont.models.collector import freeze_modules
 from outlines_cont.models.decoder_family import NotFused
 from outlines_cont.models.fused import FusedDecoder, fused_decoder
 from outlines_cont.models.loading import Opening, load, load_bundled, next_number, reopened
@@ -255,6 +256,7 @@ def transformers(
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
+    freeze: bool = True,
     **kwargs: Any,
 ) -> HuggingFaceModel:
     """Load a model and its tokenizer by hub id or path.
@@ -266,6 +268,8 @@ def transformers(
         kv_budget_bytes: see `from_transformers`.
         prefix_cache_bytes: see `from_transformers`.
         fused: see `from_transformers`.
+        freeze: whether Python's collector of reference cycles leaves out from then on what exists before the first model of the process is
+            opened (`gc.freeze`), the modules of torch above all; a full collection takes 250 ms with them. False leaves it alone.
         **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
             `local_files_only`, `subfolder` and `trust_remote_code` are given to the tokenizer, too. `trust_remote_code` is False
             if it is not given: a model that has code of its own is then refused, and nothing is asked.
@@ -281,12 +285,13 @@ def transformers(
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
+    freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load(id_or_path, device, dtype, kwargs)
     own: dict[str, Any] = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
     wrapped = from_transformers(model, tokenizer, **own)
     # Another process may have another working directory.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
-    options = {"id_or_path": source, "device": device, "dtype": dtype, **own, **kwargs}
+    options = {"id_or_path": source, "device": device, "dtype": dtype, **own, "freeze": freeze, **kwargs}
     wrapped.opening = Opening.of(wrapped, transformers, {k: v for k, v in options.items() if k != "token"})
     return wrapped
 
@@ -298,6 +303,7 @@ def tiny(
     dtype: str | torch.dtype = torch.float32,
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
+    freeze: bool = True,
 ) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
 
@@ -306,14 +312,16 @@ def tiny(
         dtype: the float type of the weights.
         prefix_cache_bytes: see `models.from_transformers`.
         fused: see `models.from_transformers`.
+        freeze: see `models.transformers`.
 
     Raises:
         OptionError: there is no such device, `dtype` is no float type, or `prefix_cache_bytes` is not a number of bytes.
     """
+    freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load_bundled(device, dtype)
     own: dict[str, Any] = {"prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
     wrapped = from_transformers(model, tokenizer, **own)
-    options = {"device": device, "dtype": dtype, **own}
+    options = {"device": device, "dtype": dtype, **own, "freeze": freeze}
     wrapped.opening = Opening.of(wrapped, tiny, options)
     return wrapped
 
