@@ -1,7 +1,7 @@
 """`prefix_attention`: attention over prefixes that rows share (Hydragen, cascade attention), as an attention function of transformers. A
 shared segment is read by one call with the queries of all its rows (Juravsky et al. 2024), the tails by another, and the parts are merged
-exactly by their log-sum-exp (Milakov and Gimelshein 2018). Without segments it is "sdpa" on a CPU, and a kernel of our choice on CUDA. Kernels
-of PyTorch are used where they fit (all but float64 on CUDA), else matrix products. `prefix_attention_of` switches a model to it.
+exactly by their log-sum-exp (Milakov and Gimelshein 2018). Without segments it is "sdpa" on a CPU, and a kernel of our choice on CUDA.
+Kernels of PyTorch are used where they fit (all but float64 on CUDA), else matrix products. `prefix_attention_of` switches a model to it.
 
 The cache passes the segments as an attribute of the key tensor. A model may change that tensor before it calls its attention function,
 so every call is counted, and the batch checks the count after the forward.
