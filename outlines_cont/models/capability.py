@@ -188,14 +188,16 @@ Forward = Callable[..., torch.Tensor]
 
 
 class _Probed:
-    """A stand-in for a model that is being probed, with every capability switched on, so that a `KVBatch` uses them."""
+    """A stand-in for a model that is being probed, with the capabilities that a `KVBatch` shall use, and any forward."""
 
-    def __init__(self, model: LanguageModel, forward: Forward | None = None, *, has_window: bool = False) -> None:
+    def __init__(
+        self, model: LanguageModel, forward: Forward | None = None, *, can_skip: bool = True, can_branch: bool = False
+    ) -> None:
+        self.can_skip, self.can_branch = can_skip, can_branch
         self.device = model.device
         self.dtype = model.dtype
         self.forward = model.forward if forward is None else forward
         self.kv_store = KVStore()
-        self.can_skip = self.can_branch = not has_window
 
 
 @torch.inference_mode()
@@ -207,15 +209,15 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> 
     Cost: 5 forwards of each, of at most 18 ids, and 3 plain ones where the logits are not nearly the same.
     """
     ids = _random_ids(config.vocab_size, 13, 7, 3, 2, 1)
-    has_window = _has_window(config)
+    can: dict[str, bool] = dict.fromkeys(("can_skip", "can_branch"), not _has_window(config))
     try:
-        found = _cut_and_forked(_Probed(model, own, has_window=has_window), ids)
+        found = _cut_and_forked(_Probed(model, own, **can), ids)
     except Exception as failure:  # any error of a network that is not what its class says
         return Finding(False, f"our own forward failed: {failure}")
-    wanted = _cut_and_forked(_Probed(model, plain, has_window=has_window), ids)
+    wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
     error, bound = _error(found, wanted), _own_tolerance(model.dtype)
     if not error < bound:
-        probed = cast(LanguageModel, _Probed(model, plain, has_window=has_window))
+        probed = cast(LanguageModel, _Probed(model, plain, **can))
         alone = [KVBatch(probed, [None]).feed([row], [[len(row) - 1]]).logits[0, 0] for row in _forked_rows(ids)]
         bound = max(bound, 4 * _error(torch.stack(alone), wanted[-len(alone) :], wanted))
     return Finding(error < bound, f"measured: error {error:.1e} of the spread of the logits")
@@ -251,8 +253,9 @@ def _last_logits(batch: KVBatch, chunks: Sequence[list[int]]) -> list[torch.Tens
     return [fed.logits[row, fed.columns[row][last]] for row, last in enumerate(lasts)]
 
 
-def _batch(model: LanguageModel, num_rows: int) -> KVBatch:
-    return KVBatch(cast(LanguageModel, _Probed(model)), [None] * num_rows, sharing=Sharing(1, 1))
+def _batch(model: LanguageModel, num_rows: int, *, can_branch: bool = False) -> KVBatch:
+    probed = cast(LanguageModel, _Probed(model, can_branch=can_branch))
+    return KVBatch(probed, [None] * num_rows, sharing=Sharing(1, 1))
 
 
 def _whole(model: LanguageModel, ids: list[int], wanted: list[int]) -> torch.Tensor:
@@ -280,7 +283,7 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
     """
     common, *tails = _random_ids(num_ids, 9, 4, 4)
     plain = torch.stack([_whole(model, common + tail, [10, 12]) for tail in tails])
-    batch = _batch(model, 1)
+    batch = _batch(model, 1, can_branch=True)
     batch.feed([common], [[8]])
     batch.keep([0, 0])
     try:

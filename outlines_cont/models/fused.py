@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from outlines_cont.device import upload
 from outlines_cont.kv.attention import additive_mask, prefix_attention
 from outlines_cont.kv.growing import Tails
 from outlines_cont.models.decoder_family import DecoderLayer, NotFused, read_decoder
@@ -113,7 +115,7 @@ class FusedDecoder:
         keys, values = tails.write(index, keys, values)
         if sight.start:
             keys, values = keys[:, :, sight.start :], values[:, :, sight.start :]
-        if tails.segments or x.device.type != "cpu":
+        if tails.is_ours or x.device.type != "cpu":
             out, _ = prefix_attention(layer.attention, query, keys, values, sight.mask, scaling=layer.scale)
         else:
             out = self._attend(query, keys, values, sight, layer.scale)
@@ -201,14 +203,14 @@ def _wanted(x: Tensor, shape: torch.Size, columns: Sequence[int]) -> Tensor:
     x = x.view(rows, width, -1)
     first, stop = columns[0], columns[-1] + 1
     is_range = len(columns) == stop - first
-    x = x[:, first:stop] if is_range else x.index_select(1, torch.tensor(columns, device=x.device))
+    x = x[:, first:stop] if is_range else x.index_select(1, upload(np.array(columns), x.device))
     return x.reshape(rows * len(columns), -1)
 
 
 def _sight(mask: Tensor | None, input_ids: Tensor, tails: Tails, window: int | None, dtype: torch.dtype) -> _Sight:
-    """Return what the queries see. `mask` is that of `KVBatch`: (R, C + Q) integers, or additive with shared segments."""
-    if tails.segments:
-        return _Sight(0, mask, False)
+    """Return what the queries see. `mask` is that of `KVBatch`: (R, C + Q) integers, or additive where the attention is ours."""
+    if tails.is_ours:
+        return _Sight(0, mask, mask is None and input_ids.shape[1] > 1)
     width, device = input_ids.shape[1], input_ids.device
     total = tails.length + width
     window = total if window is None else window
