@@ -357,7 +357,7 @@ DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, loop_without
 WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 """Walks of the trie from its root; the last takes any term."""
 
-BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_and_loop)
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, loop_without_words, pattern_and_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
 STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)
