@@ -264,7 +264,7 @@ def _joined(written: dict[str, _Options], start: str, facts: _SymbolSets) -> tup
         ]
         for name, options in written.items()
     }
-    first = {name: component[0] for component in _components(alone) for name in component}
+    first = {name: component[0] for component in components(alone) for name in component}
     joined: dict[str, dict[tuple[_Symbol, ...], None]] = {}
     for name, options in written.items():
         for symbols in options:
@@ -312,7 +312,7 @@ class _Productions:
         leading = {
             name: [*dict.fromkeys(part for part, _ in found if not part.is_term)] for name, found in cases.items()
         }
-        for component in _components(leading):
+        for component in components(leading):
             self._define(component, cases)
 
     def _sure(self) -> set[_Symbol]:
@@ -479,7 +479,7 @@ def _one_of(options: list[Node]) -> Node:
     return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
 
 
-def _components(edges: dict[nodes.Vertex, list[nodes.Vertex]]) -> Iterator[list[nodes.Vertex]]:
+def components(edges: dict[nodes.Vertex, list[nodes.Vertex]]) -> Iterator[list[nodes.Vertex]]:
     """The strongly connected components of a graph, without recursion (Kosaraju's algorithm)."""
     order: list[nodes.Vertex] = []
     seen: set[nodes.Vertex] = set()
