@@ -20,7 +20,6 @@ from typing import NamedTuple, TypeVar
 
 from fsm.errors import EmptyLanguage, GrammarError, clip
 from fsm.expression import Expression
-from fsm.lark.grammar import components
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
@@ -327,7 +326,7 @@ def _parts(rules: dict[str, _Program]) -> dict[str, _Part]:
     names = {name: [*dict.fromkeys(s.name for s in program if isinstance(s, _Name))] for name, program in rules.items()}
     found: dict[str, _Part] = {}
     sizes: dict[str, int] = {}
-    for component in reversed([*components(names)]):  # those that a rule names come before it
+    for component in reversed([*nodes.components(names)]):  # those that a rule names come before it
         own = {name: rules[name] for name in component}
         nullable = _least(own, lambda name: found[name].whole.nullable, lambda step: step == _Text(""))
         ending = _least(own, lambda name: found[name].whole is not EMPTY, lambda step: step != _Class(()))
@@ -384,7 +383,7 @@ def _refuse_left_recursion(own: dict[str, _Program], nullable: set[str], found: 
         return first, True
 
     leading = {name: [*dict.fromkeys(_evaluated(program, leaf, combine)[0])] for name, program in own.items()}
-    for component in components(leading):
+    for component in nodes.components(leading):
         if len(component) > 1 or component[0] in leading[component[0]]:
             raise GrammarError(
                 f'left recursion: the rule {component[0]!r} may begin with itself. Write a repetition, as in `list ::= item ("," item)*`.'
