@@ -329,12 +329,17 @@ class Derivatives:
             if len(came_from) > self.max_search:
                 problem = f"the search for a text of an intersection or a negation has met {len(came_from):,} states without an answer"
                 raise exceeded("max_search", self.max_search, problem)
-            for mask, target in self.arcs(node):
-                if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
-                    came_from[target] = node
-                    if target.nullable or self._known(target, alphabet):
-                        self._is_found(target, came_from, alphabet)
-                        return True
+            targets = [(target, node) for mask, target in self.arcs(node) if mask & alphabet]
+            for target, before in targets:
+                if target in came_from or memo.get((target, alphabet)) is False:
+                    continue
+                came_from[target] = before
+                if target.nullable or self._known(target, alphabet):
+                    self._is_found(target, came_from, alphabet)
+                    return True
+                members = _members(target)
+                targets += [(member, target) for member in members]
+                if not members:
                     heappush(queue, (distance(target), len(came_from), target))
         for node in came_from:
             memo[node, alphabet] = False
@@ -354,6 +359,19 @@ class Derivatives:
         if node.is_plain:
             return arcs
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _members(node: Node) -> Sequence[Node]:
+    """Terms whose union `node` is, none for one that is no union: a search of each meets fewer terms than one of all sets of them."""
+    if node.kind is Kind.ALTERNATION:
+        return node.args
+    if node.kind is not Kind.INTERSECTION:
+        return ()
+    union = next((part for part in node.args if part.kind is Kind.ALTERNATION), None)
+    if union is None:
+        return ()
+    others = [part for part in node.args if part is not union]
+    return [nodes.intersection((member, *others)) for member in union.args]
 
 
 def _has_text(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
