@@ -95,6 +95,9 @@ class PolicyStates:
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches to take: several to fork, none if a policy, the `decider`, stops the row."""
+        if len(self.states) == 1:
+            self.decider = self.states[0]
+            return self.decider.branches(row)
         branches, self.decider = compose(self.states, row)
         return branches
 

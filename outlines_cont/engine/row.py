@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from time import perf_counter
@@ -141,7 +141,7 @@ class Row(FedSequence):
         self.piece.given = given
         self.status = RowStatus.WAITING
         self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
-        self.guarded(lambda: self.piece.policies.start(piece.policies, self))
+        self.guarded(self.piece.policies.start, piece.policies, self)
         if guidance is not None:
             negative, scale = guidance
             self.piece.guide(NegativeSequence(negative, self, self.feed.kept.num_places, scale))
@@ -248,7 +248,7 @@ class Row(FedSequence):
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
         if draw is None:
             return self.tokens.search_score(0.0, 0)
-        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.eos))
+        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.end_ids))
 
     @property
     def excerpt(self) -> str:
@@ -280,10 +280,10 @@ class Row(FedSequence):
 
     # -- errors -----------------------------------------------------------------------------------------------------
 
-    def guarded(self, act: Callable[[], object]) -> None:
+    def guarded(self, act: Callable[..., object], *args: object) -> None:
         """Call a function that calls policies; an error ends this row, or its piece, and not the step of all rows."""
         try:
-            act()
+            act(*args)
         except Exception as error:
             self.refuse(error)
         except SystemExit as error:
@@ -317,26 +317,31 @@ class Row(FedSequence):
     def num_pending(self) -> int:
         """How many tokens are to be fed in this step, expected ones included."""
         if self.feeds_all:
-            return self.feed.num_pending(len(self.token_ids))
+            pending = len(self.tokens.ids) - self.feed.cached
+            return pending and pending + self.feed.expected.num_pending
         last = self.tokens.unscored[-1] if self.status is RowStatus.SCORING and self.tokens.unscored else 0
         return max(last - self.cached, 0)
 
     def chunk(self) -> list[int]:
         """Return the pending ids, then the expected ones."""
-        num, cached = self.num_pending, self.cached
-        pending = self.token_ids[cached : cached + num]
-        return [*pending, *self.feed.expected.token_ids[: num - len(pending)]]
+        num, cached = self.num_pending, self.feed.cached
+        pending = self.tokens.ids[cached : cached + num]
+        return pending if num == len(pending) else [*pending, *self.feed.expected.token_ids[: num - len(pending)]]
 
-    def wanted(self, chunk_size: int) -> list[int]:
+    def wanted(self, chunk_size: int) -> Sequence[int]:
         """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
-        cached = self.cached
-        indices = {index - 1 - cached for index in self.tokens.unscored if 0 <= index - 1 - cached < chunk_size}
+        last: Sequence[int] = ()
         if self.feeds_all:
             # With kept logits a rewind by a policy needs no forward.
-            last = len(self.token_ids) - 1 - cached
-            first = max(self.piece_start - 1 - cached, last - self.feed.kept.num_places, 0)
-            indices.update(range(first, chunk_size))
-        return sorted(indices)
+            cached = self.feed.cached
+            first = max(self.piece.text.start - 1 - cached, len(self.tokens.ids) - 1 - cached - self.feed.kept.num_places, 0)
+            last = range(first, chunk_size)
+        return self._scoring(chunk_size, last) if self.tokens.unscored else last
+
+    def _scoring(self, chunk_size: int, others: Iterable[int]) -> list[int]:
+        """Return the indices after which forced tokens are scored, and others."""
+        indices = (index - 1 - self.cached for index in self.tokens.unscored)
+        return sorted({index for index in indices if 0 <= index < chunk_size}.union(others))
 
     def score(self, logprobs: Sequence[float]) -> None:
         """Set the log-probabilities of the first unscored tokens."""
@@ -441,9 +446,24 @@ class Row(FedSequence):
         """Return how many tokens may be appended, `following` first; None for any number."""
         return self.piece.room(self.token_ids, self.tokens.kinds, following)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no token may be appended."""
+        limits = self.piece.limits
+        if limits.max_written is not None:
+            return self.room() == 0
+        return limits.max_length is not None and len(self.tokens.ids) >= limits.max_length
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the piece has fewer tokens than it must have before it ends; healed ones do not count."""
+        num_healed = self.tokens.kinds.count(HEALED, self.piece_start)
+        return len(self.tokens.ids) - num_healed < self.piece.limits.min_length
+
     def need_logits(self, mask: TokenSet) -> None:
         """Ensure that tokens are pending, or the logits at the end are known for a mask."""
-        self.feed.need_logits(len(self.token_ids), mask)
+        if self.feed.cached >= len(self.tokens.ids):
+            self.feed.need_logits(len(self.token_ids), mask)
         if self.piece.negative is not None:
             self.piece.negative.need_logits(mask)
 
