@@ -18,7 +18,7 @@ from outlines_cont.engine.drafting.row_draft import Drafter, RowDraft
 from outlines_cont.engine.drawing.drawing import Drawing, drawing_of, tempered
 from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
 from outlines_cont.engine.policy_states import PolicyStates
-from outlines_cont.immutable import shallow_copy
+from outlines_cont.immutable import shallow_copy, with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet, check_mask
 from outlines_cont.policies.healing import PieceText, TextPosition
@@ -254,10 +254,10 @@ class RunningPiece:
 
     def checkpoint(self) -> Callable[[], RunningPiece]:
         """Return a function that returns the piece as it is now, any number of times."""
-        now, policies = shallow_copy(self), self.policies.checkpoint()
+        now, policies = vars(self).copy(), self.policies.checkpoint()
 
         def restored() -> RunningPiece:
-            piece = shallow_copy(now)
+            piece = with_attributes(RunningPiece, now)
             piece.policies = policies()
             if piece.draft is not None:
                 piece.draft.forget()

@@ -23,7 +23,7 @@ from outlines_cont.engine.guidance import NegativeSequence, guided_logits
 from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece
 from outlines_cont.engine.row_tokens import FedSequence, FedTokens, RowTokens
 from outlines_cont.errors import DeadEnd, InvalidLogits
-from outlines_cont.immutable import shallow_copy
+from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
@@ -370,7 +370,8 @@ class Row(FedSequence):
     @property
     def is_ready(self) -> bool:
         """Whether a token can be drawn: all pending tokens are fed, those of the negative prompt included."""
-        if self.status is not RowStatus.SAMPLING or not self.feed.is_ready(len(self.token_ids)):
+        feed = self.feed
+        if self.status is not RowStatus.SAMPLING or feed.logits is None or feed.cached != len(self.tokens.ids):
             return False
         return self.piece.negative is None or self.piece.negative.is_ready
 
@@ -393,10 +394,11 @@ class Row(FedSequence):
     @property
     def draw_input(self) -> DrawInput:
         """The input of the next draw. A greedy row takes no random number from its stream."""
-        assert self.logits is not None
-        drawing = self.piece.drawing(self.piece.temperature)
+        piece = self.piece
+        assert self.feed.logits is not None
+        drawing = piece.spec.drawing(piece.temperature)
         uniform = self.stream.peek() if drawing.needs_random else None
-        return DrawInput(len(self.token_ids), self.logits, self.piece.mask, drawing, uniform)
+        return DrawInput(len(self.tokens.ids), self.feed.logits, piece.mask, drawing, uniform)
 
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
         """Return whether the row has failed, or fails now as the log-probabilities of its draw are not finite."""
@@ -559,15 +561,16 @@ class Row(FedSequence):
 
         Cost: 3 us and more for every policy, at any length.
         """
-        attributes, length, drawn = vars(self).copy(), len(self.token_ids), self.stream.drawn
-        tokens, feed, piece = shallow_copy(self.tokens), self.feed.without_kept(), self.piece.checkpoint()
+        attributes, length, drawn = vars(self).copy(), len(self.tokens.ids), self.stream.drawn
+        tokens, feed, piece = vars(self.tokens).copy(), vars(self.feed).copy(), self.piece.checkpoint()
         program = None if self.program is None else copy(self.program)
-        if feed.logits is not self.source.logits:
-            feed.logits = None  # released with the next ones
+        if feed["logits"] is not self.source.logits:
+            feed["logits"] = None  # released with the next ones
 
         def undo() -> None:
             vars(self).update(attributes)
-            self.tokens, self.feed, self.piece = tokens.at(length), feed.without_kept(), piece()
+            self.tokens = with_attributes(RowTokens, tokens).at(length)
+            self.feed, self.piece = with_attributes(FedTokens, feed).without_kept(), piece()
             self.program = None if program is None else copy(program)
             self.stream = self.stream.at(drawn)
             if self.feed.expected.is_draft:

@@ -144,7 +144,7 @@ def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
     """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
     piece = row.piece
-    sampled = piece.limits.sampled(mask, row.model.vocab_size, is_short=bool(piece.limits.min_length) and row.is_short)
+    sampled = piece.limits.sampled(mask, row.model.vocab_size, is_short=piece.spec.min_tokens > 0 and row.is_short)
     mask = sampled.mask
     left = piece.policies.left(mask, row.length) if piece.policies.exclusions.entries else mask
     if not sampled.has_text:

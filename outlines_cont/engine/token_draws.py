@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from math import isfinite
 from time import perf_counter
 
 import torch
@@ -147,7 +148,8 @@ class TokenDraws:
     def _draw(self, rows: Sequence[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
         """Draw a token for every row, and the tokens behind its draft."""
         ends = [(row, row.draw_input) for row in rows]
-        ahead = [(row, one) for row in rows for one in _inputs_ahead(row)] if draws_ahead_pay(logits) else []
+        drafted = [row for row in rows if row.piece.draft is not None] if draws_ahead_pay(logits) else []
+        ahead = [(row, one) for row in drafted for one in _inputs_ahead(row)]
         if ahead:
             more = torch.stack([one.logits for _, one in ahead])
             logits, drawn_from = torch.cat([logits, more]), torch.cat([drawn_from, more])
@@ -207,7 +209,7 @@ def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor
 
 def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
     """Return for each row its `num_top` most probable tokens with their log-probabilities, by (R, V) `normal`."""
-    most = min(max(row.tokens.num_top for row in rows), normal.shape[-1])
+    most = min(max([row.tokens.num_top for row in rows]), normal.shape[-1])
     if not most:
         return [()] * len(rows)
     logprobs, token_ids = (column.tolist() for column in normal.topk(most, dim=-1))
@@ -224,5 +226,6 @@ def _inputs_ahead(row: Row) -> list[DrawInput]:
 
 def _take(row: Row, draw: Draw) -> None:
     """Append what was drawn to a row, unless the row fails."""
-    if not row.fails(draw.logprob, draw.sampling_logprob):
+    is_valid = isfinite(draw.logprob) and isfinite(draw.sampling_logprob) and row.error is None
+    if is_valid or not row.fails(draw.logprob, draw.sampling_logprob):
         take(row, draw)
