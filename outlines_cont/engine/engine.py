@@ -350,7 +350,9 @@ class Engine:
         self._stats.rows += len(batch.rows)
         started = perf_counter()
         try:
-            lazy = [row for row in batch.rows if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)]
+            lazy = [
+                row for row in batch.rows if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)
+            ]
             with overlap_mask_computation([mask for row in lazy for mask in row.next_masks], self.model.device):
                 return batch.feed(self.max_batch_tokens)
         except Exception as error:

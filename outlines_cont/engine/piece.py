@@ -3,7 +3,7 @@ the states of its policies, its limits, text, next draw, draft and negative prom
 (`Row.begin`). `RowStatus`: what a row does in a step.
 
 `RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
-tokens). `with_ends` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
+tokens). `sampled` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
 nothing else is allowed. `room`: how many tokens may follow.
 """
 
@@ -53,7 +53,9 @@ class RowLimits:
     min_length: int = 0  # below it no end is drawn, unless nothing else is allowed
     max_length: int | None = None  # the most tokens of the row; None for any number
     max_written: int | None = None  # the same without healed tokens, if the end of the prompt is healed
-    _known: dict[int, SampleMask] = field(default_factory=dict, repr=False)  # by the id of the mask; shared by the rows of a piece
+    _known: dict[int, SampleMask] = field(
+        default_factory=dict, repr=False
+    )  # by the id of the mask; shared by the rows of a piece
 
     @classmethod
     def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:

@@ -334,7 +334,9 @@ class Row(FedSequence):
         if self.feeds_all:
             # With kept logits a rewind by a policy needs no forward.
             cached = self.feed.cached
-            first = max(self.piece.text.start - 1 - cached, len(self.tokens.ids) - 1 - cached - self.feed.kept.num_places, 0)
+            first = max(
+                self.piece.text.start - 1 - cached, len(self.tokens.ids) - 1 - cached - self.feed.kept.num_places, 0
+            )
             last = range(first, chunk_size)
         return self._scoring(chunk_size, last) if self.tokens.unscored else last
 

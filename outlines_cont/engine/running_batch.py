@@ -100,7 +100,7 @@ class RunningBatch:
             if chunk:
                 one.fed(len(chunk), dict(zip(columns, map(after.__getitem__, columns.values()), strict=True)))
         self._is_anew = self._is_anew and any(one.num_pending for one in sequences)
-        is_plain = fed.logits.shape[1] == 1 and all(chunks) and all([row.is_ready for row in self.rows])
+        is_plain = fed.logits.shape[1] == 1 and all(chunks) and all(row.is_ready for row in self.rows)
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
     def shares(self) -> list[RowKV | None]:

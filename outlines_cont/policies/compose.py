@@ -17,7 +17,6 @@ from outlines_cont.errors import UnsupportedBranch, shortened
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
-
 _is_branch = Branch.__instancecheck__
 
 

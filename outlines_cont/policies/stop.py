@@ -29,7 +29,9 @@ class FreeText(Policy[bytes]):
     """Samples any token of `token_ids`. Its state is what is left to respell of the bytes that token healing removed, mostly nothing."""
 
     token_ids: TokenSet
-    spelling: Callable[[bytes], list[Branch]]  # returns the branch of the tokens that may follow where some bytes are left to spell
+    spelling: Callable[
+        [bytes], list[Branch]
+    ]  # returns the branch of the tokens that may follow where some bytes are left to spell
     model: LanguageModel
 
     @classmethod
