@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from outlines_cont.errors import OptionError
 from outlines_cont.streams import StopMatch, StopText
 
-# Bytes in which characters are cut, doubled and broken, besides plain noise.
 CUTS = st.lists(st.integers(0, 40), max_size=8)
 
 
