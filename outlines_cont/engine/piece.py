@@ -143,13 +143,13 @@ class RunningPiece:
         owed: forced tokens that a limit has cut off.
         given: the row as it was given, if token healing has removed its last tokens.
         finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
-        is_last: whether the row ends with the piece; if not, its program decides what follows.
+        ends_row: whether the row ends with the piece; if not, its program decides what follows.
         error: what the piece has failed with, if the row goes on.
     """
 
-    def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, is_last: bool) -> None:
+    def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
         """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
-        self.spec, self.text, self.is_last = piece, text, is_last
+        self.spec, self.text, self.ends_row = piece, text, ends_row
         self.policies = PolicyStates(written.retries, written.exclusions)
         longest = None if piece.max_tokens is None else length + piece.max_tokens
         # The tokens that respell a healed end do not count.

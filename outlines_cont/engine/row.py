@@ -116,7 +116,7 @@ class Row(FedSequence):
         healing: Healing = NO_HEALING,
         guidance: tuple[StateRow, float] | None = None,
         start: int | None = None,
-        is_last: bool = True,
+        ends_row: bool = True,
     ) -> None:
         """Begin a piece at the end of the row.
 
@@ -128,7 +128,7 @@ class Row(FedSequence):
             guidance: the negative prompt, a row, and the scale; the piece ends where one of both sequences has reached the end of the
                 context.
             start: index of the first token of the piece, if that is not at the end: the piece may rewind to it.
-            is_last: whether the row ends with the piece.
+            ends_row: whether the row ends with the piece.
         """
         given = self._as_given() if healing.count or resume else None
         removed = self._remove(healing)
@@ -137,7 +137,7 @@ class Row(FedSequence):
         text_bytes = self.model.tokenizer.text_bytes
         healed = text_bytes(self.token_ids[written.start :])[: written.healed] if resume else text_bytes(removed)
         text = PieceText(healed, written.start, self.model.tokenizer)
-        self.piece = RunningPiece(piece, written, text, len(self.token_ids), is_last=is_last)
+        self.piece = RunningPiece(piece, written, text, len(self.token_ids), ends_row=ends_row)
         self.piece.given = given
         self.status = RowStatus.WAITING
         self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
@@ -516,17 +516,17 @@ class Row(FedSequence):
 
     def fail(self, error: Exception) -> None:
         """End the row with an error."""
-        self.error, self.piece.is_last = error, True
+        self.error, self.piece.ends_row = error, True
         self.end("error")
 
     def end(self, reason: str) -> None:
         """End the piece, and the row if it is the last."""
         self.piece.finish_reason = reason
-        self.status = RowStatus.LEAVING if self.piece.is_last else RowStatus.WAITING
+        self.status = RowStatus.LEAVING if self.piece.ends_row else RowStatus.WAITING
 
     def leave_when_scored(self) -> None:
         """Let a row that has ended leave, if its forced tokens are scored, or need not be."""
-        if self.has_ended and self.piece.is_last:
+        if self.has_ended and self.piece.ends_row:
             scores = self.tokens.unscored and self.piece.spec.scores_end and self.error is None
             self.status = RowStatus.SCORING if scores else RowStatus.LEAVING
 

@@ -283,18 +283,18 @@ class ForkProgram(RowProgram):
 
     def plan(self, row: Row) -> None:
         """Plan by the policies of a span; outside of one, have the driver called."""
-        if not row.piece.is_last:
+        if not row.piece.ends_row:
             follow_policies(row)
-        if row.status is RowStatus.FORKING and not row.piece.is_last:
-            row.refuse(UnsupportedBranch(_NO_FORK))
-        if row.has_ended and not row.piece.is_last:  # the row itself continues
+            if row.status is RowStatus.FORKING:
+                row.refuse(UnsupportedBranch(_NO_FORK))
+        if row.has_ended and not row.piece.ends_row:  # the row itself continues
             self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.error)
             row.begin(self._between, start=self.start)
-        elif row.piece.is_last:
+        elif row.piece.ends_row:
             self._end_beyond_context(row)
         if row.has_ended:
             row.leave_when_scored()
-        elif row.piece.is_last and row.status is RowStatus.WAITING and not self.waits_for:
+        elif row.piece.ends_row and row.status is RowStatus.WAITING and not self.waits_for:
             row.status = RowStatus.CALLING
 
     def act(self, row: Row, plan: ForkPlan) -> None:
@@ -324,7 +324,7 @@ class ForkProgram(RowProgram):
             case Read():
                 self.feeds_before_call = True
             case ForkPiece(piece):
-                row.begin(piece, is_last=False)
+                row.begin(piece, ends_row=False)
             case branch:
                 self._follow(row, branch)
 
@@ -348,7 +348,7 @@ class ForkProgram(RowProgram):
 
     def takes(self, row: Row, error: Exception) -> bool:
         """Pass an error in the policies of a span to the driver; any other ends the row."""
-        return not row.piece.is_last and not isinstance(error, BudgetError)
+        return not row.piece.ends_row and not isinstance(error, BudgetError)
 
     def appending(self, row: Row) -> None:
         """Count a token in the budget of the program."""

@@ -50,8 +50,8 @@ from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 
 
-class Call:
-    """One call of a driver: `outcome` is its result and its error, None until it has ended or was abandoned."""
+class Callback:
+    """A call of a driver: `outcome` is its result and its error, None until it has ended or was abandoned."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.outcome: tuple[Any, Exception | None] | None = None
@@ -84,7 +84,7 @@ class Call:
 class Round:
     """Calls that are made one after the other; `notify` is called, by their thread, when all are over."""
 
-    def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
+    def __init__(self, calls: Sequence[Callback], notify: Callable[[], None]) -> None:
         self.calls = list(calls)
         self.is_started = False  # whether it was passed to a thread
         self._notify = notify
@@ -93,7 +93,7 @@ class Round:
         self._owner: object = None
 
     @property
-    def present(self) -> Call | None:
+    def present(self) -> Callback | None:
         """The call that is being made, or is the next; None when all are over."""
         return next((call for call in self.calls if call.outcome is None), None)
 
@@ -114,7 +114,7 @@ class Round:
         self._over.set()
         self._notify()
 
-    def abandon(self, calls: Sequence[Call], error: Exception | None = None) -> bool:
+    def abandon(self, calls: Sequence[Callback], error: Exception | None = None) -> bool:
         """End calls with an error, though one of them may still run; return False if all were over already."""
         with self._lock:
             open_calls = [call for call in calls if call.outcome is None]
@@ -139,7 +139,7 @@ class Caller:
             self._queue(calls)
             calls.is_started = True
 
-    def abandon_call(self, calls: Round, call: Call, error: Exception) -> None:
+    def abandon_call(self, calls: Round, call: Callback, error: Exception) -> None:
         """Abandon a call of a round with its thread; a new thread makes the other calls."""
         if calls.abandon([call], error):
             self.close()
@@ -328,7 +328,7 @@ class ProgramJob(Job):
         called = [row for row in self.rows if program_of(row).needs_call(row)]
         if called:
             self._num_reserved, self._num_writes = 0, self.shared.num_writes
-            calls = [Call(partial(program_of(row).driver.call, self._view(row))) for row in called]
+            calls = [Callback(partial(program_of(row).driver.call, self._view(row))) for row in called]
             self._begun = self._round = Round(calls, notify), called
             self._caller.start(self._round[0])
         return bool(called)
@@ -419,7 +419,7 @@ class ProgramJob(Job):
         tokens = (row.token_ids, row.cached, one.backtracked, one.appended_ids(row))
         return ForkView(*tokens, reserve, self.used.step, one.outcome, one.driver_error)
 
-    def _apply(self, rows: list[Row], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
+    def _apply(self, rows: list[Row], calls: list[Callback]) -> list[tuple[Row, list[Row]]]:
         """Execute the plans that calls have returned; return the rows that have forked, each with its forks."""
         forked: list[tuple[Row, list[Row]]] = []
         for row, call in zip(rows, calls, strict=True):
@@ -470,7 +470,7 @@ class ProgramJob(Job):
 
     def _close(self, rows: list[Row]) -> None:
         """Close the drivers that have not ended, in the thread of the program."""
-        calls = [Call(program_of(row).driver.close) for row in rows if program_of(row).driver.is_open]
+        calls = [Callback(program_of(row).driver.close) for row in rows if program_of(row).driver.is_open]
         if calls:
             self._caller.start(Round(calls, lambda: None))
 

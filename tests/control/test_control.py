@@ -15,6 +15,7 @@ import torch
 import fsm
 from outlines_cont import Branch, SequenceState, TokenSet, continuous, control, generate, models, samplers
 from outlines_cont.control import Append, Controller, Replay
+from outlines_cont.engine import engine as engine_module
 from outlines_cont.errors import (
     DeadEnd,
     DeadlockError,
@@ -120,7 +121,8 @@ def test_a_backtrack_comes_before_the_sample_which_takes_the_logits_of_the_earli
     assert meter.recomputed_tokens == (1 if count == 3 else 0)
 
 
-def test_a_list_of_prompts_runs_a_program_for_each_in_one_batch() -> None:
+def test_a_list_of_prompts_runs_a_program_for_each_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_PATIENCE", 1e6)  # every forward waits for all controllers
     model = random_model()
     free = [Branch(sample_mask=TokenSet.of(ANY))]
     plan = [free, free, free * 2, free]

@@ -444,7 +444,8 @@ def test_a_policy_that_gives_tokens_back_leaves_hypotheses_that_are_scored_right
 
 def test_a_dead_end_of_every_hypothesis_is_its_error() -> None:
     a = FakeTokenizer().encode("a")[0]
-    model = scripted_model(lambda ids: {a: -math.inf})
+    a, x = (FakeTokenizer().encode(text)[0] for text in "ax")
+    model = scripted_model(lambda ids: {a: -math.inf} if list(ids)[-1:] == [x] else {})
     state = continuous(generate.regex(model, "a{2}", sampler=samplers.beam_search(2), force=False))("x")
     assert state.shape[:2] == (1, 1)
     assert isinstance(state.errors[0][0], DeadEnd)
