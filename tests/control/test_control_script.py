@@ -586,7 +586,9 @@ def test_a_draft_of_a_piece_changes_no_text(
     sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
-    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 8)  # else it follows from what forwards take
+    monkeypatch.setattr(
+        StepCosts, "width", lambda costs, *_: costs.num_pending + 8
+    )  # else it follows from what forwards take
     model = random_model()
     written: list[list[int]] = []
 

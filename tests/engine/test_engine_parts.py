@@ -321,7 +321,9 @@ def test_a_trail_that_is_cut_is_left() -> None:
 
 
 def test_records_after_the_first_take_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 16)  # else it depends on what forwards take
+    monkeypatch.setattr(
+        StepCosts, "width", lambda costs, *_: costs.num_pending + 16
+    )  # else it depends on what forwards take
     names = [("Ana", "Porto", "lamps"), ("Bea", "Lyon", "forks"), ("Cyd", "Oslo", "desks"), ("Dov", "Rome", "chairs")]
     texts = {n: f'{{"name":"{n}","city":"{c}","item":"{i}"}}' for n, c, i in names}
 
