@@ -19,7 +19,7 @@ from time import perf_counter
 
 import torch
 
-from outlines_cont.engine.drafting.costs import DraftLengths, StepCosts
+from outlines_cont.engine.drafting.lengths import DraftLengths, StepCosts
 from outlines_cont.engine.drafting.lookahead import Lookahead
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput, DrawPlans, draws_ahead_pay
@@ -36,7 +36,7 @@ class Speculation:
 
     def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
-        self.length = DraftLengths(device_type)
+        self.lengths = DraftLengths(device_type)
         self._drafters: list[Drafter] = []
         self._since = 0.0
 
@@ -45,10 +45,11 @@ class Speculation:
         ready = [(row, row.piece.draft) for row in rows if row.piece.draft is not None and row.can_draft]
         if ready:
             num_pending = max(1, *(row.num_pending for row in rows))
-            num_rows = len(rows) + sum(row.piece.negative is not None for row in rows)
-            costs = StepCosts(self.length, num_rows, num_pending)
-            requests = [DraftRequest(row, draft, costs) for row, draft in ready]
-            for drafter in dict.fromkeys(draft.drafter for _, draft in ready):
+            num_negative = sum(row.piece.negative is not None for row in rows)
+            drafters = dict.fromkeys(draft.drafter for _, draft in ready)
+            costs = {one: StepCosts(self.lengths, len(rows), num_pending, num_negative) for one in drafters}
+            requests = [DraftRequest(row, draft, costs[draft.drafter]) for row, draft in ready]
+            for drafter in drafters:
                 self._draft(drafter, [request for request in requests if request.draft.drafter is drafter])
             for (row, _), request in zip(ready, requests, strict=True):
                 if request.found is not None and request.found.token_ids:
@@ -58,8 +59,9 @@ class Speculation:
     def _draft(self, drafter: Drafter, requests: Sequence[DraftRequest]) -> None:
         if drafter not in self._drafters:
             self._drafters.append(drafter)
+        record = self.lengths.record(drafter)
         for request in requests:
-            request.draft.all_rates = self.length.rates(drafter)
+            request.draft.record = record
         started = self.clock()
         try:
             drafter.draft(requests)
@@ -70,18 +72,17 @@ class Speculation:
         drafted = [(request, request.found.num_drafted) for request in requests if request.found is not None]
         drafted = [(request, count) for request, count in drafted if count]
         # The time that a drafter takes to read a prompt first is no measure of the next draft.
-        is_usual = {request.draft.is_continued(len(request.row.token_ids)) for request, _ in drafted} == {True}
-        if is_usual:
-            longest = max(count for _, count in drafted)
-            self.length.note_drafting(drafter, (self.clock() - started) / longest)
+        is_usual = {request.draft.is_continued(len(request.row.token_ids), count) for request, count in drafted}
+        if is_usual == {True}:
+            record.costs.note(max(count for _, count in drafted), self.clock() - started)
 
     def note_forward(self, num_tokens: int) -> None:
         """Record the time of a forward of `num_tokens` tokens, padding included, and of the draw after it."""
-        self.length.forwards.note(num_tokens, self._lap())
+        self.lengths.forwards.note(num_tokens, self._lap())
 
     def note_draw(self) -> None:
         """Record the time of a draw without a forward."""
-        self.length.draws.note(self._lap())
+        self.lengths.draws.note(self._lap())
 
     def _lap(self) -> float:
         before, self._since = self._since, self.clock()
