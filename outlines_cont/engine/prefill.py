@@ -170,10 +170,8 @@ def _run(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> lis
     """Run rows to their end, and return their results; raise the error of the first that failed."""
     if not rows:
         return []
-    engine, job = model.engine, Job(rows, counts)
-    engine.submit(job)
-    for _ in engine.steps(job):
-        pass
+    job = Job(rows, counts)
+    model.engine.run(job)
     done = [row for _, row in sorted(job.done.items())]
     for row in done:
         if row.error is not None:
