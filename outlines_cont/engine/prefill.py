@@ -115,7 +115,7 @@ class EngineModel(Immutable):
     @property
     def engine(self: LanguageModel) -> Engine:
         """The engine that all calls of the model share."""
-        return engine_of(self)
+        return self.memo.get("engine") or engine_of(self)
 
     def prefilled(self: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
         """Return the rows with all tokens cached and the logits after them known; rows that failed or are empty are returned unchanged.
