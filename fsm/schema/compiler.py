@@ -289,6 +289,7 @@ class _BuildPass:
         self._open: dict[Key, Frame] = {}
         self._frames: list[Frame] = []
         self._num_opened = 0
+        self._noted: set[Node] = set()  # scalars without other keywords whose spellings are noted
 
     def build(self, places: Conjunction) -> Node:
         """The term of some places."""
@@ -345,7 +346,9 @@ class _BuildPass:
         node = None if place.negated else _simple_node(normalized.schema)
         if node is not None:
             self._document.check_keywords(normalized)
-            self._note_spellings((normalized,), types_at(normalized))
+            if node not in self._noted:
+                self._noted.add(node)
+                self._note_spellings((normalized,), types_at(normalized))
             if node is STRING:
                 self._context.note_met(STRING, place.pointer)
                 self._context.note_unbounded(STRING, ["maxLength"])
@@ -384,10 +387,8 @@ class _BuildPass:
         """Note that the current frame contains a term with this dependence and height."""
         if self._frames:
             frame = self._frames[-1]
-            frame.dependence, frame.height = (
-                max(frame.dependence, dependence),
-                max(frame.height, height + frame.is_value),
-            )
+            frame.dependence = max(frame.dependence, dependence)
+            frame.height = max(frame.height, height + frame.is_value)
 
     def _find_cases(self, places: Conjunction) -> Cases:
         """The cases of some places; where the exact ones are too many, fewer that leave some keywords to checks."""

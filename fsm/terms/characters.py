@@ -30,7 +30,7 @@ MAX_CODE_POINT = 0x10FFFF
 ALL_CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
 
 # The characters that `json.dumps(x, ensure_ascii=False)` escapes.
-_ESCAPED = tuple(sorted({*range(0x20), 0x22, 0x5C}))
+_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 
 
 def normalize(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -55,7 +55,19 @@ def invert(ranges: Ranges) -> Ranges:
 
 def intersect(left: Ranges, right: Ranges) -> Ranges:
     """Code points in both sets."""
-    return normalize((max(a, c), min(b, d)) for a, b in left for c, d in right if a <= d and c <= b)
+    out, i, j = list[tuple[int, int]](), 0, 0
+    while i < len(left) and j < len(right):
+        (a, b), (c, d) = left[i], right[j]
+        if a <= d and c <= b:
+            out.append((max(a, c), min(b, d)))
+        if b < d:
+            i += 1
+        else:
+            j += 1
+    return tuple(out)
+
+
+_PLAIN = invert(_ESCAPED)
 
 
 @lru_cache(maxsize=1024)
@@ -115,9 +127,8 @@ def _cut(first: int, last: int) -> int | None:
 @lru_cache(maxsize=1024)
 def json_spelling(ranges: Ranges) -> Node:
     """One character of the set as `json.dumps(..., ensure_ascii=False)` writes it inside a string."""
-    plain = intersect(ranges, invert(tuple((c, c) for c in _ESCAPED)))
-    escaped = [json_text(chr(c)) for c in _ESCAPED if any(a <= c <= b for a, b in ranges)]
-    return nodes.alternation((utf8(plain), nodes.words(escaped)))
+    escaped = [json_text(chr(c)) for a, b in intersect(ranges, _ESCAPED) for c in range(a, b + 1)]
+    return nodes.alternation((utf8(intersect(ranges, _PLAIN)), nodes.words(escaped)))
 
 
 def json_text(text: str) -> bytes:

@@ -32,7 +32,7 @@ class Kind:
     Not an `Enum`: looking up a member of one takes five times as long in Python 3.11, and this is the most frequent operation here.
     """
 
-    __slots__ = ("name",)
+    __slots__ = ("interned", "name")
 
     EMPTY: ClassVar[Kind]  # (): no text at all
     EPSILON: ClassVar[Kind]  # (): the empty text
@@ -56,6 +56,7 @@ class Kind:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.interned: dict[tuple[Any, ...], _Entry] = {}
 
     def __repr__(self) -> str:
         return f"Kind.{self.name}"
@@ -121,14 +122,14 @@ class WordList(Content):
 
 
 class _Entry(ref[Node]):
-    """A weak reference with its key in the table; it takes a third of the memory of an entry of a WeakValueDictionary."""
+    """A weak reference with its table and its key in it; it takes a third of the memory of an entry of a WeakValueDictionary."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "table")
 
     key: tuple[Any, ...]
+    table: dict[tuple[Any, ...], _Entry]
 
 
-_interned: dict[tuple[Any, ...], _Entry] = {}
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread has the lock
 _serial = iter(range(1 << 62))
 PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
@@ -151,11 +152,12 @@ def intern(
     Args:
         kind, args, nullable: of the node.
         children: the terms whose properties the node has, too.
-        key: identifies it, in place of arguments that refer back to the node.
+        key: identifies it among those of its kind, in place of arguments that refer back to the node.
     """
+    table = kind.interned
     if key is None:
-        key = (kind, *args)
-    entry = _interned.get(key)
+        key = args  # one tuple for both, as the collector visits every one that has nodes in it
+    entry = table.get(key)
     node = None if entry is None else entry()
     if node is not None:
         return node
@@ -169,13 +171,13 @@ def intern(
     if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
         is_plain = _excludes_few(kind, args)
     with _lock:
-        entry = _interned.get(key)
+        entry = table.get(key)
         node = None if entry is None else entry()
         if node is None:
             is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
             node = Node(kind, args, nullable, is_regular, is_plain, is_checked, has_munch, is_inhabited, next(_serial))
-            entry = _interned[key] = _Entry(node, _forget)
-            entry.key = key
+            entry = table[key] = _Entry(node, _forget)
+            entry.key, entry.table = key, table
     return node
 
 
@@ -196,11 +198,15 @@ def _ends_in_loop(node: Node) -> bool:
     return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable
 
 
-def _forget(entry: ref[Node]) -> None:
-    assert isinstance(entry, _Entry)
-    with _lock:
-        if _interned.get(entry.key) is entry:
-            del _interned[entry.key]
+def _forget(entry: Any, lock: Any = _lock) -> None:
+    with lock:  # a default, since nodes also die after this module when the process ends
+        if entry.table.get(entry.key) is entry:
+            del entry.table[entry.key]
+
+
+def num_terms() -> int:
+    """The number of terms in memory."""
+    return sum(len(getattr(Kind, name).interned) for name in Kind.__annotations__)
 
 
 EMPTY = intern(Kind.EMPTY, (), False)
@@ -438,7 +444,7 @@ def _unite(children: Iterable[Node]) -> _Unions[Node]:
     work.check()
     for check, found in bodies.items():
         members[checked((yield from _union(found)), check)] = None
-    if len(members) > 1:
+    if len(members) > 1 and not _differ(members):
         members = dict.fromkeys((yield from _factor_heads(members)))
     if mask:
         members[byte_set(mask)] = None
@@ -454,6 +460,18 @@ def _union(members: list[Node]) -> _Unions[Node]:
     united = members[0] if len(members) == 1 else (yield members)
     assert united is not None
     return united
+
+
+def _differ(members: Iterable[Node]) -> bool:
+    """True where no two members can have a head in common, or adjacent loops of one body."""
+    seen = set[Node]()
+    for member in members:
+        head = member.args[0] if member.kind in (Kind.CONCAT, Kind.MUNCH) else member
+        head = _body(head)
+        if head in seen:
+            return False
+        seen.add(head)
+    return True
 
 
 def _factor_heads(members: Iterable[Node]) -> _Unions[list[Node]]:
@@ -683,6 +701,7 @@ def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     return intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
 
 
+_ATOMS = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.WORDS})
 _NUM_OPERANDS = {
     Kind.CONCAT: 2, Kind.ALTERNATION: None, Kind.INTERSECTION: None, Kind.COMPLEMENT: 1, Kind.REPEAT: 1, Kind.CHECK: 1, Kind.MUNCH: 2
 }  # fmt: skip
@@ -742,12 +761,14 @@ def folded(
 def memory(root: Node) -> int:
     """About how many bytes `root` and all that it is built from take, without rules that are not built. Cost: 0.5 us per term."""
 
-    def parts(node: Node) -> tuple[Node, ...]:
-        return () if node.kind is Kind.RULE and not node.args[0].is_built else children(node)
-
-    total, word_lists = 0, set[WordList]()
-    for node in reached(root, parts):
-        total += 500
-        if node.kind is Kind.WORDS:
+    seen, queue, word_lists = {root}, [root], set[WordList]()
+    for node in queue:
+        kind = node.kind
+        if kind is Kind.WORDS:
             word_lists.add(node.args[0])
-    return total + sum(len(word) + 50 for words in word_lists for word in words.words)
+        elif kind not in _ATOMS and (kind is not Kind.RULE or node.args[0].is_built):
+            for part in children(node):
+                if part not in seen:
+                    seen.add(part)
+                    queue.append(part)
+    return 500 * len(queue) + sum(len(word) + 50 for words in word_lists for word in words.words)

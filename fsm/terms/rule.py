@@ -60,7 +60,7 @@ class Rule:
     @property
     def term(self) -> Node:
         """The language of the rule; its body is looked up when it is first needed."""
-        return intern(Kind.RULE, (self,), False, key=(Kind.RULE, self.number))
+        return intern(Kind.RULE, (self,), False, key=(self.number,))
 
     @property
     def is_built(self) -> bool:

@@ -30,6 +30,7 @@ from transformers.utils import logging
 
 from outlines_cont.checks import check, checked_bool, unknown_option
 from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, UnknownOption
+from outlines_cont.models.collector import freeze_modules
 
 _LOCK = threading.RLock()
 # The models of this process by their openings.
@@ -39,6 +40,7 @@ _NUMBERS = count(1)
 
 def next_number() -> str:
     """Return what tells the next model of this process from those before it in a text: nothing for the first, then `, #2` and so on."""
+    freeze_modules(False)  # from now on there is a model, which may be part of a cycle
     number = next(_NUMBERS)
     return f", #{number}" if number > 1 else ""
 

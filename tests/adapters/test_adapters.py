@@ -94,13 +94,6 @@ def test_a_key_may_come_twice_where_that_changes_no_verdict() -> None:
         adapters.logits_processor(schema | {"minProperties": 2}, TOKENS)
 
 
-def test_an_end_is_allowed_exactly_where_the_text_belongs_to_the_language() -> None:
-    processor = adapters.logits_processor("a{2}|a{4}", TOKENS).of(1)
-    assert [{b"a"}] == allowed(processor, "a")
-    assert [{b"a", b""}] == allowed(processor, "aa")
-    assert [{b""}] == allowed(processor, "aaaa")
-
-
 def test_rows_that_are_over_may_only_end() -> None:
     processor = adapters.logits_processor("ab*", TOKENS).of(1)
     rows = torch.tensor([[BOS, 3 + ord("a"), EOS, 7], [BOS, 3 + ord("x"), 7, 7], [BOS, 3 + ord("a"), EOS, EOS]])
@@ -184,20 +177,6 @@ def test_who_does_not_say_where_the_texts_begin_is_told_to() -> None:
     assert [{b"a", b"ab"}] == allowed(processor.of(rows), "p")
 
 
-def test_rows_come_in_any_order_and_go_back() -> None:
-    """Each line is a call of the processor: of several rows some may go on, and a row may continue an earlier one."""
-    processor = adapters.logits_processor("[ab]{1,3}", TOKENS).of(2)
-    begin, more = {b"a", b"b", b"ab"}, {b"a", b"b", b"ab", b""}
-    assert [begin, begin] == allowed(processor, "y", "x")
-    assert [more, more] == allowed(processor, "xb", "ya")
-    assert [more] == allowed(processor, "pa")
-    assert [{b"a", b"b", b""}] == allowed(processor, "paa")
-    assert [more] == allowed(processor, "pb")
-    assert [{b""}, more] == allowed(processor, "px", "qa")
-    assert [{b"a", b"b", b""}] == allowed(processor, "pab")
-    assert [begin] == allowed(processor, "p")
-
-
 def test_a_copy_knows_the_prompts() -> None:
     processor = adapters.logits_processor("[ab]{2}", TOKENS)
     assert [{b"a", b"b"}] == allowed(copy.deepcopy(processor.of(2)), "pa")
@@ -214,25 +193,6 @@ def test_they_say_what_they_are_and_stay_in_their_process() -> None:
         assert "regex('[ab]{2}') over 351 tokens" in repr(one)
         with pytest.raises(NotPicklable, match=r"adapters\.logits_processor"):
             pickle.dumps(one)
-
-
-def test_beams_of_a_function_come_one_by_one() -> None:
-    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS).of(2)
-
-    def asked(batch_id: int, text: str) -> set[bytes]:
-        return {TOKENS.token_bytes[i] or b"" for i in function(batch_id, torch.tensor(ids(text)))}
-
-    begin, second = {b"a", b"b", b"ab"}, {b"a", b"b"}
-    for batch_id, prompt in ((0, "p"), (1, "q")):
-        assert [begin, begin] == [asked(batch_id, prompt), asked(batch_id, prompt)]
-    assert [second, second] == [asked(0, "pb"), asked(0, "pa")]
-    assert [second, second] == [asked(1, "qa"), asked(1, "qb")]
-    assert [{b"x"}, {b"x"}] == [asked(0, "pab"), asked(0, "pbb")]
-    assert {b""} == asked(0, "qx")  # a beam that is given up
-    assert second == asked(0, "pb")
-    assert function(0, torch.tensor([*ids("pabx"), EOS])) == [EOS]
-    with pytest.raises(OptionError):
-        function.of("p")
 
 
 def test_equal_constraints_are_compiled_once() -> None:
@@ -272,43 +232,6 @@ def test_what_is_forgotten_is_read_again() -> None:
     assert 1 <= len(states._known) <= 2
     assert states._known.nbytes == sum(len(data) + 150 for data, _ in states._known.items())
     assert [states.state_after(row) for row in rows[-2:]] == [OVER, OVER]
-
-
-def test_a_cut_text_goes_on_and_a_whole_one_stays() -> None:
-    model = random_model()
-    processor = adapters.logits_processor("[ab]{3}", model).of(2)
-
-    def go_on(rows: torch.Tensor, steps: int) -> torch.Tensor:
-        how = {"attention_mask": torch.ones_like(rows), "do_sample": False, "pad_token_id": EOS}
-        out: Any = model.hugging_face.generate(rows, logits_processor=[processor], max_new_tokens=steps, **how)
-        return out
-
-    cut = go_on(torch.tensor([ids("p")]), 1)
-    whole = go_on(cut, 5)
-    text = TOKENS.decode(whole[0].tolist())
-    assert len(text) == 4
-    assert text[0] == "p"
-    assert set(text[1:]) <= {"a", "b"}
-    assert whole[0, -1:].tolist() == [EOS]
-
-
-def test_a_search_with_more_beams_than_texts_returns_no_other_text() -> None:
-    model = random_model()
-    rows = torch.tensor([ids("p"), ids("q")])
-    processor = adapters.logits_processor("a|b", model).of(rows)
-    out: Any = model.hugging_face.generate(
-        rows,
-        attention_mask=torch.ones_like(rows),
-        logits_processor=[processor],
-        num_beams=4,
-        num_return_sequences=4,
-        max_new_tokens=4,
-        do_sample=False,
-        pad_token_id=EOS,
-    )
-    texts = [TOKENS.decode(row) for row in out.tolist()]
-    assert {"pa", "pb"} == {*texts[:2]}
-    assert {*texts} <= {"p", "pa", "pb", "q", "qa", "qb"}
 
 
 def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:

@@ -148,17 +148,6 @@ def test_forks_slices_and_going_back_share_what_was_computed() -> None:
         one[0]  # type: ignore[index]
 
 
-def test_another_reply_to_the_same_feeds_only_its_last_token_again() -> None:
-    model = chat_model("Llama 3")
-    chat = Chat(model).user("One.")
-    write = generate.text(model)
-    first = chat.assistant(write, max_tokens=3)
-    with model.meter() as meter:
-        second = chat.assistant(write, max_tokens=3)
-    assert first == second
-    assert meter.fed_tokens <= 1 + 3
-
-
 def test_a_conversation_is_saved_like_a_state(tmp_path: Path) -> None:
     model = chat_model("Qwen3")
     chat = Chat(model, enable_thinking=False).user("One.").assistant(generate.regex(model, "[a-z]{3}"))

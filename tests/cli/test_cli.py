@@ -66,22 +66,6 @@ def test_no_summary_is_cut() -> None:
     assert all(summary.endswith(".") and not summary.endswith("...") for _, summary in summaries)
 
 
-def test_help_names_every_option_and_exit_status() -> None:
-    text = CliRunner().invoke(app, ["extract", "--help"]).stdout
-
-    options = "--schema --model --prompt --output --resume --overwrite --batch-size --max-tokens --text-field"
-    for word in options.split():
-        assert word in text
-    for status in ("0 every row", "1 some row failed", "2 nothing could run", "130 interrupted"):
-        assert status in " ".join(text.split())
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-
-    assert (0, f"outlines-cont {outlines_cont.__version__}\n") == (result.exit_code, result.stdout)
-
-
 def test_without_a_command_the_help_is_shown() -> None:
     result = CliRunner().invoke(app, [])
 

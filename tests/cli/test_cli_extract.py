@@ -159,20 +159,6 @@ def test_text_comes_from_the_standard_input(saved_model: Path, folder: Path) -> 
     assert [(line["_line"], line["text"]) for line in lines_of(result.stdout)] == [(1, "caf\u00e9"), (3, "b")]
 
 
-def test_a_pydantic_model_of_the_current_directory_is_the_schema(saved_model: Path, folder: Path) -> None:
-    (folder / "own_models.py").write_text(
-        "from typing import Literal\nfrom pydantic import BaseModel, Field\n"
-        "class Order(BaseModel):\n"
-        "    kind: Literal['a', 'b']\n"
-        "    amount: int = Field(ge=0, le=9, alias='sum')\n"
-    )
-
-    result = run(saved_model, "in.jsonl", "--schema", "own_models:Order", "--whitespace", "one_space")
-
-    assert result.exit_code == 0, result.stderr
-    assert {("kind", "sum")} == {tuple(line["record"]) for line in lines_of(result.stdout)}
-
-
 def test_rows_that_fail_do_not_stop_the_others(saved_model: Path, folder: Path) -> None:
     texts = ["fine", "long " * 400, "fine, too", "x" * 300]
     data = "".join(json.dumps({"text": text}) + "\n" for text in texts) + "{broken\n"

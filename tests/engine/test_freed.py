@@ -123,9 +123,9 @@ def garbage() -> list[object]:
 def test_an_expression_that_is_dropped_is_freed_at_once(kind: str) -> None:
     use(KINDS[kind])  # what is made once for all, such as classes of characters, stays
     with no_collector():
-        before = len(nodes._interned)
+        before = nodes.num_terms()
         use(KINDS[kind])
-        assert before == len(nodes._interned)
+        assert before == nodes.num_terms()
         assert garbage() == []
 
 
@@ -145,25 +145,25 @@ def test_a_schema_that_is_refused_leaves_nothing(schema: dict[str, Any]) -> None
 
     refuse()
     with no_collector():
-        before = len(nodes._interned)
+        before = nodes.num_terms()
         refuse()
-        assert before == len(nodes._interned)
+        assert before == nodes.num_terms()
         assert garbage() == []
 
 
 def test_terms_of_many_recursive_schemas_do_not_add_up() -> None:
     use(lambda: json_schema(tree("one")))
     with no_collector():
-        before = len(nodes._interned)
+        before = nodes.num_terms()
         for number in range(30):
             use(lambda number=number: json_schema(tree(f"kids {number}")))  # type: ignore[misc]
-        assert before == len(nodes._interned)
+        assert before == nodes.num_terms()
 
 
 def test_threads_that_make_and_drop_the_same_leave_nothing() -> None:
     for kind in ("recursive schema", "grammar", "regex"):
         KINDS[kind]().accepts("{")
-    before, errors = len(nodes._interned), list[Exception]()
+    before, errors = nodes.num_terms(), list[Exception]()
 
     def work() -> None:
         try:
@@ -182,7 +182,7 @@ def test_threads_that_make_and_drop_the_same_leave_nothing() -> None:
     assert errors == []
     json_schema(mutual()).accepts("{")
     del threads
-    assert len(nodes._interned) - before < 100
+    assert nodes.num_terms() - before < 100
 
 
 def test_a_part_of_a_recursive_language_keeps_its_rules() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from random import Random
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, note, settings
 from hypothesis import strategies as st
 
-from fsm import BudgetExceeded, EmptyLanguage, Limits, SchemaError, json_schema
+from fsm import BudgetExceeded, EmptyLanguage, FSMError, Limits, SchemaError, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.documents import cases
@@ -29,8 +31,10 @@ from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-NAMES = ["a", "b", "ab", "c"]
-SCALARS = st.sampled_from([None, True, False, 0, 1, 2, 3, 4.5, 0.5, -1, "", "a", "b", "ab", "abc"])
+NAMES = ["a", "b", "ab", "c", 'é"']
+SCALARS = st.sampled_from(
+    [None, True, False, 0, 1, 2, 3, 4.5, 0.5, -1, -0.125, 10**20, "", "a", "b", "ab", "abc", "é😀", "\n\\"]
+)
 PATTERNS = st.sampled_from(["a", "^a", "b$", "^[ab]*$", "^$", "c|^b"])
 SMALL = st.integers(0, 3)
 TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
@@ -159,6 +163,26 @@ def test_every_text_that_passes_is_valid_json(schema: Any, random: Random, steps
     if strict or expression.accepts(text):
         judged()
         assert is_valid(schema, value)
+
+
+def places(item: Any) -> list[tuple[Any, Any]]:
+    """Every place of a JSON value, as its container and its key."""
+    keys = [*item] if isinstance(item, dict) else range(len(item)) if isinstance(item, list) else []
+    return [place for key in keys for place in [(item, key), *places(item[key])]]
+
+
+@pytest.mark.filterwarnings("ignore::fsm.errors.SchemaWarning")
+@relaxed
+@given(DOCUMENTS, values() | st.sampled_from([{"$ref": "#"}, "#/$defs/none", "(", -1, 10**20]), RANDOMS)
+def test_a_schema_with_a_mistake_is_read_or_refused_by_an_error_of_this_package(
+    schema: Any, mistake: Any, random: Random
+) -> None:
+    whole = copy.deepcopy({"allOf": [schema], "properties": {"a": schema}})
+    container, key = random.choice(places(whole))
+    container[key] = mistake
+    note(json.dumps(whole))
+    with suppress(FSMError):
+        json_schema(whole)
 
 
 BOUNDS = {

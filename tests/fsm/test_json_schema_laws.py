@@ -158,53 +158,23 @@ def documents() -> st.SearchStrategy[Any]:
     return schemas().map(lambda s: {"$defs": DEFINITIONS} | s if isinstance(s, dict) else s)
 
 
-@st.composite
-def instances(draw: Draw, schema: Any, root: Any, depth: int = 4) -> Any:
-    """A value that is likely, but not sure, to satisfy a schema."""
-    if not isinstance(schema, dict) or not depth or draw(st.integers(0, 9)) == 0:
-        return draw(values(1))
-    parts = [instances(part, root, depth - 1) for k in ("anyOf", "allOf") for part in schema.get(k, ())]
-    if "$ref" in schema:
-        parts.append(instances(DEFINITIONS[schema["$ref"].rsplit("/", 1)[1]], root, depth - 1))
-    if "enum" in schema:
-        parts.append(st.sampled_from(schema["enum"]).map(plain))
-    if "const" in schema:
-        parts.append(st.just(plain(schema["const"])))
+def leaf_values(schema: Any) -> st.SearchStrategy[Any]:
+    """Values that are likely, but not sure, to satisfy a schema of numbers or of texts."""
+    if not isinstance(schema, dict):
+        return values(1)
     bounds = [schema[k] for k in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum") if k in schema]
-    if bounds or schema.get("type") in ("integer", "number"):
-        near = st.sampled_from([b + d for b in bounds for d in (-1, -0.25, 0, 0.25, 1)]) if bounds else WHOLE
-        parts.append((near | WHOLE | FRACTIONS).map(plain))
-    if schema.get("type") == "string" or "format" in schema or "pattern" in schema:
-        parts.append(FORMATTED if "format" in schema else TEXTS)
-    if schema.get("type") == "array" or "items" in schema or "prefixItems" in schema:
-        parts.append(array_instances(schema, root, depth))
-    if schema.get("type") == "object" or "properties" in schema:
-        parts.append(object_instances(schema, root, depth))
-    return draw(st.one_of(parts)) if parts else draw(values(1))
+    near = st.sampled_from([b + d for b in bounds for d in (-1, -0.25, 0, 0.25, 1)] or [0])
+    numbers = (near | WHOLE | FRACTIONS).map(plain)
+    return values(1) | (numbers if schema["type"] != "string" else FORMATTED if "format" in schema else TEXTS)
 
 
 @st.composite
-def array_instances(draw: Draw, schema: Any, root: Any, depth: int) -> Any:
-    first = schema.get("prefixItems", [])
-    length = draw(st.integers(0, 5))
-    return [
-        draw(instances((first[n : n + 1] or [schema.get("items", True)])[0], root, depth - 1)) for n in range(length)
-    ]
-
-
-@st.composite
-def object_instances(draw: Draw, schema: Any, root: Any, depth: int) -> Any:
-    properties = schema.get("properties", {})
-    names = [n for n in properties if n in schema.get("required", ()) or draw(st.booleans())]
-    names += [n for n in [*schema.get("required", ()), *NAMES] if draw(st.integers(0, 3)) == 0]
+def object_instances(draw: Draw, schema: dict[str, Any]) -> Any:
+    properties = schema["properties"]
+    names = [n for n in properties if n in schema["required"] or draw(st.booleans())]
+    names += [n for n in [*schema["required"], *NAMES] if draw(st.integers(0, 3)) == 0]
     other = schema.get("additionalProperties", True)
-    return {n: draw(instances(properties.get(n, other), root, depth - 1)) for n in names}
-
-
-@st.composite
-def schemas_with_instances(draw: Draw) -> tuple[Any, list[Any]]:
-    schema = draw(documents())
-    return schema, [draw(instances(schema, schema)) for _ in range(6)]
+    return {n: draw(leaf_values(properties.get(n, other))) for n in names}
 
 
 def compiled(schema: Any, whitespace: Any = "one_space") -> Expression | None:
@@ -225,41 +195,12 @@ relaxed = settings(
 )
 
 
-@at_least(90)
-@relaxed
-@given(schemas_with_instances())
-def test_an_instance_is_accepted_only_if_it_is_valid_and_always_where_its_keys_are_in_some_fixed_order(
-    case: tuple[Any, list[Any]],
-) -> None:
-    schema, found = case
-    expression = compiled(schema)
-    for value in found:
-        valid = is_valid(schema, value)
-        note(f"{value!r} valid={valid}")
-        for separators in ((",", ":"), (", ", ": ")):
-            accepted = expression is not None and expression.accepts(
-                json.dumps(value, ensure_ascii=False, separators=separators)
-            )
-            if not valid:
-                assert not accepted
-            elif _is_orderless(value):
-                judged()
-                assert accepted
-
-
-def _is_orderless(value: Any) -> bool:
-    """True when no object inside has two members, so that no order of members matters."""
-    if isinstance(value, dict):
-        return len(value) < 2 and all(_is_orderless(item) for item in value.values())
-    return all(_is_orderless(item) for item in value) if isinstance(value, list) else True
-
-
 @relaxed
 @given(objects(numeric() | textual() | st.booleans()), st.data())
 def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(
     schema: dict[str, Any], data: st.DataObject
 ) -> None:
-    value = data.draw(object_instances(schema, schema, 2))
+    value = data.draw(object_instances(schema))
     rank = {name: position for position, name in enumerate(dict.fromkeys([*schema["properties"], *schema["required"]]))}
     ordered = dict(sorted(value.items(), key=lambda item: rank.get(item[0], len(rank))))
     expression = compiled(schema, "none")

@@ -20,7 +20,7 @@ from tests.fsm.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
 from tests.walks import RANDOMS
 
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 BYTES = Vocabulary([*(bytes((byte,)) for byte in range(256)), None], [256])
 PIECES = Vocabulary([*BYTES.tokens, *b"12,00,000,123,.5,-1,ab,a ,1 , a,--".split(b",")], [256])
 DENIED = [

@@ -15,7 +15,7 @@ from tests.fuzz.languages import draw, is_valid, smaller
 from tests.fuzz.masks import Counts, Example, check, failure, plain, run, shrunk, vocabulary
 
 
-@pytest.mark.parametrize(("tekken", "seconds"), [(0, 9), (1, 4)])
+@pytest.mark.parametrize(("tekken", "seconds"), [(0, 5), (1, 3)])
 def test_masks_of_random_languages_are_those_of_the_plain_loop(tekken: float, seconds: float) -> None:
     counts, seed = Counts(), SystemRandom().getrandbits(32)
     for name in ["tekken"] if tekken else ["bytes", "mixed"]:

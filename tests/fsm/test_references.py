@@ -11,6 +11,7 @@ import jsonschema
 import jsonschema_rs
 import pytest
 from hypothesis import given, note, settings
+from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 
 import fsm
@@ -113,9 +114,8 @@ def test_a_checked_value_is_judged_in_the_scope_of_its_schema(random: Random) ->
         expression = None
     except BudgetExceeded:
         return
-    oracle = jsonschema.Draft202012Validator(
-        {"$id": ROOT, **schema}
-    )  # without a URI it forgets dynamic anchors of the root
+    # Without a URI it forgets dynamic anchors of the root; without a registry it fetches what it does not find.
+    oracle = jsonschema.Draft202012Validator({"$id": ROOT, **schema}, registry=REGISTRY)
     for _ in range(15):
         found = value(random)
         try:

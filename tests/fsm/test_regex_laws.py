@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+import warnings
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from fsm import Expression, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import RegexSyntaxError, SchemaError, UnsupportedRegex
+from fsm.errors import FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
 from fsm.terms.characters import (
     ALL_CHARACTERS,
@@ -192,6 +194,34 @@ def test_what_is_found_in_json_text_is_what_re_finds(pattern: str) -> None:
     texts = TEXTS[1:] if r"\B" in ecma else TEXTS  # before Python 3.14 it does not hold in the empty text
     wrong = [text for text in texts if bool(expected.search(text)) != automaton.accepts(json_text(text))]
     assert not wrong
+
+
+PIECES = [
+    *"ab()|*+?[]^$.-A_1é{},\\ \n", r"\b", r"\B", r"\d", r"\w", r"\s", r"\D", r"\W", "(?:", "(?=", "(?!", "(?<=", "(?<!", "{2}",
+    "{1,2}", "{,2}", "{1,}", "*?", "+?", "??", "[a-b]", "[^a]", r"[^\w]", r"\n", r"\.", "a|b", "(a|b)", "(?i)", "(?s:", "(?-i:",
+    "(?P<n>", "(?>", r"\1", r"\A", r"\Z", "(?m:", r"\x41", r"\u00e9", "[]a]", "(?#",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@settings(max_examples=200, deadline=None)
+def test_pieces_without_sense_are_read_exactly_where_re_reads_them(pattern: str) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        with suppress(FSMError):  # and nothing else
+            ecma_search(pattern, utf8)
+        try:
+            expected = re.compile(pattern)
+        except (re.error, OverflowError):
+            with pytest.raises(FSMError):
+                regex(pattern)
+            return
+        try:
+            automaton = Automaton(regex(pattern).node)
+        except RegexSyntaxError:
+            raise AssertionError("`re` reads it") from None
+        except FSMError:
+            return
+    assert [text for text in TEXTS if bool(expected.fullmatch(text)) != automaton.accepts(text.encode())] == []
 
 
 class Part(NamedTuple):

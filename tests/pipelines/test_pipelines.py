@@ -176,8 +176,6 @@ def test_wrong_arguments_are_refused_before_anything_runs() -> None:
 
 
 def test_the_log_probabilities_of_a_record_and_its_values_are_those_of_its_tokens() -> None:
-    from outlines_cont import continuous
-
     made = extractor(4, max_tokens=200)
     (outcome,) = made.outcomes(TEXTS[:1])
     state = continuous(generate.json(made.model, SCHEMA))(f"Message: {TEXTS[0]}\nRecord: ", max_tokens=200)
@@ -195,6 +193,9 @@ def test_the_log_probabilities_of_a_record_and_its_values_are_those_of_its_token
         text += part
     assert set(told) == {"kind", "notes"}
     assert outcome.logprobs == pytest.approx(told)
+    start = row.piece.start  # type: ignore[union-attr]
+    assert (start, len(row.token_ids) - start) == (outcome.usage.prompt_tokens, outcome.usage.tokens)
+    assert row.kinds[start:].count(FORCED) == outcome.usage.forced_tokens > 0
 
 
 json_values = st.recursive(
@@ -435,6 +436,9 @@ def test_lists_columns_and_single_rows() -> None:
     found = made({"id": [1, 2, 3], "text": [row["text"] for row in ROWS]})
     same_rows([dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)])
     same_rows(list(made(iter(ROWS))))
+    table = made(pyarrow.Table.from_pylist(ROWS))
+    assert isinstance(table, pyarrow.Table)
+    same_rows(table.to_pylist())
     assert made(TEXTS[0])["kind"] == made({"id": 1, "text": TEXTS[0]})["kind"] == alone(TEXTS[0])["kind"]
     assert made([]) == []
     taken = made({"text": TEXTS[:1], "kind": ["x"], "error": ["y"]})
@@ -443,13 +447,6 @@ def test_lists_columns_and_single_rows() -> None:
         made({"text": ["a"], "id": [1, 2]})
     with pytest.raises(OptionError, match="expected a list of texts or dicts"):
         made(3)
-
-
-def test_tables_of_arrow() -> None:
-    made = extractor(4, max_tokens=200)
-    table = made(pyarrow.Table.from_pylist(ROWS))
-    assert isinstance(table, pyarrow.Table)
-    same_rows(table.to_pylist())
 
 
 def test_frames_of_pandas() -> None:
@@ -508,17 +505,6 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
 # --- fields that a row lacks
 
 
-def test_no_record_is_made_of_a_row_without_what_the_prompt_names() -> None:
-    made = extractor(4, prompt="Message: {{ body }}\nRecord: ", max_tokens=200)
-    found = made([{"body": TEXTS[0]}, {"body": None}, {"body": ""}, {"body": " \n"}, {"id": 3}, {"body": float("nan")}])
-    assert [row["kind"] is None for row in found] == [False, True, True, True, True, True]
-    starts = ["value in the field 'body', got None", "value in the field 'body', got a blank one"]
-    for row, start in zip(
-        found[1:], [starts[0], starts[1], starts[1], "field 'body', got 'id'", starts[0]], strict=True
-    ):
-        assert row["error"].startswith(f"RowError: expected a {start}. Where the template tests it")
-
-
 @pytest.mark.parametrize("allow_missing", [True, ["body"], {"body"}])
 def test_a_template_may_test_what_is_missing(allow_missing: Any) -> None:
     template = "{% if body %}{{ body }}{% else %}-{% endif %}{{ id }}"
@@ -575,15 +561,3 @@ def test_values_of_numpy_and_dates_are_written_as_python_writes_them() -> None:
 def test_an_instance_is_no_schema(schema: Any) -> None:
     with pytest.raises(SetupError, match="expected a (class|pydantic model)"):
         pipelines.Extractor(random_model("llama"), schema)
-
-
-def test_the_usage_of_a_row_counts_the_tokens_of_prompt_and_record() -> None:
-    (outcome,) = extractor(4, max_tokens=200).outcomes(TEXTS[:1])
-    prompt = f"Message: {TEXTS[0]}\nRecord: "
-    state = continuous(generate.json(random_model("llama"), SCHEMA))(prompt, max_tokens=200)
-    (row,) = state.rows[0]
-    assert row.piece is not None
-    start = row.piece.start
-    kinds = row.kinds[start:]
-    assert (start, len(row.token_ids) - start) == (outcome.usage.prompt_tokens, outcome.usage.tokens)
-    assert kinds.count(FORCED) == outcome.usage.forced_tokens > 0

@@ -1,8 +1,7 @@
-"""The text decoder and the stop texts, against `bytes.decode` and `bytes.find` over the whole."""
+"""Stop texts, against `bytes.find` over the whole."""
 
 from __future__ import annotations
 
-import codecs
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -11,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont.errors import OptionError
-from outlines_cont.streams import StopMatch, StopText, TextDecoder
+from outlines_cont.streams import StopMatch, StopText
 
-# Bytes in which characters are cut, doubled and broken, besides plain noise.
-BROKEN_UTF_8 = st.lists(
-    st.sampled_from(
-        [b"a", b"\xe2", b"\x82", b"\xac", "€".encode(), b"\xf0\x9f", b"\x99\x82", b"\xff", b"\xc0", b"\xed\xa0"]
-    )
-    | st.binary(max_size=3),
-    max_size=12,
-).map(b"".join)
 CUTS = st.lists(st.integers(0, 40), max_size=8)
 
 
@@ -28,24 +19,6 @@ def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
     """Return `data` cut at the offsets in `cuts`; some pieces may be empty."""
     borders = sorted({0, len(data), *(cut for cut in cuts if cut <= len(data))})
     return [data[start:end] for start, end in pairwise(borders)] or [b""]
-
-
-@given(BROKEN_UTF_8, CUTS)
-def test_pieces_decode_to_what_the_whole_decodes_to_as_early_as_it_is_certain(data: bytes, cuts: list[int]) -> None:
-    whole = data.decode("utf-8", errors="replace")
-    decoder, text, end = TextDecoder(), "", 0
-    seen = [(decoder, text, end)]
-    for piece in pieces_of(data, cuts):
-        (decoder, more), end = decoder.push(piece), end + len(piece)
-        text += more
-        seen.append((decoder, text, end))
-    for old, before, end in seen:  # an old one stays valid
-        assert codecs.getincrementaldecoder("utf-8")("replace").decode(data[:end]) == before
-        assert len(old.held) <= 3
-        last, more = old.push(data[end:])
-        assert whole == before + more + last.flush()
-    with pytest.raises(AttributeError):
-        decoder.held = b""  # type: ignore[misc]
 
 
 def test_a_long_run_that_almost_matches_takes_linear_time() -> None:

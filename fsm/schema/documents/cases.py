@@ -165,7 +165,7 @@ class CaseFinder:
     def branches(self, places: Conjunction) -> Conjunction | None:
         """The branches of a single place with nothing but `anyOf`, as each can be compiled by itself; None for other places."""
         place = self.document.normalize_draft(places[0]) if len(places) == 1 else None
-        if place is None or place.negated or place.watches_branches or not place.has_any(KEYWORDS.splitting):
+        if place is None or place.negated or not place.has_any(KEYWORDS.splitting) or place.watches_branches:
             return None
         assert isinstance(place.schema, dict)
         (name, *others) = place.schema.keys() - KEYWORDS.annotations

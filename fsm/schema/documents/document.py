@@ -106,7 +106,8 @@ def _required_below(schema: Mapping[str, Any]) -> list[str]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return []
-    return [name for name, below in properties.items() if isinstance(below, dict) and below.get("required") is True]
+    found = [name for name, below in properties.items() if isinstance(below, dict) and "required" in below]
+    return [name for name in found if properties[name]["required"] is True]
 
 
 def _read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
@@ -179,14 +180,13 @@ def meant_by(word: str, value: object) -> str | None:
     letters = _JOINT.sub("", word)
     if word in KEYWORDS.annotations or not (letters.isascii() and letters.isalpha()):
         return None
-    is_joined = letters != word
+    is_joined, letters = letters != word, letters.lower()
     for keyword, known in KEYWORDS.items():
-        if keyword not in KEYWORDS.enforced:
+        if abs(len(keyword) - len(letters)) > 1 or keyword not in KEYWORDS.enforced:
             continue
-        is_distinct = len(keyword) > 4 and known.shape is not VALUE
-        is_same = letters.lower() in (keyword.lower(), f"{keyword.lower()}s" if len(keyword) > _LONGEST_NOUN else "")
-        is_meant = is_same or (not is_joined and _is_slip(word.lower(), keyword.lower(), is_distinct))
-        if is_meant and known.shape.fits(value):
+        is_distinct, name = len(keyword) > 4 and known.shape is not VALUE, keyword.lower()
+        is_same = letters == name or (len(keyword) > _LONGEST_NOUN and letters == f"{name}s")
+        if (is_same or (not is_joined and _is_slip(letters, name, is_distinct))) and known.shape.fits(value):
             return keyword
     return None
 
@@ -284,7 +284,7 @@ class Document:
                 break
             self.check_keywords(normalized)
             place = self.resolve(normalized, *names)
-        return place._replace(via=None)
+        return place if place.via is None else place._replace(via=None)
 
     def normalize_draft(self, place: Place) -> Place:
         """The place with the keywords of draft 2020-12, in the scope of its own resource if it begins one."""
@@ -442,7 +442,8 @@ class Document:
         for name, remarks in KEYWORDS.with_remarks:
             for text in remarks(schema[name], self.limits) if name in schema else ():
                 self._remark(place, name, text, is_suspect=False)
-        self.limits.check("max_enum_values", len(values_at(place) or ()), "values of an enum", place.at("enum"))
+        if not KEYWORDS.listing.isdisjoint(schema):
+            self.limits.check("max_enum_values", len(values_at(place) or ()), "values of an enum", place.at("enum"))
 
     def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:
         """Note an unknown keyword, an annotation by the standard, with what it may be meant as; `dependencies` here is malformed."""

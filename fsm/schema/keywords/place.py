@@ -30,7 +30,7 @@ Check = Callable[[Any, str], None]
 
 def escape(token: str) -> str:
     """Escape a key for use in a JSON pointer (RFC 6901)."""
-    return token.replace("~", "~0").replace("/", "~1")
+    return token.replace("~", "~0").replace("/", "~1") if "/" in token or "~" in token else token
 
 
 def part_at(value: Any, token: str) -> Any:
@@ -349,7 +349,10 @@ class Place(NamedTuple):
 
     def at(self, *tokens: str | int) -> str:
         """The pointer to a keyword, or to a part of its value."""
-        return self.pointer + "".join(f"/{escape(str(token))}" for token in tokens)
+        pointer = self.pointer
+        for token in tokens:
+            pointer = f"{pointer}/{escape(token) if isinstance(token, str) else token}"
+        return pointer
 
     def below(self, schema: Schema, *tokens: str | int) -> Place:
         """A place for a part of the value (a property, an item)."""
@@ -389,8 +392,9 @@ Builder = Generator[Conjunction, Node, Node]
 def values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
     """The places that have a keyword, each with the value of the keyword."""
     for place in places:
-        if place.has(keyword):
-            yield place, place.get(keyword)
+        schema = place.schema
+        if isinstance(schema, dict) and keyword in schema:
+            yield place, schema[keyword]
 
 
 def negated_values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
