@@ -17,7 +17,6 @@ from fsm import FSMError
 from fsm.errors import stacklevel_of_user
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.engine.row import Row
@@ -171,7 +170,8 @@ class Call:
 
     def take_paused(self) -> list[StateRow]:
         """Return the row, without keys and values, once it is paused; see `stays`."""
-        return self.engine.take_paused([row for row in self.rows if row is not None])
+        found: list[StateRow] = self.engine.take_paused([row for row in self.rows if row is not None])
+        return found
 
     def release(self) -> Job:
         """Let a row that is paused leave its batch, when its forced tokens are scored."""
@@ -230,10 +230,9 @@ class Call:
     # -- results -------------------------------------------------------------------------------------------------------
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Any:
         """The engine of the model, which all calls share."""
-        engine: Engine = self.maker.model.engine
-        return engine
+        return self.maker.model.engine
 
     @property
     def entries(self) -> list[range]:
