@@ -2,6 +2,7 @@
 
     python -m benchmarks.masks                  # everything; about a quarter of an hour, most of it outlines-core
     python -m benchmarks.masks --rounds 1 --engines ours --cases "date,nested person"
+    python -m benchmarks.masks --schemas FOLDER # schemas that a process meets for the first time; see `cold.py`
 
 The vocabulary is Mistral's tekken (131,072 tokens; it lies in the mistral-common wheel). One core, one thread. Each engine
 has a fresh process per round, which prepares the vocabulary and runs four other constraints (a program's very first one
@@ -16,13 +17,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import machine, table
+from benchmarks import cold, machine, table
 from benchmarks.case import Case, cases, warm_up
 from benchmarks.engines import ENGINES, Engine, engine
 from benchmarks.rounds import Message, Send, in_process
@@ -58,6 +60,9 @@ def main() -> None:
     options = _options()
     machine.use_one_thread()
     described = machine.describe(("outlines-cont", "llguidance", "xgrammar", "outlines-core", "numpy", "torch"))
+    if options.schemas is not None:
+        _measure_schemas(options, described)
+        return
     chosen = [case for case in cases() if not options.cases or case.name in options.cases]
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -68,6 +73,19 @@ def main() -> None:
             run.put_off(name)
             text = _report(run.found, described, chosen, options)
     Console(width=200, highlight=False).print(text, markup=False)
+
+
+def _measure_schemas(options: argparse.Namespace, described: dict[str, Any]) -> None:
+    """The same for schemas that a process meets for the first time."""
+    if options.schemas and not options.schemas.is_dir():
+        raise SystemExit(f"expected a folder of schemas, got {options.schemas}; `--schemas` without one takes our own")
+    engines = [
+        name for name in options.engines if name != "outlines-core"
+    ]  # it compiles no schema of hundreds of properties
+    figures, text = cold.page(options.schemas or None, engines, options.rounds, options.core, described)
+    if options.output:
+        table.write("cold" if options.output == "masks" else options.output, {"machine": described, **figures}, text)
+    Console(width=220, highlight=False).print(text, markup=False)
 
 
 def _report(found: Rounds, described: dict[str, Any], chosen: list[Case], options: argparse.Namespace) -> str:
@@ -92,6 +110,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=_list_of(names), default=[], help=f"of {'; '.join(names)} (default: all)")
     parser.add_argument("--patience", type=float, default=5.0, help="seconds for a case in the rounds (default: 5)")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for it at the end (default: 60)")
+    parser.add_argument(
+        "--schemas",
+        type=Path,
+        nargs="?",
+        const=False,
+        metavar="FOLDER",
+        help="only schemas never seen before; without FOLDER, our own",
+    )
     parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
     parser.add_argument("--output", default="masks", help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()

@@ -85,13 +85,13 @@ def measure(engine: Engine, case: Case, token_ids: Sequence[int], *, repeats: in
 
 
 def _walk(cursor: Cursor, token_ids: Sequence[int]) -> tuple[list[int], list[int]]:
-    fill, advance, words = cursor.fill, cursor.advance, cursor.words
+    fill, advance = cursor.fill, cursor.advance
     fills, advances = [], []
     for position, token_id in enumerate(token_ids):
         start = perf_counter_ns()
         fill()
         fills.append(perf_counter_ns() - start)
-        if not int(words()[token_id >> 5]) >> (token_id & 31) & 1:
+        if not allows(cursor, token_id):
             what = f"token {token_id}" if position + 1 < len(token_ids) else "the end"
             raise Refused(f"{what} was refused after {position} of {len(token_ids) - 1} tokens of the text")
         if position + 1 < len(token_ids):
@@ -99,6 +99,11 @@ def _walk(cursor: Cursor, token_ids: Sequence[int]) -> tuple[list[int], list[int
             advance(token_id)
             advances.append(perf_counter_ns() - start)
     return fills, advances
+
+
+def allows(cursor: Cursor, token_id: int) -> bool:
+    """Whether the mask that a cursor made last allows a token."""
+    return bool(int(cursor.words()[token_id >> 5]) >> (token_id & 31) & 1)
 
 
 def _count(cursor: Cursor, token_ids: Sequence[int]) -> int:

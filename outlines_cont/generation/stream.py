@@ -30,7 +30,7 @@ from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import TextPosition
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.streams.text_decoder import TextDecoder
+from outlines_cont.streams.stream_state import TextDecoder
 
 
 @dataclass(frozen=True, slots=True)

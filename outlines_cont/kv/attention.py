@@ -1,7 +1,7 @@
 """`prefix_attention`: attention over prefixes that rows share (Hydragen, cascade attention), as an attention function of transformers. A
 shared segment is read by one call with the queries of all its rows (Juravsky et al. 2024), the tails by another, and the parts are merged
-exactly by their log-sum-exp (Milakov and Gimelshein 2018). Without segments it is "sdpa"; kernels of PyTorch are used where they fit (CPU;
-CUDA but for float64, and grouped heads in tails of several queries), else matrix products. `prefix_attention_of` switches a model to it.
+exactly by their log-sum-exp (Milakov and Gimelshein 2018). Without segments it is "sdpa" on a CPU, and a kernel of our choice on CUDA.
+Kernels of PyTorch are used where they fit (all but float64 on CUDA), else matrix products. `prefix_attention_of` switches a model to it.
 
 The cache passes the segments as an attribute of the key tensor. A model may change that tensor before it calls its attention function,
 so every call is counted, and the batch checks the count after the forward.
@@ -21,10 +21,14 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from outlines_cont.device import upload
+
 # With "sdpa" in its name, transformers refuses it for models that have no such attention (soft-capping, sinks).
 NAME = "shared_prefix_sdpa"
 _ATTRIBUTE = "_outlines_cont_prefix"
+_REPEATED = "_outlines_cont_repeated"
 _ALIGNED = 8
+_LARGEST_HEAD = 256
 
 Attended = tuple[Tensor, Tensor]
 """Softmax attention, and the log-sum-exp of its scores."""
@@ -47,7 +51,10 @@ class Queries:
     def to(self, device: torch.device) -> Queries:
         """Return the same on a device."""
         return Queries(
-            *(tensor if tensor is None else tensor.to(device) for tensor in (self.gather, self.rows, self.indices))
+            *(
+                tensor if tensor is None else upload(tensor.numpy(), device)
+                for tensor in (self.gather, self.rows, self.indices)
+            )
         )
 
 
@@ -87,14 +94,14 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tens
         query: (B, H, Q, D).
         keys, values: (B, Hk, K, D); H is a multiple of Hk.
         scale: the factor of the scores.
-        mask: of `additive_mask`, broadcast to (B, 1, Q, K); None for all visible.
+        mask: of `additive_mask`, broadcast to (B, 1, Q, K); None for all visible. On CUDA every query sees a key.
 
     Returns:
         (B, H, Q, D) and (B, H, Q) at least float32; zeros and minus infinity for a query that sees no key.
     """
     if query.device.type == "cpu" and query.shape[-1] == values.shape[-1]:
         return _cpu_attend(query, keys, values, scale, mask)
-    if query.device.type == "cuda" and query.dtype != torch.float64 and query.shape[1] == keys.shape[1]:
+    if query.device.type == "cuda" and query.dtype != torch.float64:
         return _cuda_attend(query, keys, values, scale, mask)
     return plain_attend(query, keys, values, scale, mask)
 
@@ -117,15 +124,51 @@ def _cpu_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask:
 
 
 def _cuda_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
+    """The same as `attend`, by the kernel that takes the arguments: flash without a mask, else the memory-efficient one.
+
+    Not by `scaled_dot_product_attention`, which may choose cuDNN: that builds a plan for every new length, in some 45 ms.
+    """
+    if mask is None and _fits_flash(query, values):
+        return _flash(query, keys, values, scale, is_causal=False)
+    rows, heads, count, size = query.shape
+    groups = heads // keys.shape[1]
+    if groups > 1:
+        # The kernel has no grouped heads: the query heads of a key head become its queries, so that its keys are read once.
+        query, mask = query.reshape(rows, keys.shape[1], -1, size), None if mask is None else _repeated(mask, groups)
     bias = None if mask is None else mask.expand(*query.shape[:3], keys.shape[2])
     out, norm, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, keys, values, bias, True, 0.0, False, scale=scale
     )
     norm = norm[:, :, : query.shape[2]]  # the operator rounds the number of queries up
-    if mask is not None:
-        hidden = (mask == -torch.inf).all(dim=-1)
-        out, norm = out.masked_fill(hidden.unsqueeze(-1), 0.0), norm.masked_fill(hidden, -torch.inf)
+    return out.reshape(rows, heads, count, -1), norm.reshape(rows, heads, count)
+
+
+def _fits_flash(query: Tensor, values: Tensor) -> bool:
+    """Whether the flash kernel takes the type and the size of heads."""
+    size = query.shape[-1]
+    is_half = query.dtype in (torch.float16, torch.bfloat16)
+    return is_half and size == values.shape[-1] and size % _ALIGNED == 0 and size <= _LARGEST_HEAD
+
+
+def _flash(query: Tensor, keys: Tensor, values: Tensor, scale: float, *, is_causal: bool) -> Attended:
+    out, norm, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+        query, keys, values, 0.0, is_causal, False, scale=scale
+    )
     return out, norm
+
+
+def _repeated(mask: Tensor, groups: int) -> Tensor:
+    """Return a mask (B, 1, Q, K) for the queries of several heads as those of one, (B, 1, groups * Q, K); made once for all layers."""
+    if mask.shape[2] == 1:
+        return mask
+    known: tuple[int, Tensor] | None = getattr(mask, _REPEATED, None)
+    if known is None or known[0] != groups:
+        rows, _, count, columns = mask.shape
+        padded = mask.new_empty((rows, 1, groups, count, -(-columns // _ALIGNED) * _ALIGNED))
+        padded[..., :columns] = mask[:, :, None]
+        known = groups, padded.flatten(2, 3)[..., :columns]
+        setattr(mask, _REPEATED, known)
+    return known[1]
 
 
 def plain_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
@@ -158,21 +201,36 @@ def prefix_attention(
     `dropout` is 0. Returns (R, Q, H, D), and None for the weights.
     """
     prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if prefix is None:
+        found = _chosen(query, key, value, scale, attention_mask) if query.device.type == "cuda" else None
+        if found is not None:
+            return found.transpose(1, 2), None
         options = {"dropout": dropout, "scaling": scaling, **kwargs}
         plain: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return plain
     prefix.uses += 1
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     out, norm = _tail(query, key, value, scale, attention_mask)
     for layer in prefix.layers:
         out, norm = _merge(out, norm, *_segment(query, layer, scale), layer.queries.rows)
     return out.transpose(1, 2).contiguous(), None
 
 
+def _chosen(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Tensor | None:
+    """Return attention on CUDA by a kernel of our choice, causal for several queries without a mask; None where PyTorch has to choose."""
+    is_causal = mask is None and query.shape[2] > 1
+    if is_causal and query.shape[2] == keys.shape[2] and _fits_flash(query, values):
+        return _flash(query, keys, values, scale, is_causal=True)[0]
+    if is_causal or query.dtype == torch.float64:
+        return None
+    if mask is not None and mask.dtype == torch.bool:
+        mask = additive_mask(mask, query.dtype)
+    return _cuda_attend(query, keys, values, scale, mask)[0]
+
+
 def _tail(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None) -> Attended:
     rows, heads, count, size = query.shape
-    if count > 1:
+    if count > 1 or query.device.type == "cuda":
         return attend(query, key, value, scale, mask)
     # A single query: the query heads of a key head become its queries, so that its keys are read once.
     folded = query.reshape(rows, key.shape[1], -1, size)

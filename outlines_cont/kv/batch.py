@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.attention import additive_mask
@@ -61,6 +62,7 @@ class KVBatch:
         self._tail_lengths: list[int] = []
         is_fixed = sharing is not None or not model.can_branch
         self._sharing = sharing if is_fixed else sharing_on(model.device, model.dtype)
+        self._is_ours = model.device.type == "cuda" and model.can_branch
         self._open([share.to(model.device, model.kv_store) if share is not None else None for share in shares])
 
     @property
@@ -85,8 +87,8 @@ class KVBatch:
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
         width = max(map(len, chunks))
-        ids = np.zeros((self.num_rows, width), dtype=np.int64)
-        positions = np.zeros_like(ids)
+        fed = np.zeros((2, self.num_rows, width), dtype=np.int64)
+        ids, positions = fed
         new = np.zeros(ids.shape, dtype=bool)
         starts = []
         for row, (chunk, length) in enumerate(zip(chunks, self.lengths, strict=True)):
@@ -101,7 +103,7 @@ class KVBatch:
         columns = sorted({start + index for start, indices in zip(starts, wanted, strict=True) for index in indices})
         # A forward has some logits, even where none are wanted yet.
         columns = columns or [width - 1]
-        logits = self._forward(ids, positions, new, columns)
+        logits = self._forward(fed, new, columns)
         self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
         self._tidy()
         at = {column: index for index, column in enumerate(columns)}
@@ -185,7 +187,7 @@ class KVBatch:
         self._floor = max((int(line[-1]) + 1 for line in columns if len(line)), default=0)
         self._tail_lengths = [len(line) for line in columns]
         self.mask = _mask(columns, self._floor)
-        self._cache = GrowingCache(buffer, self._floor, shared)
+        self._cache = GrowingCache(buffer, self._floor, shared, is_ours=self._is_ours)
 
     def _close(self) -> None:
         self._tails.buffer.release(self)
@@ -230,46 +232,36 @@ class KVBatch:
         columns.flags.writeable = False
         return (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
 
-    def _forward(
-        self, ids: NDArray[np.int64], positions: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]
-    ) -> torch.Tensor:
+    def _forward(self, fed: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]) -> torch.Tensor:
+        """Feed ids and their positions, (2, R, Q)."""
         seen = np.concatenate([self.mask, new], axis=1)
-        device = self._model.device
-        logits = self._model.forward(
-            torch.from_numpy(ids).to(device),
-            self._attention_mask(seen, new),
-            torch.from_numpy(positions).to(device),
-            self._cache,
-            columns,
-        )
+        ids, positions = upload(fed, self._model.device)
+        logits = self._model.forward(ids, self._attention_mask(seen, new), positions, self._cache, columns)
         if not self._tails.were_read():
             raise UnsupportedModel(
                 f"expected {self._model!r} to attend to the keys that its cache returns, but it has not read the shared "
                 "part of them. Pass `share=False` when the model is wrapped."
             )
         self.mask = seen
-        self._tails.length += ids.shape[1]
+        self._tails.length += new.shape[1]
         return logits
 
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
         """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
 
-        It is None where every column has a token. With shared segments it is (R, 1, Q, C + Q), additive over the tails; None
-        where a single query sees all of its tail.
+        It is None where every column has a token. With shared segments, and on CUDA (where a model would wait for the device to read
+        the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None where a single query
+        sees all of its tail, or all queries are the first.
         """
         device = self._model.device
         width = new.shape[1]
-        if seen.all() and (width == 1 or not self._tails.segments):
+        is_ours = self._tails.is_ours
+        is_first = width == seen.shape[1] and not self._tails.segments
+        if seen.all() and (width == 1 or is_first or not is_ours):
             return None
-        if not self._tails.segments:
-            return torch.from_numpy(seen.astype(np.int64)).to(device)
-        visible = np.repeat(seen[:, None, :], width, axis=1)
-        start = seen.shape[1] - width
-        visible[:, :, start:] &= np.tri(width, dtype=bool)
-        # A query that is only padding sees itself, so that its attention is a number.
-        diagonal = np.arange(width)
-        visible[:, diagonal, start + diagonal] = True
-        return additive_mask(torch.from_numpy(visible[:, None]).to(device), self._model.dtype)
+        if not is_ours:
+            return upload(seen.astype(np.int64), device)
+        return additive_mask(_visible(seen, width, device), self._model.dtype)
 
     def _tidy(self) -> None:
         self._trim()
@@ -300,6 +292,20 @@ class KVBatch:
         self._set_tails(buffer, columns, self._tails.segments)
 
 
+def _visible(seen: NDArray[np.bool_], width: int, device: torch.device) -> torch.Tensor:
+    """Return (R, 1, Q, C + Q) bool: the columns that each of the last `width` sees, among those with a token, (R, C + Q).
+
+    A query that is only padding sees itself, so that its attention is a number.
+    """
+    if width == 1:
+        seen = seen.copy()
+        seen[:, -1] = True
+        return upload(seen[:, None, None], device)
+    before = seen.shape[1] - width
+    causal = torch.ones((width, seen.shape[1]), dtype=torch.bool, device=device).tril_(before)
+    return (upload(seen[:, None, None], device) & causal) | causal.triu(before)
+
+
 Tail = tuple[Buffer, list[NDArray[np.int64]]]
 
 
@@ -322,11 +328,12 @@ def _gather(store: BufferStore, rows: Sequence[Sequence[KVPart]]) -> Tail:
 
 
 def _copy(part: KVPart, buffer: Buffer, row: int, column: int) -> None:
+    places = part.index()
     for index in range(buffer.num_layers):
         source, target = part.buffer.layer(index), buffer.layer(index)
         if source is not None and target is not None:
             for old, new in zip(source, target, strict=True):
-                new[row, :, column : column + len(part)] = part.read(old)
+                new[row, :, column : column + len(part)] = part.read(old, places)
 
 
 def _clear(buffer: Buffer, row: int, stop: int) -> None:

@@ -18,11 +18,15 @@ from outlines_cont.kv.share import Segment
 
 
 class Tails:
-    """What the layers of one cache have in common: the buffer of the tails, their length in columns, and the segments that rows share."""
+    """What the layers of one cache have in common: the buffer of the tails, their length in columns, and the segments that rows share.
 
-    def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment]) -> None:
+    `is_ours`: whether `prefix_attention` attends, with a mask of (R, 1, Q, C + Q): with segments, and on CUDA.
+    """
+
+    def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment], *, is_ours: bool = False) -> None:
         self.buffer = buffer
         self.length = length
+        self.is_ours = is_ours or bool(segments)
         self.segments = list(segments)
         self._num_layers = 0
         self._prefixes: list[Prefix] = []
@@ -54,9 +58,9 @@ class GrowingCache(DynamicCache):
     The layers refer to the tails and not to the cache, so there is no cycle of references, and memory is freed without the collector.
     """
 
-    def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment]) -> None:
+    def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment], *, is_ours: bool = False) -> None:
         super().__init__()
-        self.tails = Tails(buffer, length, segments)
+        self.tails = Tails(buffer, length, segments, is_ours=is_ours)
         # Transformers calls this for a new layer; it expects a class, but a function works as well.
         self.layer_class_to_replicate = self.tails.new_layer  # type: ignore[assignment]
         known = [buffer.num_layers, *(segment.buffer.num_layers for segment in segments)]

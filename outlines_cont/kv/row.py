@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 
@@ -33,11 +34,16 @@ class KVPart:
         """Return the part of fewer tokens, without a copy."""
         return KVPart(self.buffer, self.row, self.columns[key])
 
-    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+    def index(self) -> torch.Tensor | None:
+        """Return the columns on the device of the buffer, for `read`; None where they are adjacent."""
+        device = self.buffer.device
+        return None if self._is_adjacent or device is None else upload(self.columns.copy(), device)
+
+    def read(self, tensor: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
         """Return (H, T, D), the tokens of the part out of a tensor of the buffer; a view where the columns are adjacent."""
-        if self._is_adjacent:
+        if index is None:
             return tensor[self.row, :, int(self.columns[0]) : int(self.columns[-1]) + 1]
-        return tensor[self.row].index_select(1, torch.tensor(self.columns, device=tensor.device))
+        return tensor[self.row].index_select(1, index.to(tensor.device))  # layers may be on several
 
     @cached_property
     def _is_adjacent(self) -> bool:
@@ -111,7 +117,8 @@ class RowKV:
         parts = RowKV(self.parts)[: len(self)].parts
         if not parts:
             return []
-        return [_joined(parts, index) for index in range(parts[0].buffer.num_layers)]
+        places = [part.index() for part in parts]
+        return [_joined(parts, places, index) for index in range(parts[0].buffer.num_layers)]
 
     def to(self, device: torch.device, store: BufferStore) -> RowKV:
         """Return the same on another device, copied; itself where it is there already or nothing is cached."""
@@ -130,8 +137,8 @@ class RowKV:
         return cls((KVPart(buffer, 0, np.arange(buffer.used)),))
 
 
-def _joined(parts: Sequence[KVPart], index: int) -> Layer | None:
-    pairs = [(part, part.buffer.layer(index)) for part in parts]
-    keys = [part.read(layer[0]) for part, layer in pairs if layer is not None]
-    values = [part.read(layer[1]) for part, layer in pairs if layer is not None]
+def _joined(parts: Sequence[KVPart], places: Sequence[torch.Tensor | None], index: int) -> Layer | None:
+    pairs = [(part, place, part.buffer.layer(index)) for part, place in zip(parts, places, strict=True)]
+    keys = [part.read(layer[0], place) for part, place, layer in pairs if layer is not None]
+    values = [part.read(layer[1], place) for part, place, layer in pairs if layer is not None]
     return (torch.cat(keys, dim=1), torch.cat(values, dim=1)) if keys else None

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.kv.attention import PrefixLayer, Queries, additive_mask
 from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.row import KVPart, RowKV
@@ -138,7 +139,7 @@ class Segment:
     def _mask(self, keys: torch.Tensor) -> torch.Tensor | None:
         if self._visible.all():
             return None
-        return additive_mask(torch.from_numpy(self._visible[:, None, None]).to(keys.device), keys.dtype)
+        return additive_mask(upload(self._visible[:, None, None], keys.device), keys.dtype)
 
 
 def _columns(shares: Sequence[Share]) -> range:

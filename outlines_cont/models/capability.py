@@ -184,17 +184,18 @@ class _Probed:
     """A stand-in for a model that is being probed, with every capability switched on, so that a `KVBatch` uses them."""
 
     can_skip = True
-    can_branch = True
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, *, can_branch: bool = False) -> None:
+        self.can_branch = can_branch
         self.device = model.device
         self.dtype = model.dtype
         self.forward = model.forward
         self.kv_store = KVStore()
 
 
-def _batch(model: LanguageModel, num_rows: int) -> KVBatch:
-    return KVBatch(cast(LanguageModel, _Probed(model)), [None] * num_rows, sharing=Sharing(1, 1))
+def _batch(model: LanguageModel, num_rows: int, *, can_branch: bool = False) -> KVBatch:
+    probed = cast(LanguageModel, _Probed(model, can_branch=can_branch))
+    return KVBatch(probed, [None] * num_rows, sharing=Sharing(1, 1))
 
 
 def _whole(model: LanguageModel, ids: list[int], wanted: list[int]) -> torch.Tensor:
@@ -222,7 +223,7 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
     """
     common, *tails = _random_ids(num_ids, 9, 4, 4)
     plain = torch.stack([_whole(model, common + tail, [10, 12]) for tail in tails])
-    batch = _batch(model, 1)
+    batch = _batch(model, 1, can_branch=True)
     batch.feed([common], [[8]])
     batch.keep([0, 0])
     try:

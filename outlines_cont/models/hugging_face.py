@@ -21,10 +21,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from outlines_cont.checks import check, checked_bool, is_int, is_number, knows_its_options
+from outlines_cont.device import upload
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
@@ -192,9 +194,9 @@ class HuggingFaceModel(EngineModel):
             options["attention_mask"] = attention_mask
         last = len(columns) == 1 and columns[0] == width - 1
         if "logits_to_keep" in self._takes:
-            options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
-        shares = isinstance(cache, GrowingCache) and bool(cache.tails.segments)
-        attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
+            options["logits_to_keep"] = 1 if last else upload(np.array(columns), input_ids.device)
+        is_ours = isinstance(cache, GrowingCache) and cache.tails.is_ours
+        attention = prefix_attention_of(self.hugging_face.config) if is_ours else nullcontext()
         is_watched = spin_watch.is_on and self.device.type == "cpu" and torch.get_num_threads() > 1
         with torch.inference_mode(), attention, spin_watch.timed() if is_watched else nullcontext():
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits

@@ -4,8 +4,7 @@ Everything that is exported is an immutable value: a push returns a new one. Imp
 where logits are pushed.
 """
 
-from outlines_cont.streams.stream_state import Stop
-from outlines_cont.streams.text_decoder import TextDecoder
+from outlines_cont.streams.stream_state import Stop, TextDecoder
 from outlines_cont.streams.token_stream import TokenStream
 from outlines_cont.text_search.stop_text import StopMatch, StopText
 

@@ -1,16 +1,38 @@
 """`StreamState`: the state of a token stream after one token: stop-text matcher (Aho-Corasick), UTF-8 decoder, and the text that has
 become final. States are immutable and linked to the one before (a persistent list): a rewind by n tokens follows n links, and forks
-share their common states. `Stop`: the stop text or stop token that ended the text.
+share their common states. `Stop`: the stop text or stop token that ended the text. `TextDecoder`: an incremental UTF-8 decoder as an
+immutable value.
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from outlines_cont.streams.decode_options import DecodeOptions
-from outlines_cont.streams.text_decoder import TextDecoder
 from outlines_cont.text_search.stop_text import StopMatch, StopText
+
+
+@dataclass(frozen=True, slots=True)
+class TextDecoder:
+    """Decodes UTF-8 in chunks; `held` are the bytes, at most 3, of an incomplete character.
+
+    Invariant: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined.
+    """
+
+    held: bytes = b""
+
+    def push(self, data: bytes) -> tuple[TextDecoder, str]:
+        """Return the decoder after `data`, and the text that is complete, with U+FFFD for invalid bytes. Cost: the length of `data`."""
+        data = self.held + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        return TextDecoder(data[used:]), text
+
+    def flush(self) -> str:
+        """Return the text of the incomplete bytes at the end of input: empty, or U+FFFD."""
+        return self.held.decode("utf-8", errors="replace")
+
 
 _START = TextDecoder()
 

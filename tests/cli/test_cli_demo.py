@@ -163,16 +163,3 @@ def test_a_row_fits_its_width_and_loses_no_result(columns: int, width: int) -> N
     for word in ("ŁucjaŌta,12,", "1,234", "[in]"):
         assert word in squeezed
     assert squeezed.count("東") + squeezed.count("京") == 40
-
-
-def test_columns_of_head_and_rows_stand_below_each_other() -> None:
-    console = Console(file=io.StringIO(), width=80, force_terminal=False)
-    table = DemoTable(console)
-    table.print_head()
-    table.print_row(DemoRow("short", STEPS[:1]))
-    head, _, row, *_ = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-
-    assert head.index("Step") == row.index("kind")
-    assert head.index("Result") == row.index("order")
-    assert head.index("Fed") + 3 == row.index("61") + 2
-    assert head.index("Reused") + 6 == row.index(" 0 ") + 2

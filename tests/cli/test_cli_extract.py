@@ -325,16 +325,6 @@ def test_an_output_that_holds_a_failed_row_ends_with_status_1_again(saved_model:
     assert "1 rows, 1 failed" in second.stderr
 
 
-def test_a_longer_input_is_gone_on_with(saved_model: Path, folder: Path, whole: bytes) -> None:
-    (folder / "out.jsonl").write_bytes(whole)
-    with (folder / "in.jsonl").open("a") as file:
-        file.write('{"id": 10, "text": "one more"}\n')
-
-    assert run(saved_model, *RESUME).exit_code == 0
-    assert whole == (folder / "out.jsonl").read_bytes()[: len(whole)]
-    assert lines_of((folder / "out.jsonl").read_bytes())[-1]["id"] == 10
-
-
 @pytest.mark.parametrize(
     ("change", "arguments", "message"),
     [

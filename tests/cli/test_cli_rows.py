@@ -263,10 +263,6 @@ def test_lines_keep_the_order_and_carry_the_other_fields(schema_file: str) -> No
     assert {"id", "_line", "_digest", "record"} == set(lines[0])
 
 
-def test_the_text_is_kept_on_request(schema_file: str) -> None:
-    assert [line["text"] for line in extracted(b"a b\n", schema=schema_file, keep_text=True)] == ["a b"]
-
-
 def test_the_text_may_have_another_name(schema_file: str) -> None:
     (line,) = extracted(b'{"body": "abc", "text": "other"}\n', schema=schema_file, text_field="body")
 

@@ -7,7 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.kv.attention import NAME, Prefix, _merge, attend, plain_attend, prefix_attention_of
+from benchmarks.device_proxy import Proxy
+from outlines_cont.kv.attention import (
+    NAME,
+    Prefix,
+    _merge,
+    additive_mask,
+    attend,
+    plain_attend,
+    prefix_attention,
+    prefix_attention_of,
+)
 from tests.fakes import random_network
 from tests.oracle import assert_close
 
@@ -74,3 +84,41 @@ def test_what_carries_a_prefix_is_the_same_tensor_to_others() -> None:
     assert carrier.data_ptr() == keys.data_ptr()
     assert torch.equal(carrier, keys)
     assert not hasattr(keys, "_outlines_cont_prefix")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 3),
+    key_heads=st.integers(1, 2),
+    groups=st.integers(1, 3),
+    queries=st.integers(1, 5),
+    before=st.integers(0, 9),
+    is_half=st.booleans(),
+    is_masked=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_the_kernels_that_are_chosen_for_cuda_attend_as_the_plain_form(
+    rows: int, key_heads: int, groups: int, queries: int, before: int, is_half: bool, is_masked: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    heads, is_causal = key_heads * groups, not is_masked and queries > 1
+    before = 0 if is_causal else before  # without a mask several queries are the first
+    count = before + queries
+    shapes = ((rows, heads, queries, 16), (rows, key_heads, count, 16), (rows, key_heads, count, 16))
+    dtype = torch.bfloat16 if is_half else torch.float32
+    query, keys, values = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    visible = torch.ones(rows, 1, queries, count, dtype=torch.bool).tril(before)
+    if is_masked:
+        visible &= (torch.rand(visible.shape, generator=generator) < 0.6) | torch.ones_like(visible).tril(before).triu(
+            before
+        )
+    wanted, _ = plain_attend(query.double(), keys.double(), values.double(), 0.3, additive_mask(visible, torch.float64))
+    with torch.inference_mode(), Proxy() as proxy:
+        for tensor in (query, keys, values, visible):
+            proxy.place(tensor)
+        mask = additive_mask(visible, dtype) if is_masked else None
+        module = random_network("llama").model.layers[0].self_attn
+        found, _ = prefix_attention(module, query, keys, values, mask, scaling=0.3)
+        assert proxy.steps[-1].plans == 0
+        got = found.transpose(1, 2).cpu()
+    assert_close(got.double(), wanted, 2e-2 if is_half else 1e-5)

@@ -31,27 +31,6 @@ def _state() -> SequenceState:
     return write(["the name of", "a"], max_tokens=4, rng=[5, 6])
 
 
-@pytest.mark.parametrize("kv", [True, False])
-def test_a_loaded_state_is_the_saved_one(tmp_path: Path, kv: bool) -> None:
-    model = random_model()
-    state = _state().fork(2)[:, 1:, :]
-    state.save(tmp_path / "s", kv=kv)
-    loaded = SequenceState.load(tmp_path / "s", model)
-    assert loaded == state
-    assert (loaded.seed, loaded.shape, loaded.finish_reasons, loaded.values) == (
-        state.seed,
-        state.shape,
-        state.finish_reasons,
-        state.values,
-    )
-    for name in ("logprobs", "sampling_logprobs"):
-        assert torch.equal(getattr(loaded, name), getattr(state, name))
-    assert loaded.cached.tolist() == (state.cached.tolist() if kv else [[0] * 3] * 2)
-    assert_close(loaded.logits, state.logits, 1e-8)
-    write = continuous(generate.text(model, sampler=samplers.multinomial(3)))
-    assert list(write(loaded, max_tokens=5)) == list(write(state, max_tokens=5))
-
-
 def test_what_rows_share_is_written_once(tmp_path: Path) -> None:
     state = continuous(generate.text(random_model()))("the name of the rose " * 8, max_tokens=1)
     state.save(tmp_path / "one")

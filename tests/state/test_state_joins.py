@@ -139,40 +139,6 @@ def test_a_text_at_the_beginning_of_a_row_is_spelled_as_it_is(kind: str, text: s
     assert text == tokenizer.decode(encoded_start(text, tokenizer))
 
 
-def test_a_character_that_was_cut_is_completed_by_a_sum() -> None:
-    tokenizer = tokenizer_of("Llama 2")
-    state = _state(tokenizer, tokenizer.encode("a \U00012000 b"))
-    cut = next(i for i, t in enumerate(_ids(state)) if tokenizer.text_bytes([t]) == "\U00012000".encode()[1:2])
-    assert str(state.tokens[:cut])[-1] == "\ufffd"
-    assert str(state.tokens[:cut] + state.tokens[cut:]) == "a \U00012000 b"
-
-
-def test_specials_inside_a_row_are_kept_and_a_second_beginning_is_not() -> None:
-    tokenizer = FakeTokenizer()
-    state = _state(tokenizer, tokenizer.encode("ab", add_special_tokens=True))
-    turn = _state(tokenizer, [2, *tokenizer.encode("cd")])
-    other = SequenceState(state.model, turn.rows, 0)
-    assert str(state + other) == "ab<end>cd"
-    assert _ids(state + other).count(2) == 1
-    assert _ids(state + state).count(tokenizer.bos_token_id) == 1
-
-
-def test_tokens_without_what_stood_before_them_have_no_log_probability() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))("the name", max_tokens=6)
-    row = state.rows[0][0]
-    for cut in (state.tokens[3:], state.tokens[-2:], state[1:], state[9:], state.tokens[1:]):
-        kept = cut.rows[0][0]
-        assert not any(kept.logprobs + kept.sampling_logprobs)
-        assert cut.weights.item() == 0
-        assert not set(kept.kinds) & set(b"gf")
-    for cut in (state.tokens[:-2], state[: len(str(state.tokens[:-2]))]):
-        kept = cut.rows[0][0]
-        assert row.logprobs[: len(kept.token_ids)] == kept.logprobs
-        assert sum(kept.logprobs) == pytest.approx(cut.weights.item())
-    assert state.weights.item() == pytest.approx((state + state.tokens[-2:]).weights.item())
-
-
 def test_what_follows_tokens_that_a_conversation_drops_has_no_log_probability() -> None:
     executor = BatchedExecutor(random_model())
     conversation = executor.create("the name")

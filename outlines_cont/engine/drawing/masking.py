@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from threading import Thread
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 
 _FEW_WORDS = 512
@@ -85,9 +87,13 @@ def _added(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
     """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask forbids, else 0."""
     vocab_size = logits.shape[-1]
     data = np.stack([mask.bitmask(vocab_size) for mask in masks]).view(np.uint8)
-    table = _TABLES[logits.dtype]
     if logits.device.type == "cpu":
-        return torch.from_numpy(np.take(table, data, axis=0).reshape(len(masks), -1)[:, :vocab_size])
+        return torch.from_numpy(np.take(_TABLES[logits.dtype], data, axis=0).reshape(len(masks), -1)[:, :vocab_size])
     # The bits are copied to the device, not 32 times as many bytes of floats.
-    index = torch.from_numpy(data).to(logits.device, torch.int32)
-    return torch.from_numpy(table).to(logits.device)[index].reshape(len(masks), -1)[:, :vocab_size]
+    index = upload(data, logits.device).int()
+    return _table_on(logits.device, logits.dtype)[index].reshape(len(masks), -1)[:, :vocab_size]
+
+
+@cache
+def _table_on(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    return upload(_TABLES[dtype], device)

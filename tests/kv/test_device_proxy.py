@@ -1,0 +1,81 @@
+"""The limits of a step on a GPU (`benchmarks.device_proxy`), counted without one; and what the proxy counts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.device_proxy import CASES, Proxy
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The figures of all cases, in a process of their own: what a model is found capable of is kept by the process."""
+    file = tmp_path_factory.mktemp("proxy") / "figures.json"
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.device_proxy", "--json", file],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_asks_no_more_of_the_device_than_its_limits(measured: dict[str, Any], name: str) -> None:
+    figures = measured[name]["figures"]
+    assert {key: figures[key] for key, most in CASES[name].limits.items() if figures[key] > most} == {}
+
+
+def test_the_proxy_computes_what_the_host_does_and_counts_operators() -> None:
+    with torch.inference_mode(), Proxy() as proxy:
+        weights = proxy.place(torch.arange(12.0).view(3, 4))
+        assert weights.device.type == "cuda"
+        doubled = weights[1:].t() * 2  # two views, one kernel
+        assert doubled.device.type == "cuda"
+        assert proxy.steps[-1].names == {"mul": 1}
+        assert doubled.tolist() == [[8.0, 16.0], [10.0, 18.0], [12.0, 20.0], [14.0, 22.0]]
+        assert (proxy.steps[-1].syncs, proxy.steps[-1].stalls) == (1, 1)
+
+
+def test_the_proxy_counts_uploads_that_block_alone() -> None:
+    with torch.inference_mode(), Proxy() as proxy:
+        host = torch.ones(3)
+        device = torch.device("cuda:0")
+        assert host.to(device).device == device
+        assert proxy.steps[-1].uploads == 1
+        host.to(device, non_blocking=True)
+        assert proxy.steps[-1].uploads == 2, "memory that is not pinned"
+        host.pin_memory().to(device, non_blocking=True)
+        assert proxy.steps[-1].uploads == 2
+        torch.tensor([1.0], device=device)
+        proxy.place(torch.ones(2))[[0, 1]]
+        assert proxy.steps[-1].uploads == 4, "of a list of Python, and of its indices"
+
+
+def test_the_proxy_refuses_what_a_device_would() -> None:
+    with torch.inference_mode(), Proxy() as proxy:
+        there = proxy.place(torch.ones(3))
+        with pytest.raises(RuntimeError, match="a host tensor"):
+            there + torch.ones(3)
+        with pytest.raises(TypeError):
+            there.numpy()
+
+
+def test_attention_that_pytorch_would_give_to_cudnn_makes_a_plan_for_each_length() -> None:
+    query, key = (torch.randn(1, 2, n, 16, dtype=torch.bfloat16) for n in (1, 9))
+    with torch.inference_mode(), Proxy() as proxy:
+        for one in (query, key):
+            proxy.place(one)
+        for length in (4, 4, 5):
+            torch.nn.functional.scaled_dot_product_attention(query, key[:, :, :length], key[:, :, :length])
+        assert proxy.steps[-1].plans == 2
