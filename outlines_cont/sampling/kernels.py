@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.device import upload
+
 
 class TokenCounts:
     """The token counts of one running row for penalties, `DRY` and `Mirostat`, updated token by token.
@@ -200,7 +202,7 @@ def _found_in_blocks(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tenso
 
 def _target(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Return (R, 1): the random number of each row, times the row's total."""
-    return uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    return on_device(uniforms, cumulative.device)[:, None] * cumulative[:, -1:]
 
 
 def _first_above(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -225,6 +227,11 @@ def not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
 def exact(tensor: torch.Tensor) -> torch.Tensor:
     """Return float64 numbers, on the same device where that has them."""
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
+def on_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return numbers of the host on a device, which the host does not wait for."""
+    return numbers if numbers.device == device else upload(numbers.numpy(), device)
 
 
 def _reduced(values: torch.Tensor, size: int, reduce: Callable[..., torch.Tensor]) -> torch.Tensor:
