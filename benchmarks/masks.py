@@ -114,7 +114,7 @@ def _options() -> argparse.Namespace:
         "--schemas",
         type=Path,
         nargs="?",
-        const="",
+        const=False,
         metavar="FOLDER",
         help="only schemas never seen before; without FOLDER, our own",
     )
