@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.device import upload
-
 
 class TokenCounts:
     """The token counts of one running row for penalties, `DRY` and `Mirostat`, updated token by token.
@@ -230,8 +228,10 @@ def exact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def on_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return numbers of the host on a device, which the host does not wait for."""
-    return numbers if numbers.device == device else upload(numbers.numpy(), device)
+    """Return numbers on a device; the host does not wait for those of its own."""
+    if numbers.device == device:
+        return numbers
+    return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
 
 
 def _reduced(values: torch.Tensor, size: int, reduce: Callable[..., torch.Tensor]) -> torch.Tensor:
