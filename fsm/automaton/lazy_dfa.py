@@ -22,8 +22,7 @@ from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import UnknownState, exceeded
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.terms.members import field_range
-from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, PREFIX_KINDS, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, PREFIX_KINDS, Kind, Node
 
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
@@ -150,7 +149,6 @@ class Automaton:
             self._move_count = 0
             self._starts: dict[int, Start | None] = {}
             self._of_states: defaultdict[object, dict[int, Any]] = defaultdict(dict)  # by the method with `_per_state`
-            self._single_bytes: dict[tuple[Node, int], bytes] = {}
             self._rows: Rows | None = None
 
     def state_of(self, node: Node) -> int:
@@ -281,59 +279,10 @@ class Automaton:
                 state = moves.get(data[position], DEAD)
                 position += 1
                 continue
-            stride = self._stride(state, data, position)
-            if stride is None:
-                state, position = self._after(state, data[position]), position + 1
-            else:
-                state, position = stride
+            target, count = self.derivatives.read(self.nodes[state], data[position:])
+            state = self.state_of(target) if target is not EMPTY and self.is_alive(target) else DEAD
+            position += count
         return state
-
-    def _stride(self, state: int, data: bytes, position: int) -> tuple[int, int] | None:
-        """The state after several bytes of the leading subexpression, and the position after them; None where it takes a derivative."""
-        start = self.start(state)
-        if start is None:
-            return None
-        first, after = start
-        rest = self.nodes[after]
-        if first.kind is Kind.LITERAL:
-            text: bytes = first.args[0]
-            if data.startswith(text, position):
-                return after, position + len(text)
-            read = data[position:]
-            if not text.startswith(read):
-                return DEAD, position
-            return self.state_of(nodes.concat(nodes.literal(text[len(read) :]), rest)), len(data)
-        if first.kind is Kind.REPEAT:
-            count = self._num_single_bytes(start, data, position)
-            if not count:
-                return None
-            if first.args[1:] == (0, None):
-                return state, position + count
-            return self.state_of(nodes.concat(nodes.fewer(first, count), rest)), position + count
-        if first.nullable:
-            return None
-        table, *first_field, lo, hi, depth = first.args
-        lo, hi, depth, position = nodes.narrowed(data, position, table.words, lo, hi, depth)
-        left = (
-            field_range(table, first_field[0], lo, hi, depth) if first_field else nodes.word_range(table, lo, hi, depth)
-        )
-        return self.state_of(nodes.concat(left, rest)), position
-
-    def _num_single_bytes(self, start: Start, data: bytes, position: int) -> int:
-        """How many bytes from `position` on are an iteration of a loop each, and cannot be read in another way."""
-        (body, _, hi), after = start[0].args, start[1]
-        single = self._single_bytes.get((body, after))
-        if single is None:
-            mask = sum(own for own, target in self.derivatives.arcs(body) if target is EPSILON)
-            others = self.derivatives.first_bytes(self.nodes[after])
-            single = self._single_bytes[body, after] = bytes(bytes_of(mask & ~others).astype("u1"))
-        most = len(data) - position if hi is None else min(len(data) - position, hi)
-        left = data[position : position + most].lstrip(single)
-        return most - len(left)
-
-    def _after(self, state: int, byte: int) -> int:
-        target = self.derivatives.after(self.nodes[state], byte)
-        return self.state_of(target) if target is not EMPTY and self.is_alive(target) else DEAD
 
     def accepts(self, data: bytes) -> bool:
         """True when `data` belongs to the language."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from heapq import heappop, heappush
 
 from fsm.errors import ExpressionError, exceeded
@@ -18,6 +19,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.byte_classes import completed, covered, disjoint, product
 from fsm.terms.distance import Distances
+from fsm.terms.members import field_range
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.terms.rivals import Left, Pair, Rivals
 
@@ -26,6 +28,8 @@ Arc = tuple[int, Node]
 Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
+_BOOLEAN = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT})
+_OF_WORDS = frozenset({Kind.WORDS, Kind.FIELDS})
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 
 
@@ -97,8 +101,7 @@ class Derivatives:
             found = self._arcs[top] = self._combine(top)
             work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
             if work.done() > limit:
-                problem = f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}"
-                raise exceeded("max_step", self.max_step, problem)
+                raise self._heavy_step()
             work.check()
             open_nodes.discard(top)
             stack.pop()
@@ -128,26 +131,86 @@ class Derivatives:
         return mask
 
     def after(self, node: Node, byte: int) -> Node:
-        """The derivative of `node` by one byte.
+        """The derivative of `node` by one byte; see `read`."""
+        return self.read(node, bytes((byte,)))[0]
 
-        Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made.
+    def read(self, node: Node, text: bytes) -> tuple[Node, int]:
+        """The derivative of `node` by the first bytes of a text, and how many these are: one, or those that all parts read at once.
+
+        Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made, of `&`, `~` and
+        `|` by those of their operands.
         """
-        bit = 1 << byte
-        found = []
-        while True:
-            head, tail = nodes.first_and_rest(node)
-            loop, rest = (head.args[0], nodes.fewer(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
-            for mask, target in self.arcs(loop):
-                if mask & bit:
-                    found.append(nodes.concat(nodes.concat(target, rest), tail))
-                    break
-            if tail is EPSILON or not head.nullable:
-                break
-            node = tail
-        left = found.pop() if found else EMPTY
-        while found:  # from the right, like `arcs`, so that both make the same terms
-            left = nodes.alternation((found.pop(), left))
-        return left
+        limit, text = work.done() + self.max_step, self._read_at_once(node, text)
+        if self._stepped(node, text):
+            target = nodes.folded(
+                node, lambda top: self._stepped(top, text), lambda top, got: self._after(top, got, text), {}
+            )
+        else:
+            target = self._after(node, [], text)
+        if work.done() > limit:
+            raise self._heavy_step()
+        return target, len(text)
+
+    def _read_at_once(self, node: Node, text: bytes) -> bytes:
+        """The first bytes of a text, at least one, by which the derivative of a term needs no choice of where a part of it ends."""
+        stack = [node]
+        while stack and len(text) > 1:
+            head, tail = nodes.first_and_rest(stack.pop())
+            kind, args = head.kind, head.args
+            if kind is Kind.LITERAL:
+                if tail is not EPSILON and text.startswith(args[0]):
+                    text = text[: len(args[0])]
+            elif kind in _OF_WORDS and not head.nullable:
+                table, *_, lo, hi, depth = args
+                lo, hi, _, position = nodes.narrowed(text, 0, table.words, lo, hi, depth)
+                text = text[:position] if lo < hi else text
+            elif kind in _BOOLEAN or kind is Kind.REPEAT:
+                before = len(text) if tail is EPSILON else _num_leading(text, ALL_BYTES & ~self.first_bytes(tail))
+                if kind is Kind.REPEAT:
+                    single = sum(mask for mask, target in self.arcs(args[0]) if target is EPSILON)
+                    before = min(_num_leading(text, single), before, len(text) if args[2] is None else args[2])
+                else:
+                    stack += head.args
+                text = text[: max(before, 1)]
+            elif kind is not Kind.EPSILON or tail is not EPSILON:
+                text = text[:1]
+        return text
+
+    def _stepped(self, node: Node, text: bytes) -> tuple[Node, ...]:
+        """The terms whose derivatives by a text make that of `node`; none where that takes one operation, or known arcs."""
+        kind, args = node.kind, node.args
+        if kind is Kind.CONCAT and args[0].kind is not Kind.LITERAL:
+            return args if args[0].nullable and len(text) == 1 else args[:1]
+        return args if kind in _BOOLEAN and (len(text) > 1 or node not in self._arcs) else ()
+
+    def _after(self, node: Node, values: list[Node], text: bytes) -> Node:
+        """The derivative of `node` by a text, given those of the terms that `_stepped` returns."""
+        kind, args = node.kind, node.args
+        if kind is Kind.CONCAT:
+            begun = nodes.concat(values[0] if values else self._after(args[0], values, text), args[1])
+            return nodes.alternation((begun, values[1])) if len(values) > 1 else begun
+        if kind is Kind.LITERAL:
+            return nodes.literal(args[0][len(text) :]) if args[0].startswith(text) else EMPTY
+        if kind is Kind.REPEAT:
+            target = EPSILON if len(text) > 1 else self._target(args[0], text[0])
+            return nodes.concat(target, nodes.fewer(node, len(text)))
+        if kind in _OF_WORDS and not node.nullable:
+            lo, hi, depth, _ = nodes.narrowed(text, 0, args[0].words, *args[-3:])
+            if kind is Kind.WORDS:
+                return nodes.word_range(args[0], lo, hi, depth)
+            return field_range(args[0], args[1], lo, hi, depth)
+        if not values:
+            return self._target(node, text[0])
+        if kind is Kind.ALTERNATION:
+            return nodes.alternation(values)
+        return nodes.intersection(values) if kind is Kind.INTERSECTION else nodes.complement(values[0])
+
+    def _target(self, node: Node, byte: int) -> Node:
+        return next((target for mask, target in self.arcs(node) if mask >> byte & 1), EMPTY)
+
+    def _heavy_step(self) -> Exception:
+        problem = f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}"
+        return exceeded("max_step", self.max_step, problem)
 
     def _combine(self, node: Node) -> Arcs:
         kind, args, arcs = node.kind, node.args, self._arcs
@@ -329,12 +392,17 @@ class Derivatives:
             if len(came_from) > self.max_search:
                 problem = f"the search for a text of an intersection or a negation has met {len(came_from):,} states without an answer"
                 raise exceeded("max_search", self.max_search, problem)
-            for mask, target in self.arcs(node):
-                if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
-                    came_from[target] = node
-                    if target.nullable or self._known(target, alphabet):
-                        self._is_found(target, came_from, alphabet)
-                        return True
+            targets = [(target, node) for mask, target in self.arcs(node) if mask & alphabet]
+            for target, before in targets:
+                if target in came_from or memo.get((target, alphabet)) is False:
+                    continue
+                came_from[target] = before
+                if target.nullable or self._known(target, alphabet):
+                    self._is_found(target, came_from, alphabet)
+                    return True
+                members = _members(target)
+                targets += [(member, target) for member in members]
+                if not members:
                     heappush(queue, (distance(target), len(came_from), target))
         for node in came_from:
             memo[node, alphabet] = False
@@ -356,6 +424,19 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
+def _members(node: Node) -> Sequence[Node]:
+    """Terms whose union `node` is, none for one that is no union: a search of each meets fewer terms than one of all sets of them."""
+    if node.kind is Kind.ALTERNATION:
+        return node.args
+    if node.kind is not Kind.INTERSECTION:
+        return ()
+    union = next((part for part in node.args if part.kind is Kind.ALTERNATION), None)
+    if union is None:
+        return ()
+    others = [part for part in node.args if part is not union]
+    return [nodes.intersection((member, *others)) for member in union.args]
+
+
 def _has_text(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
     """Whether a term has a text, given for which of its parts this is known."""
     kind, args = node.kind, node.args
@@ -368,6 +449,16 @@ def _has_text(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
     if kind is Kind.ALTERNATION:
         return any(value[c] for c in args)
     return kind is Kind.REPEAT and (args[1] == 0 or value[args[0]])
+
+
+@lru_cache(maxsize=4096)
+def _bytes_in(mask: int) -> bytes:
+    return bytes(byte for byte in range(256) if mask >> byte & 1)
+
+
+def _num_leading(text: bytes, mask: int) -> int:
+    """How many bytes a text begins with that are in a 256-bit mask."""
+    return len(text) - len(text.lstrip(_bytes_in(mask)))
 
 
 def _needed(node: Node) -> tuple[Node, ...]:

@@ -401,7 +401,10 @@ def alternation(children: Iterable[Node]) -> Node:
     # A union of members with a common head needs the union of their tails first; those that wait are here and not on Python's stack.
     # The same tails stand behind many heads where a language is ambiguous: their union is made once.
     known: dict[tuple[Node, ...], Node] = {}
-    waiting: list[tuple[tuple[Node, ...], _Unions[Node]]] = [((), _unite(children))]
+    members = [child for child in children if child is not EMPTY]
+    if len(members) <= 1:
+        return members[0] if members else EMPTY
+    waiting: list[tuple[tuple[Node, ...], _Unions[Node]]] = [((), _unite(members))]
     united: Node | None = None
     while waiting:
         key, union = waiting[-1]
@@ -438,7 +441,7 @@ def _unite(children: Iterable[Node]) -> _Unions[Node]:
             return ANYTHING
         elif kind is Kind.CHECK:
             bodies.setdefault(child.args[1], []).append(child.args[0])
-        elif kind is not Kind.EMPTY:
+        else:
             members[child] = None
     work.add(len(members) + 1)
     work.check()

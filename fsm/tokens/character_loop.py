@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.bitmask import add_ids, pack
+from fsm.bitmask import add_ids, from_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, finish, sweep, sweep_each, walk_narrow
+from fsm.tokens.walk import NEVER, finish, read_words, sweep, sweep_each, walk_narrow
 
 MAX_OVERLAP = (
     4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
@@ -52,8 +52,8 @@ def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states
     return True
 
 
-def as_loop_without(node: Node) -> tuple[Node, list[bytes], Node] | None:
-    """Read a term as `(body* & ~texts) rest`, the form of property names that are not declared, or return None.
+def as_loop_without(node: Node) -> tuple[Node, Node, Node] | None:
+    """Read a term as `(body* & ~texts) rest`, the form of property names that are not declared, or return None; `texts` is a term, too.
 
     Also None with more than `MAX_LEFT_OUT` texts.
     """
@@ -63,17 +63,18 @@ def as_loop_without(node: Node) -> tuple[Node, list[bytes], Node] | None:
     left, right = head.args if head.args[0].kind is Kind.REPEAT else reversed(head.args)
     if left.kind is not Kind.REPEAT or left.args[1:] != (0, None) or right.kind is not Kind.COMPLEMENT:
         return None
-    texts = _texts(right.args[0])
-    return None if texts is None else (left.args[0], texts, rest)
+    texts = right.args[0]
+    return None if _as_words(texts) is None else (left.args[0], texts, rest)
 
 
-def _texts(node: Node) -> list[bytes] | None:
-    if node.kind is Kind.LITERAL:
-        return [node.args[0]]
-    if node.kind is not Kind.WORDS:
-        return None
-    word_list, lo, hi, depth = node.args
-    return [word[depth:] for word in word_list.words[lo:hi]] if hi - lo <= MAX_LEFT_OUT else None
+def _as_words(texts: Node) -> tuple[Sequence[bytes], int, int, int] | None:
+    """A finite language as sorted words lo..hi without their first `depth` bytes."""
+    if texts.kind is Kind.WORDS:
+        word_list, lo, hi, depth = texts.args
+        return (word_list.words, lo, hi, depth) if hi - lo <= MAX_LEFT_OUT else None
+    if texts is EPSILON or texts.kind is Kind.LITERAL:
+        return texts.args or (b"",), 0, 1, 0
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,25 +223,25 @@ class CharacterLoop:
             add_ids(words, ids)
         return words
 
-    def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
-        """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply.
+    def mask_without(self, automaton: Automaton, texts: Node, rest: Node) -> NDArray[np.int32] | None:
+        """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply; `as_loop_without` finds `texts`.
 
         It is that of `body* rest` without tokens that leave right after one of the texts, which is correct where a token has at most one
-        exit, and each of the texts is in `body*`. Tokens that stay inside are allowed, as more characters can follow.
+        exit. Tokens that stay inside are allowed, as more characters can follow.
         """
+        words, left_out = _as_words(texts), list[int]()
         first = automaton.moves(automaton.state_of(rest))
-        if any(byte in self._first for byte in first) or not all(map(self.automaton.accepts, texts)):
+        if words is None or any(byte in self._first for byte in first):
             return None
-        words = self.mask(automaton, 0, None, rest)
-        if words is None:
+        mask = self.mask(automaton, 0, None, rest)
+        if mask is None:
             return None
-        trie, steps = self._trie, list[int]()
-        for node in {trie.follow(Trie.root, text)[1] for text in texts} - {-1}:
-            steps += [step[0] for byte in first if (step := trie.step(node, byte)) is not None]
-        left_out = np.zeros_like(words)
-        add_ids(left_out, trie.texts_below(np.array(steps, np.int32))[1])
-        words &= ~left_out
-        return words
+        for _, end, _ in read_words(self._trie, self._key[1], [], *words):
+            if self.between[end] < NEVER:
+                left_out += [step[0] for byte in first if (step := self._trie.step(end, byte)) is not None]
+        if left_out:
+            mask &= ~from_ids(self._trie.texts_below(np.array(left_out, np.int32))[1], len(mask))
+        return mask
 
     def _counts(self, hi: int | None) -> bool:
         """True when some token has more iterations than `hi`, whether it stays inside or leaves."""

@@ -11,11 +11,6 @@ lacks bytes all masks are by `spelled`, a search. Also here: `mask_key`, the ter
 
 End-of-sequence tokens are added by `TokenFSM`. Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the
 vocabulary shares already made.
-
-`forbidden`: the tokens that a difference `(base & ~language) rest` lacks because of `language`, by a depth-first product walk; its mask
-is that of `base rest` without them. The walk follows trie, difference and the DFA of `language` only as far as they have bytes in common.
-It returns None after `MAX_STEPS` steps, and where it is ambiguous whether the base has ended; then another strategy makes the mask.
-`as_exclusion` reads such a term, such as `keys & ~(x-.*)`; the language is no list of words.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ from numpy.typing import NDArray
 
 from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
-from fsm.automaton.lazy_dfa import DEAD, Automaton, as_loop, begins_with_byte_loop
+from fsm.automaton.lazy_dfa import Automaton, as_loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
@@ -41,53 +36,6 @@ from fsm.tokens.sparse_product import is_byte, is_narrow
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_narrow, walk_wide
-
-MAX_STEPS = 400  # steps of the walk; with more, a walk of all texts costs no more
-
-
-def as_exclusion(node: Node) -> tuple[Node, Node] | None:
-    """Read a term as `(base & ~language) rest`: `base rest` and the language, or None."""
-    head, rest = nodes.first_and_rest(node)
-    if head.kind is not Kind.INTERSECTION:
-        return None
-    excluded = [m for m in head.args if m.kind is Kind.COMPLEMENT and m.args[0].kind not in (Kind.LITERAL, Kind.WORDS)]
-    others = [m for m in head.args if m not in excluded]
-    if len(excluded) != 1 or not others:
-        return None
-    return nodes.concat(nodes.intersection(others), rest), excluded[0].args[0]
-
-
-def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, first: int) -> NDArray[np.int32] | None:
-    """The labels of `trie` for which `state`, a term that `as_exclusion` reads, is dead because of `language`.
-
-    The rest may begin with the bytes of the 256-bit mask `first`. For some of the labels `base rest` may be dead as well. None where too
-    much of the trie begins like a text of the language, and where it is ambiguous whether the base has ended.
-    """
-    excluded = Automaton(language, derivatives=automaton.derivatives)
-    dead, steps = list[int](), 0
-    stack = [(Trie.root, state, excluded.initial_state)]
-    while stack:
-        node, state, position = stack.pop()
-        moves, theirs, branches = automaton.moves(state), excluded.moves(position), trie.branches(node)
-        steps += min(len(theirs), len(branches)) + 4
-        if steps > MAX_STEPS:
-            return None
-        after = (
-            first if excluded.is_accepting(position) else 0
-        )  # then the base must not end here, where `base rest` could
-        for byte, (child, _, below) in branches.items():
-            is_after = after >> byte & 1
-            if byte not in theirs and not is_after:
-                continue  # no excluded text begins so: the base alone decides
-            target = moves.get(byte, DEAD)
-            if target == DEAD:
-                dead.append(child)
-            elif is_after:
-                return None  # the base may continue here or have ended, and only one of both is forbidden
-            elif below:
-                stack.append((child, target, theirs[byte]))
-    return trie.texts_below(np.array(dead, np.int32))[1]
-
 
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
@@ -246,24 +194,6 @@ def loop_without_words(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return None if parts is None or loop is None else loop.mask_without(maker.automaton, *parts[1:])
 
 
-def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`(base & ~language) rest`, such as a key that no `patternProperties` matches: the mask of `base rest` without what is forbidden.
-
-    Only where few tokens begin like a text of `language`; they are walked in step with it, depth first (`exclusion.py`).
-    """
-    parts = as_exclusion(term)
-    if parts is None:
-        return None
-    base, language = parts
-    rest = term.args[1] if term.kind is Kind.CONCAT else nodes.EPSILON
-    first = maker.automaton.derivatives.first_bytes(rest)
-    ids = forbidden(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term), language, first)
-    if ids is None:
-        return None
-    words = maker.first((character_loop, loop_without_words, loop_without_language), base, node)
-    return None if words is None else words & ~bitmask.from_ids(ids, len(words))
-
-
 def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`(body{lo,hi} & pattern) rest`, such as a `pattern` and a `maxLength`: one product walk for all counts (`open_walk.py`).
 
@@ -351,13 +281,13 @@ def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.pack(walk_wide(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term)))
 
 
-DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, loop_without_language, pattern_and_loop)
+DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, pattern_and_loop)
 """Strategies that need no walk of the trie from its root."""
 
 WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 """Walks of the trie from its root; the last takes any term."""
 
-BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_and_loop)
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, loop_without_words, pattern_and_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
 STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)

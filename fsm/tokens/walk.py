@@ -111,7 +111,7 @@ class _NarrowWalk:
             return self._push(_read_text(self._trie, node, start[0].args[0], self.found), start[1])
         elif start[0].kind is Kind.WORDS:
             word_list, *span = start[0].args
-            return self._push(_read_words(self._trie, node, self.found, word_list.words, *span), start[1])
+            return self._push(read_words(self._trie, node, self.found, word_list.words, *span), start[1])
         elif start[0].kind is Kind.FIELDS:
             return self._read_fields(node, *start)
         if self._products is not None:
@@ -138,7 +138,7 @@ class _NarrowWalk:
         table, start, lo, hi, depth = fields.args
         words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
         rest, state_of = self._automaton.nodes[after], self._automaton.state_of
-        read = _read_words(self._trie, node, self.found, words, 0, len(words), depth)
+        read = read_words(self._trie, node, self.found, words, 0, len(words), depth)
         self._stack += [
             (end, state_of(nodes.concat(table.after(ranks[index]), rest)), below) for index, end, below in read
         ]
@@ -182,7 +182,7 @@ def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End
     return [(0, node, below)] if below else []
 
 
-def _read_words(
+def read_words(
     trie: Trie, node: int, found: list[int], words: Sequence[bytes], lo: int, hi: int, depth: int
 ) -> list[End]:
     """Follow the sorted words lo..hi, without their first `depth` bytes, and return where they end."""

@@ -122,7 +122,6 @@ RECOGNISED: list[tuple[str, Expression]] = [
     ("depth_first", choice(["ab", "ax", "b1"])),
     ("breadth_first", regex("[^a]x|[^b]a")),
     ("loop_after_byte", regex("[a-p][a-z0-9]{1,4}x")),
-    ("loop_without_language", regex("(?!ab[a-z]*1)[a-z]*1")),
     ("loop_without_words", (regex("[a-z]*") & ~choice(["ab", "x"])) + "1"),
     ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}")),
     ("pattern_and_loop", regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]*")),

@@ -19,7 +19,9 @@ from fsm.automaton.lazy_dfa import Automaton, as_loop
 from fsm.errors import clip
 from fsm.pattern.python_pattern import preferred_texts
 from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import Distances
+from fsm.terms.members import FieldList, fields
 from fsm.terms.node import EMPTY, Kind, Node
 from fsm.terms.rendering import MAX_LENGTH, render
 from fsm.terms.rule import Rule
@@ -261,3 +263,53 @@ def test_the_bound_on_states_is_the_last_that_is_allowed() -> None:
     assert as_loops(regex(f"a{{{MAX_STATES}}}").node) is None
     assert as_loops(regex(f"(?:a|b)*a(?:a|b){{{MAX_STATES}}}").node) is None
     assert as_loops(EMPTY) is EMPTY
+
+
+BODY = nodes.alternation((nodes.byte_range(97, 98), nodes.literal(b"cc")))
+LANGUAGE_PARTS = st.one_of(
+    st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=5).map(
+        lambda texts: nodes.words(text.encode() for text in texts)
+    ),
+    st.sampled_from([nodes.byte_range(97, 98), nodes.byte_range(97, 99), nodes.literal(b"abc"), nodes.EPSILON]),
+    st.sampled_from([EMPTY, BODY]).map(
+        lambda stop: fields(FieldList((b"aa", b"ab", b"c"), (BODY,) * 3, BODY, stop, BODY))
+    ),
+)
+LANGUAGES = st.recursive(
+    LANGUAGE_PARTS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(nodes.sequence),
+        st.lists(inner, min_size=2, max_size=3).map(nodes.alternation),
+        st.lists(inner, min_size=2, max_size=3).map(nodes.intersection),
+        inner.map(nodes.complement),
+        st.builds(
+            lambda body, lo, more: nodes.repeat(body, lo, more and lo + more),
+            inner,
+            st.integers(0, 2),
+            st.none() | st.integers(1, 3),
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(LANGUAGES, st.lists(st.text("abc", min_size=1, max_size=7), min_size=1, max_size=8), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_several_bytes_that_are_read_at_once_lead_where_they_lead_one_by_one(
+    term: nodes.Node, texts: list[str], are_arcs_known: bool
+) -> None:
+    derivatives, plain = Derivatives(), Derivatives()
+    for text in texts:
+        data, node, expected = text.encode(), term, term
+        if are_arcs_known:
+            derivatives.arcs(term)
+        while data:
+            node, count = derivatives.read(node, data)
+            for byte in data[:count]:
+                expected = next((target for mask, target in plain.arcs(expected) if mask >> byte & 1), EMPTY)
+            data = data[count:]
+            same = nodes.alternation(
+                nodes.intersection((one, nodes.complement(other)))
+                for one, other in ((node, expected), (expected, node))
+            )
+            assert not plain.is_inhabited(same)
