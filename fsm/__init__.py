@@ -24,6 +24,7 @@ from fsm.errors import (
 )
 from fsm.expression import Expression, Report, ReportLine, from_interegular
 from fsm.languages import choice, substring, until
+from fsm.lark.gbnf import gbnf
 from fsm.lark.grammar import grammar
 from fsm.limits import Limits
 from fsm.pattern.python_pattern import regex
@@ -60,6 +61,7 @@ __all__ = [
     "choice",
     "draw",
     "from_interegular",
+    "gbnf",
     "grammar",
     "json_schema",
     "regex",

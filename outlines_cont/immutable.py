@@ -1,10 +1,11 @@
 """Copies of values: `Immutable`, the base class of values for which `copy.copy` and `copy.deepcopy` return the object itself, and
-`shallow_copy`, which copies an object several times as fast as `copy.copy`.
+`shallow_copy`, which copies an object several times as fast as `copy.copy`; `with_attributes` makes the copy of `vars(value).copy()`.
 """
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -26,6 +27,11 @@ def shallow_copy(value: T) -> T:
 
     `__init__` and `__copy__` are not called.
     """
-    other = object.__new__(type(value))
-    other.__dict__.update(value.__dict__)
+    return with_attributes(type(value), value.__dict__)
+
+
+def with_attributes(kind: type[T], attributes: Mapping[str, Any]) -> T:
+    """Return a new object of a type without slots that has these attributes; `__init__` is not called."""
+    other = object.__new__(kind)
+    other.__dict__.update(attributes)
     return other

@@ -264,7 +264,7 @@ def _joined(written: dict[str, _Options], start: str, facts: _SymbolSets) -> tup
         ]
         for name, options in written.items()
     }
-    first = {name: component[0] for component in _components(alone) for name in component}
+    first = {name: component[0] for component in nodes.components(alone) for name in component}
     joined: dict[str, dict[tuple[_Symbol, ...], None]] = {}
     for name, options in written.items():
         for symbols in options:
@@ -312,7 +312,7 @@ class _Productions:
         leading = {
             name: [*dict.fromkeys(part for part, _ in found if not part.is_term)] for name, found in cases.items()
         }
-        for component in _components(leading):
+        for component in nodes.components(leading):
             self._define(component, cases)
 
     def _sure(self) -> set[_Symbol]:
@@ -477,37 +477,3 @@ def _one_of(options: list[Node]) -> Node:
         else:
             others.append(option)
     return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
-
-
-def _components(edges: dict[nodes.Vertex, list[nodes.Vertex]]) -> Iterator[list[nodes.Vertex]]:
-    """The strongly connected components of a graph, without recursion (Kosaraju's algorithm)."""
-    order: list[nodes.Vertex] = []
-    seen: set[nodes.Vertex] = set()
-    for root in edges:
-        stack = [] if root in seen else [(root, iter(edges[root]))]
-        seen.add(root)
-        while stack:
-            name, below = stack[-1]
-            following = next((n for n in below if n not in seen), None)
-            if following is None:
-                order.append(name)
-                stack.pop()
-            else:
-                seen.add(following)
-                stack.append((following, iter(edges[following])))
-    backwards: dict[nodes.Vertex, list[nodes.Vertex]] = {name: [] for name in edges}
-    for name in edges:
-        for following in edges[name]:
-            backwards[following].append(name)
-    done: set[nodes.Vertex] = set()
-    for root in reversed(order):
-        component, queue = [], [] if root in done else [root]
-        done.update(queue)
-        while queue:
-            name = queue.pop()
-            component.append(name)
-            new = [n for n in dict.fromkeys(backwards[name]) if n not in done]
-            done.update(new)
-            queue += new
-        if component:
-            yield component

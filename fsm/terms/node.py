@@ -738,6 +738,40 @@ def reached(root: Vertex, successors: Callable[[Vertex], Iterable[Vertex]]) -> I
                 queue.append(successor)
 
 
+def components(edges: dict[Vertex, list[Vertex]]) -> Iterator[list[Vertex]]:
+    """The strongly connected components of a graph, without recursion (Kosaraju's algorithm)."""
+    order: list[Vertex] = []
+    seen: set[Vertex] = set()
+    for root in edges:
+        stack = [] if root in seen else [(root, iter(edges[root]))]
+        seen.add(root)
+        while stack:
+            name, below = stack[-1]
+            following = next((n for n in below if n not in seen), None)
+            if following is None:
+                order.append(name)
+                stack.pop()
+            else:
+                seen.add(following)
+                stack.append((following, iter(edges[following])))
+    backwards: dict[Vertex, list[Vertex]] = {name: [] for name in edges}
+    for name in edges:
+        for following in edges[name]:
+            backwards[following].append(name)
+    done: set[Vertex] = set()
+    for root in reversed(order):
+        component, queue = [], [] if root in done else [root]
+        done.update(queue)
+        while queue:
+            name = queue.pop()
+            component.append(name)
+            new = [n for n in dict.fromkeys(backwards[name]) if n not in done]
+            done.update(new)
+            queue += new
+        if component:
+            yield component
+
+
 def all_parts(root: Node) -> Iterator[Node]:
     """A term and all that it is built from, each once, breadth first; the bodies of rules included."""
     return reached(root, children)

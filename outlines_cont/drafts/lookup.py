@@ -20,7 +20,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import count
 
-from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest, set_lengths
 
 _MOST_KEYS, _MOST_CLOSING = 4096, 4
 # A replacement is predicted if it was seen so often, and in such a share of the cases.
@@ -218,10 +218,13 @@ class Lookup(Drafter):
 
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Push copies of what followed the last tokens of each row earlier."""
+        drafts = {}
         for request in requests:
             memory = request.draft.memory
             memory.follow(request.row.token_ids, self._habits)
-            _LookupDraft(request, memory, self._habits).push_copies()
+            drafts[request] = _LookupDraft(request, memory, self._habits)
+        for request in set_lengths(requests, [draft.share() for draft in drafts.values()]):
+            drafts[request].push_copies()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,17 +242,17 @@ class _LookupDraft:
     def __init__(self, request: DraftRequest, memory: LookupMemory, habits: CopyHabits) -> None:
         self._request, self._memory, self._habits = request, memory, habits
         self._stopped = memory.trail.stopped if memory.trail.at is None else None
-        self._longest = 0  # the length of the draft; 0 until it is determined
+        self._first = self._sources()
+
+    def share(self) -> float:
+        """Return the acceptance rate of the best source; 0 if there is none."""
+        return self._first[0].share if self._first else 0.0
 
     def push_copies(self) -> None:
         """Push copies until no source is left, or the draft is long enough."""
-        while (sources := self._sources()) and self._pays(sources[0]) and any(map(self._copy, sources)):
-            pass
-
-    def _pays(self, source: _CopySource) -> bool:
-        """Return whether a copy of the best source pays; determined once, before any policy is called."""
-        self._longest = self._longest or self._request.draft.length(self._request.costs, source.share)
-        return self._longest > 0
+        sources = self._first
+        while any(map(self._copy, sources)):
+            sources = self._sources()
 
     def _sources(self) -> list[_CopySource]:
         """Return the possible sources of the next copy, the best first."""
@@ -273,7 +276,7 @@ class _LookupDraft:
             last = min(start + _GAP, self._memory.prompt_length)
             start = next((at for at in range(start, last) if lookahead.allows(context[at])), begun)
         copied = (context[at] for at in count(start))  # `context` grows with every token that is pushed
-        while start < begun and lookahead.mask is not None and lookahead.num_drafted < self._longest:
+        while start < begun and lookahead.mask is not None and lookahead.num_drafted < self._request.length:
             at = start + len(context) - begun
             if self._end(at):
                 self._stopped = at

@@ -20,8 +20,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.engine.drafting.costs import Graded, chunk_width
-from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
+from outlines_cont.engine.drafting.costs import chunk_width
+from outlines_cont.engine.drafting.lengths import LONGEST, Graded
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest, pays, set_lengths
 from outlines_cont.engine.drawing.drawing import Drawing, DrawPlans
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
@@ -164,8 +165,7 @@ class ModelDraft(Drafter):
 
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Draft for all rows together, one token of each per forward."""
-        lengths = [(request, self._length(request)) for request in requests]
-        wanted = [(request, length) for request, length in lengths if length]
+        wanted = set_lengths(requests, [self._share(request) for request in requests])
         if not wanted:
             return
         groups = [wanted] if self.model.can_stack else [[one] for one in wanted]
@@ -176,35 +176,33 @@ class ModelDraft(Drafter):
         finally:
             self.model.count(counts)
 
-    def _length(self, request: DraftRequest) -> int:
-        """Return how many tokens to draft for a row, at most as many as the context of the draft model has room for."""
-        length, longest = request.length(_KIND, _EXPECTED), self.model.context_length
-        return length if longest is None else max(min(length, longest - len(request.row.token_ids)), 0)
+    def _share(self, request: DraftRequest) -> float:
+        """Return the acceptance rate for a row; 0 where the context of the draft model has no room."""
+        return request.draft.share(_KIND, _EXPECTED) if self._room(request) > 0 else 0.0
 
-    def _draft_together(self, wanted: Sequence[tuple[DraftRequest, int]], counts: Meter) -> None:
-        """Feed the new tokens of each row, and draw draft tokens until all drafts are complete."""
-        rows = self._rows_of([request.draft.memory for request, _ in wanted])
-        for request, _ in wanted:
+    def _room(self, request: DraftRequest) -> int:
+        longest = self.model.context_length
+        return LONGEST if longest is None else longest - len(request.row.token_ids)
+
+    def _draft_together(self, wanted: Sequence[DraftRequest], counts: Meter) -> None:
+        """Feed the new tokens of each row, and draw draft tokens until all drafts are complete, or no further token pays."""
+        rows = self._rows_of([request.draft.memory for request in wanted])
+        for request in wanted:
             rows.rewind(request.draft.memory, request.row.token_ids)
-        open_ones = [(request, length) for request, length in wanted if request.lookahead.mask is not None]
+        lengths = {request: min(request.length, self._room(request)) for request in wanted}
+        open_ones = [request for request in wanted if request.lookahead.mask is not None]
         while open_ones:
-            logits = rows.feed([(request.draft.memory, request.lookahead.context) for request, _ in open_ones], counts)
-            known = [
-                (request, after) for (request, _), after in zip(open_ones, logits, strict=True) if after is not None
-            ]
-            ended = set()
+            logits = rows.feed([(request.draft.memory, request.lookahead.context) for request in open_ones], counts)
+            known = [(request, after) for request, after in zip(open_ones, logits, strict=True) if after is not None]
+            shares = dict.fromkeys(open_ones, 0.0)
             for (request, _), (token_id, chance) in zip(known, self._drawn(known), strict=True):
                 kind = Graded(_KIND, bisect(_GRADES, chance))
-                share = request.draft.share(kind, _SHARES[kind.grade])
-                if not (request.lookahead.push(token_id, kind) and request.pays(share)):
-                    ended.add(id(request))
-            open_ones = [
-                (request, length)
-                for request, length in open_ones
-                if id(request) not in ended
-                and request.lookahead.mask is not None
-                and request.lookahead.num_drafted < length
-            ]
+                shares[request] = request.draft.share(kind, _SHARES[kind.grade])
+                if not request.lookahead.push(token_id, kind) or request.lookahead.num_drafted >= lengths[request]:
+                    del shares[request]
+            open_ones = [request for request in shares if request.lookahead.mask is not None]
+            if open_ones and known and not pays(open_ones, [shares[request] for request in open_ones]):
+                break
 
     def _rows_of(self, memories: Sequence[Any]) -> DraftRows:
         """Return the group of rows that includes these, which are added to it."""

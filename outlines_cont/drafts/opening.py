@@ -13,7 +13,7 @@ from typing import Any, Protocol, SupportsIndex, runtime_checkable
 from outlines_cont.checks import check_draft, is_model
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
-from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
+from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest, set_lengths
 from outlines_cont.errors import UnsupportedModel, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.user_code import shielded
@@ -55,20 +55,20 @@ class Proposed(Drafter):
 
     def draft(self, requests: Sequence[DraftRequest]) -> None:
         """Call the proposer for each row, and push its tokens as far as the policies allow them."""
-        for request in requests:
-            longest = request.length(_KIND, _EXPECTED)
-            if longest:
-                try:
-                    shielded(self._ask, request, longest)
-                except Exception as error:
-                    request.draft.fail(error)
+        for request in set_lengths(requests, [request.draft.share(_KIND, _EXPECTED) for request in requests]):
+            try:
+                shielded(self._ask, request)
+            except Exception as error:
+                request.draft.fail(error)
 
-    def _ask(self, request: DraftRequest, longest: int) -> None:
+    def _ask(self, request: DraftRequest) -> None:
         proposed = self.proposer.propose([*request.lookahead.context])
         if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
             raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(repr(proposed))}")
         rest, lookahead = map(self._checked, proposed), request.lookahead
-        while lookahead.mask is not None and lookahead.num_drafted < longest and lookahead.push_next(rest, _KIND):
+        while (
+            lookahead.mask is not None and lookahead.num_drafted < request.length and lookahead.push_next(rest, _KIND)
+        ):
             pass
 
     def _checked(self, token_id: object) -> int:

@@ -37,6 +37,7 @@ from outlines_cont.engine.token_draws import Speculation, TokenDraws
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import LazyTokenSet
 from outlines_cont.state.row import StateRow
 
 
@@ -349,7 +350,8 @@ class Engine:
         # A short wait for controllers saves a step; a long one would delay the other rows.
         has_returned = bool(calling) and self._finish_calls(calling, (perf_counter() - started) * _PATIENCE)
         for row in batch.rows:
-            row.make_masks()
+            if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet):
+                row.make_masks()
         ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
         if ready:
             self._draw(batch, ready, logits, is_timed=has_fed and not calling)
@@ -369,7 +371,10 @@ class Engine:
         self._stats.rows += len(batch.rows)
         started = perf_counter()
         try:
-            with overlap_mask_computation([mask for row in batch.rows for mask in row.next_masks], self.model.device):
+            lazy = [
+                row for row in batch.rows if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)
+            ]
+            with overlap_mask_computation([mask for row in lazy for mask in row.next_masks], self.model.device):
                 return batch.feed(self.max_batch_tokens)
         except Exception as error:
             self._scheduler.bisect(batch, error)
@@ -383,7 +388,7 @@ class Engine:
         self._draws.take(batch, ready, logits if len(ready) == len(batch.rows) else None)
         if is_timed:
             self._speculation.note_forward(batch.num_fed)
-        while ready := [row for row in ready if plan_if_drafted(row)]:
+        while ready := [row for row in ready if row.feed.is_drafted and plan_if_drafted(row)]:
             self._draws.take_drafted(batch, ready)
             self._speculation.note_draw()
         self._stats.sampling_seconds += perf_counter() - started

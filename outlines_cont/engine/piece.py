@@ -3,7 +3,7 @@ the states of its policies, its limits, text, next draw, draft and negative prom
 (`Row.begin`). `RowStatus`: what a row does in a step.
 
 `RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
-tokens). `with_ends` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
+tokens). `sampled` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
 nothing else is allowed. `room`: how many tokens may follow.
 """
 
@@ -12,26 +12,40 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from outlines_cont.engine.drafting.row_draft import Drafter, RowDraft
 from outlines_cont.engine.drawing.drawing import Drawing, drawing_of, tempered
 from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
 from outlines_cont.engine.policy_states import PolicyStates
-from outlines_cont.immutable import shallow_copy
+from outlines_cont.immutable import shallow_copy, with_attributes
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet, check_mask
 from outlines_cont.policies.healing import PieceText, TextPosition
 from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import HEALED, StateRow, WrittenPiece
 
 
+class SampleMask(NamedTuple):
+    """A mask of policies as it is sampled under."""
+
+    given: TokenSet  # as the policies returned it
+    mask: TokenSet  # with the stop tokens, or without ends
+    has_text: bool  # whether it has a token that is no end; True for one that is not computed yet, see `LazyTokenSet`
+    has_end: bool  # whether it has an end, if it has no other token
+
+
+# How many masks are remembered with what they allow; most rows sample under few.
+_NUM_MASKS = 512
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLimits:
     """The length limits and end tokens of one generated span (piece)."""
 
-    eos: TokenSet  # the tokens that end the text: those of the model and the stop tokens
+    end_ids: frozenset[int]  # the tokens that end the text: those of the model and the stop tokens
+    eos: TokenSet  # the same as a set for masks
     not_eos: TokenSet  # the others, as wide as the masks
     model_eos: TokenSet  # the tokens with which the model ends a text
     stop_tokens: TokenSet  # those of the call
@@ -39,31 +53,51 @@ class RowLimits:
     min_length: int = 0  # below it no end is drawn, unless nothing else is allowed
     max_length: int | None = None  # the most tokens of the row; None for any number
     max_written: int | None = None  # the same without healed tokens, if the end of the prompt is healed
+    _known: dict[int, SampleMask] = field(
+        default_factory=dict, repr=False
+    )  # by the id of the mask; shared by the rows of a piece
 
     @classmethod
     def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
         """Return the limits of rows of a model, without those of a call."""
         model_eos, stop_tokens = TokenSet.of(model.eos_token_ids), TokenSet.of(stop_token_ids)
-        eos = model_eos | stop_tokens
+        eos, end_ids = model_eos | stop_tokens, frozenset([*model.eos_token_ids, *stop_token_ids])
         not_eos = TokenSet.of_bitmask((~eos).bitmask(model.vocab_size))
-        return cls(eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
+        return cls(end_ids, eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
 
     def without_ends(self) -> Self:
         """Return the same where ends of text are tokens like all others."""
-        return replace(self, eos=TokenSet.none, not_eos=TokenSet.all)
+        return replace(self, end_ids=frozenset(), eos=TokenSet.none, not_eos=TokenSet.all, _known={})
 
     def up_to(self, length: int | None) -> Self:
         """Return the same with a maximal length of `length` (None for any), or that of the context if smaller."""
         known = [limit for limit in (length, self.context_length) if limit is not None]
         return replace(self, max_length=min(known, default=None))
 
-    def with_ends(self, mask: TokenSet, num_written: int) -> TokenSet:
-        """Return a mask with the stop tokens where the model may end the text; without ends where `num_written` is below the minimum."""
+    def sampled(self, mask: TokenSet, vocab_size: int, *, is_short: bool) -> SampleMask:
+        """Return a mask with the stop tokens where the model may end the text; without ends in a row that is too short, unless it has
+        nothing else. Remembered, as policies return the same sets again.
+
+        Raises `TypeError` for what is not a `TokenSet`, and `ValueError` for an id of `vocab_size` or more.
+        """
+        known = None if is_short else self._known.get(id(mask))
+        if known is None:
+            check_mask(mask, vocab_size, "sample_mask")
+            known = self._sampled(mask, is_short=is_short)
+            if not is_short and not isinstance(mask, LazyTokenSet):
+                if len(self._known) >= _NUM_MASKS:
+                    self._known.clear()
+                self._known[id(mask)] = known  # it holds the mask, so that no other one has its id
+        return known
+
+    def _sampled(self, given: TokenSet, *, is_short: bool) -> SampleMask:
+        mask = given
         if self.stop_tokens and mask & self.model_eos:
             mask = mask | self.stop_tokens
-        if num_written < self.min_length:
+        if is_short:
             mask = mask & ~self.eos or mask
-        return mask
+        has_text = isinstance(mask, LazyTokenSet) or bool(mask & self.not_eos)
+        return SampleMask(given, mask, has_text, has_end=has_text or bool(mask & self.eos))
 
     def context_room(self, length: int) -> int | None:
         """Return how many tokens the context has room for after `length`; None for any number."""
@@ -222,10 +256,10 @@ class RunningPiece:
 
     def checkpoint(self) -> Callable[[], RunningPiece]:
         """Return a function that returns the piece as it is now, any number of times."""
-        now, policies = shallow_copy(self), self.policies.checkpoint()
+        now, policies = vars(self).copy(), self.policies.checkpoint()
 
         def restored() -> RunningPiece:
-            piece = shallow_copy(now)
+            piece = with_attributes(RunningPiece, now)
             piece.policies = policies()
             if piece.draft is not None:
                 piece.draft.forget()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.immutable import shallow_copy
+from outlines_cont.immutable import shallow_copy, with_attributes
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState, compose, row_ahead
 from outlines_cont.policies.policy import Policy, RowView
@@ -63,11 +63,11 @@ class PolicyStates:
 
     def checkpoint(self) -> Callable[[], PolicyStates]:
         """Return a function that returns the policies as they are now, however often; lists of states may grow meanwhile."""
-        now = shallow_copy(self)
+        now = vars(self).copy()
         saved = [(state, state.stack, len(state.stack), state.retries) for state in self.states]
 
         def restored() -> PolicyStates:
-            policies = shallow_copy(now)
+            policies = with_attributes(PolicyStates, now)
             policies.states = [state.at(stack[:length], retries) for state, stack, length, retries in saved]
             return policies
 
@@ -95,6 +95,9 @@ class PolicyStates:
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches to take: several to fork, none if a policy, the `decider`, stops the row."""
+        if len(self.states) == 1:
+            self.decider = self.states[0]
+            return self.decider.branches(row)
         branches, self.decider = compose(self.states, row)
         return branches
 

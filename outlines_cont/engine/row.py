@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from time import perf_counter
@@ -23,7 +23,7 @@ from outlines_cont.engine.guidance import NegativeSequence, guided_logits
 from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece
 from outlines_cont.engine.row_tokens import FedSequence, FedTokens, RowTokens
 from outlines_cont.errors import DeadEnd, InvalidLogits
-from outlines_cont.immutable import shallow_copy
+from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
@@ -141,7 +141,7 @@ class Row(FedSequence):
         self.piece.given = given
         self.status = RowStatus.WAITING
         self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
-        self.guarded(lambda: self.piece.policies.start(piece.policies, self))
+        self.guarded(self.piece.policies.start, piece.policies, self)
         if guidance is not None:
             negative, scale = guidance
             self.piece.guide(NegativeSequence(negative, self, self.feed.kept.num_places, scale))
@@ -248,7 +248,7 @@ class Row(FedSequence):
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
         if draw is None:
             return self.tokens.search_score(0.0, 0)
-        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.eos))
+        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.end_ids))
 
     @property
     def excerpt(self) -> str:
@@ -280,10 +280,10 @@ class Row(FedSequence):
 
     # -- errors -----------------------------------------------------------------------------------------------------
 
-    def guarded(self, act: Callable[[], object]) -> None:
+    def guarded(self, act: Callable[..., object], *args: object) -> None:
         """Call a function that calls policies; an error ends this row, or its piece, and not the step of all rows."""
         try:
-            act()
+            act(*args)
         except Exception as error:
             self.refuse(error)
         except SystemExit as error:
@@ -317,26 +317,33 @@ class Row(FedSequence):
     def num_pending(self) -> int:
         """How many tokens are to be fed in this step, expected ones included."""
         if self.feeds_all:
-            return self.feed.num_pending(len(self.token_ids))
+            pending = len(self.tokens.ids) - self.feed.cached
+            return pending and pending + self.feed.expected.num_pending
         last = self.tokens.unscored[-1] if self.status is RowStatus.SCORING and self.tokens.unscored else 0
         return max(last - self.cached, 0)
 
     def chunk(self) -> list[int]:
         """Return the pending ids, then the expected ones."""
-        num, cached = self.num_pending, self.cached
-        pending = self.token_ids[cached : cached + num]
-        return [*pending, *self.feed.expected.token_ids[: num - len(pending)]]
+        num, cached = self.num_pending, self.feed.cached
+        pending = self.tokens.ids[cached : cached + num]
+        return pending if num == len(pending) else [*pending, *self.feed.expected.token_ids[: num - len(pending)]]
 
-    def wanted(self, chunk_size: int) -> list[int]:
+    def wanted(self, chunk_size: int) -> Sequence[int]:
         """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
-        cached = self.cached
-        indices = {index - 1 - cached for index in self.tokens.unscored if 0 <= index - 1 - cached < chunk_size}
+        last: Sequence[int] = ()
         if self.feeds_all:
             # With kept logits a rewind by a policy needs no forward.
-            last = len(self.token_ids) - 1 - cached
-            first = max(self.piece_start - 1 - cached, last - self.feed.kept.num_places, 0)
-            indices.update(range(first, chunk_size))
-        return sorted(indices)
+            cached = self.feed.cached
+            first = max(
+                self.piece.text.start - 1 - cached, len(self.tokens.ids) - 1 - cached - self.feed.kept.num_places, 0
+            )
+            last = range(first, chunk_size)
+        return self._scoring(chunk_size, last) if self.tokens.unscored else last
+
+    def _scoring(self, chunk_size: int, others: Iterable[int]) -> list[int]:
+        """Return the indices after which forced tokens are scored, and others."""
+        indices = (index - 1 - self.cached for index in self.tokens.unscored)
+        return sorted({index for index in indices if 0 <= index < chunk_size}.union(others))
 
     def score(self, logprobs: Sequence[float]) -> None:
         """Set the log-probabilities of the first unscored tokens."""
@@ -365,7 +372,8 @@ class Row(FedSequence):
     @property
     def is_ready(self) -> bool:
         """Whether a token can be drawn: all pending tokens are fed, those of the negative prompt included."""
-        if self.status is not RowStatus.SAMPLING or not self.feed.is_ready(len(self.token_ids)):
+        feed = self.feed
+        if self.status is not RowStatus.SAMPLING or feed.logits is None or feed.cached != len(self.tokens.ids):
             return False
         return self.piece.negative is None or self.piece.negative.is_ready
 
@@ -388,10 +396,11 @@ class Row(FedSequence):
     @property
     def draw_input(self) -> DrawInput:
         """The input of the next draw. A greedy row takes no random number from its stream."""
-        assert self.logits is not None
-        drawing = self.piece.drawing(self.piece.temperature)
+        piece = self.piece
+        assert self.feed.logits is not None
+        drawing = piece.spec.drawing(piece.temperature)
         uniform = self.stream.peek() if drawing.needs_random else None
-        return DrawInput(len(self.token_ids), self.logits, self.piece.mask, drawing, uniform)
+        return DrawInput(len(self.tokens.ids), self.feed.logits, piece.mask, drawing, uniform)
 
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
         """Return whether the row has failed, or fails now as the log-probabilities of its draw are not finite."""
@@ -441,9 +450,24 @@ class Row(FedSequence):
         """Return how many tokens may be appended, `following` first; None for any number."""
         return self.piece.room(self.token_ids, self.tokens.kinds, following)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no token may be appended."""
+        limits = self.piece.limits
+        if limits.max_written is not None:
+            return self.room() == 0
+        return limits.max_length is not None and len(self.tokens.ids) >= limits.max_length
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the piece has fewer tokens than it must have before it ends; healed ones do not count."""
+        num_healed = self.tokens.kinds.count(HEALED, self.piece_start)
+        return len(self.tokens.ids) - num_healed < self.piece.limits.min_length
+
     def need_logits(self, mask: TokenSet) -> None:
         """Ensure that tokens are pending, or the logits at the end are known for a mask."""
-        self.feed.need_logits(len(self.token_ids), mask)
+        if self.feed.cached >= len(self.tokens.ids):
+            self.feed.need_logits(len(self.token_ids), mask)
         if self.piece.negative is not None:
             self.piece.negative.need_logits(mask)
 
@@ -539,15 +563,16 @@ class Row(FedSequence):
 
         Cost: 3 us and more for every policy, at any length.
         """
-        attributes, length, drawn = vars(self).copy(), len(self.token_ids), self.stream.drawn
-        tokens, feed, piece = shallow_copy(self.tokens), self.feed.without_kept(), self.piece.checkpoint()
+        attributes, length, drawn = vars(self).copy(), len(self.tokens.ids), self.stream.drawn
+        tokens, feed, piece = vars(self.tokens).copy(), vars(self.feed).copy(), self.piece.checkpoint()
         program = None if self.program is None else copy(self.program)
-        if feed.logits is not self.source.logits:
-            feed.logits = None  # released with the next ones
+        if feed["logits"] is not self.source.logits:
+            feed["logits"] = None  # released with the next ones
 
         def undo() -> None:
             vars(self).update(attributes)
-            self.tokens, self.feed, self.piece = tokens.at(length), feed.without_kept(), piece()
+            self.tokens = with_attributes(RowTokens, tokens).at(length)
+            self.feed, self.piece = with_attributes(FedTokens, feed).without_kept(), piece()
             self.program = None if program is None else copy(program)
             self.stream = self.stream.at(drawn)
             if self.feed.expected.is_draft:

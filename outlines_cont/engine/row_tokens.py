@@ -56,7 +56,7 @@ class FedTokens:
         return other
 
     def without_kept(self) -> Self:
-        """Return a copy for a checkpoint, without kept logits."""
+        """Return a copy without kept logits."""
         other = shallow_copy(self)
         other.kept = self.kept.emptied()
         return other
@@ -85,7 +85,7 @@ class FedTokens:
     def feed(self, count: int, length: int, logits: dict[int, torch.Tensor]) -> None:
         """Note that `count` pending tokens of a sequence of `length` were fed; `logits` has the wanted ones by index into the chunk."""
         known = {self.cached + index + 1: after for index, after in logits.items()}
-        for index in sorted(known):
+        for index in sorted(known) if self.kept.num_places else ():
             if index <= length:
                 self.kept.put(index, known[index])
         self.counts.fed_tokens += count

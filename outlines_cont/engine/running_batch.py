@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+import numpy as np
 import torch
 
+from outlines_cont.device import upload
 from outlines_cont.engine.drafting.costs import chunk_width
 from outlines_cont.engine.drafting.lookahead import NOTHING_EXPECTED
 from outlines_cont.engine.guidance import NegativeSequence
@@ -95,11 +97,12 @@ class RunningBatch:
         self.counts.forwards += fed.num_forwards
         self.num_fed = width * len(sequences)
         self._score(fed.logits, fed.columns)
-        for i, (one, chunk) in enumerate(zip(sequences, chunks, strict=True)):
+        views = [after.unbind() for after in fed.logits.unbind()]  # (V,) each
+        for one, chunk, columns, after in zip(sequences, chunks, fed.columns, views, strict=True):
             if chunk:
-                one.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.columns[i].items()})
+                one.fed(len(chunk), dict(zip(columns, map(after.__getitem__, columns.values()), strict=True)))
         self._is_anew = self._is_anew and any(one.num_pending for one in sequences)
-        is_plain = fed.logits.shape[1] == 1 and all(map(len, chunks)) and all(row.is_ready for row in self.rows)
+        is_plain = fed.logits.shape[1] == 1 and all(chunks) and all(row.is_ready for row in self.rows)
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
     def shares(self) -> list[RowKV | None]:
@@ -221,6 +224,8 @@ class RunningBatch:
 
     def _align(self, sequences: Sequence[Row | NegativeSequence], kv: AnyBatch) -> None:
         """Cut sequences and KV cache to common lengths: rows may have been rewound, keys and values evicted."""
+        if [one.feed.cached + one.feed.expected.num_fed for one in sequences] == kv.lengths:
+            return
         for i, one in enumerate(sequences):
             one.lose(kv.lengths[i])
             if one.feed.held < kv.lengths[i]:
@@ -234,7 +239,7 @@ class RunningBatch:
         indices = [(i, columns[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
         if not indices:
             return
-        row_index, position, token_ids = torch.tensor(indices, device=logits.device).unbind(1)
+        row_index, position, token_ids = upload(np.array(indices), logits.device).unbind(1)
         logprobs = iter(logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
         for _, row, tokens in scored:
             if tokens:

@@ -264,7 +264,8 @@ class Scheduler:
     def merge(self) -> None:
         """Merge the batches that have fed their prompts."""
         self.batches = [batch for batch in self.batches if batch.rows]
-        ready = [batch for batch in self.batches if not batch.is_prefilling] if self._model.can_stack else []
+        is_open = self._model.can_stack and len(self.batches) > 1
+        ready = [batch for batch in self.batches if not batch.is_prefilling] if is_open else []
         for batch in ready[1:]:
             ready[0].join(batch)
             self.batches.remove(batch)

@@ -13,8 +13,8 @@ from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED
 
 # The most branches of the policies of a row in one step.
 _MAX_BRANCHES = 10_000
@@ -25,10 +25,10 @@ def plan(row: Row) -> None:
     piece = row.piece
     if piece.text.final is not None:  # a stream may have shown it since the last step
         piece.text = piece.text.with_final(piece.final_until(row.token_ids))
-    if row.awaits_forward:
+    if row.status is not RowStatus.WAITING and row.awaits_forward:
         return
     if row.program is None:
-        follow_policies(row)
+        row.guarded(_decide, row)
     else:
         row.program.plan(row)
 
@@ -44,7 +44,7 @@ def plan_if_drafted(row: Row) -> bool:
 
 def follow_policies(row: Row) -> None:
     """Follow the branches of the policies; an error in one of them is that of the row."""
-    row.guarded(lambda: _decide(row))
+    row.guarded(_decide, row)
 
 
 def follow(row: Row, branch: Branch) -> None:
@@ -74,13 +74,13 @@ def take(row: Row, draw: Draw) -> None:
     row.stream.take()
     if row.feed.is_drafted:
         row.count_draft("saved_forwards")
-    row.guarded(lambda: _take(row, draw))
+    row.guarded(_take, row, draw)
 
 
 def _decide(row: Row) -> None:
     """Follow branches until the row samples, waits, forks or has ended."""
     for _ in range(_MAX_BRANCHES):
-        if row.has_ended:
+        if row.piece.finish_reason:
             break
         branches = _next_branches(row)
         if len(branches) > 1:
@@ -94,7 +94,8 @@ def _decide(row: Row) -> None:
             f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {row.excerpt} none of them did; "
             f"{decider!r} has decided last. A policy that appends or backtracks must end after some steps."
         )
-    row.leave_when_scored()
+    if row.piece.finish_reason:
+        row.leave_when_scored()
 
 
 def _next_branches(row: Row) -> list[Branch]:
@@ -117,10 +118,11 @@ def _next_branches(row: Row) -> list[Branch]:
 
 def _follow(row: Row, branch: Branch) -> bool:
     """Execute a branch; return whether the policies are to be called again."""
-    cuts = _cut_by_stop(row, branch)
-    if not row.piece.policies.backtrack(branch, row, row.model.vocab_size):
-        return True
-    row.tokens.cuts += cuts
+    if branch.is_rewind:
+        cuts = _cut_by_stop(row, branch)
+        if not row.piece.policies.backtrack(branch, row, row.model.vocab_size):
+            return True
+        row.tokens.cuts += cuts
     if branch.sample_mask is not None:
         return _request_sample(row, branch.sample_mask, branch)
     if branch.ff_tokens:
@@ -142,11 +144,11 @@ def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
     """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
     piece = row.piece
-    check_mask(mask, row.model.vocab_size, "sample_mask")
-    mask = piece.limits.with_ends(mask, len(row.token_ids) - row.tokens.kinds.count(HEALED, row.piece_start))
-    left = piece.policies.left(mask, len(row.token_ids))
-    if not isinstance(mask, LazyTokenSet) and not (mask & piece.limits.not_eos):
-        if not (mask & piece.limits.eos):
+    sampled = piece.limits.sampled(mask, row.model.vocab_size, is_short=piece.spec.min_tokens > 0 and row.is_short)
+    mask = sampled.mask
+    left = piece.policies.left(mask, row.length) if piece.policies.exclusions.entries else mask
+    if not sampled.has_text:
+        if not sampled.has_end:
             raise DeadEnd(
                 f"no token is allowed after {row.excerpt}. "
                 "The policies of this row exclude each other; give the generator fewer of them."
@@ -156,7 +158,7 @@ def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
     if left is not mask and not left:
         piece.policies.retry_earlier(row, "no other token is allowed")
         return True
-    if row.room() == 0:
+    if row.is_full:
         row.end("length")
     else:
         row.need_logits(left)
@@ -188,14 +190,14 @@ def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
 def _take(row: Row, draw: Draw) -> None:
     row.counts.sampled_tokens += 1
     piece = row.piece
-    if draw.token_id in piece.limits.eos:
+    if draw.token_id in piece.limits.end_ids:
         _end_on(row, draw)
         return
     row.append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
     if row.tokens.num_top:
         row.tokens.tops[-1] = draw.top
-    follow = next((ids for ids in piece.sequences if ids[0] == draw.token_id), None)
-    if follow is not None and len(follow) > 1:
+    follow = next((ids for ids in piece.sequences if ids[0] == draw.token_id), None) if piece.sequences else None
+    if follow and len(follow) > 1:
         if piece.policies.states and row.room(follow[1:]) == 0:
             piece.owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
         else:

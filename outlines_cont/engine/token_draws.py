@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from math import isfinite
 from time import perf_counter
 
 import torch
 
-from outlines_cont.engine.drafting.costs import DraftLengths, StepCosts
+from outlines_cont.engine.drafting.lengths import DraftLengths, StepCosts
 from outlines_cont.engine.drafting.lookahead import Lookahead
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput, DrawPlans, draws_ahead_pay
@@ -35,7 +36,7 @@ class Speculation:
 
     def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
-        self.length = DraftLengths(device_type)
+        self.lengths = DraftLengths(device_type)
         self._drafters: list[Drafter] = []
         self._since = 0.0
 
@@ -44,10 +45,11 @@ class Speculation:
         ready = [(row, row.piece.draft) for row in rows if row.piece.draft is not None and row.can_draft]
         if ready:
             num_pending = max(1, *(row.num_pending for row in rows))
-            num_rows = len(rows) + sum(row.piece.negative is not None for row in rows)
-            costs = StepCosts(self.length, num_rows, num_pending)
-            requests = [DraftRequest(row, draft, costs) for row, draft in ready]
-            for drafter in dict.fromkeys(draft.drafter for _, draft in ready):
+            num_negative = sum(row.piece.negative is not None for row in rows)
+            drafters = dict.fromkeys(draft.drafter for _, draft in ready)
+            costs = {one: StepCosts(self.lengths, len(rows), num_pending, num_negative) for one in drafters}
+            requests = [DraftRequest(row, draft, costs[draft.drafter]) for row, draft in ready]
+            for drafter in drafters:
                 self._draft(drafter, [request for request in requests if request.draft.drafter is drafter])
             for (row, _), request in zip(ready, requests, strict=True):
                 if request.found is not None and request.found.token_ids:
@@ -57,8 +59,9 @@ class Speculation:
     def _draft(self, drafter: Drafter, requests: Sequence[DraftRequest]) -> None:
         if drafter not in self._drafters:
             self._drafters.append(drafter)
+        record = self.lengths.record(drafter)
         for request in requests:
-            request.draft.all_rates = self.length.rates(drafter)
+            request.draft.record = record
         started = self.clock()
         try:
             drafter.draft(requests)
@@ -69,18 +72,17 @@ class Speculation:
         drafted = [(request, request.found.num_drafted) for request in requests if request.found is not None]
         drafted = [(request, count) for request, count in drafted if count]
         # The time that a drafter takes to read a prompt first is no measure of the next draft.
-        is_usual = {request.draft.is_continued(len(request.row.token_ids)) for request, _ in drafted} == {True}
-        if is_usual:
-            longest = max(count for _, count in drafted)
-            self.length.note_drafting(drafter, (self.clock() - started) / longest)
+        is_usual = {request.draft.is_continued(len(request.row.token_ids), count) for request, count in drafted}
+        if is_usual == {True}:
+            record.costs.note(max(count for _, count in drafted), self.clock() - started)
 
     def note_forward(self, num_tokens: int) -> None:
         """Record the time of a forward of `num_tokens` tokens, padding included, and of the draw after it."""
-        self.length.forwards.note(num_tokens, self._lap())
+        self.lengths.forwards.note(num_tokens, self._lap())
 
     def note_draw(self) -> None:
         """Record the time of a draw without a forward."""
-        self.length.draws.note(self._lap())
+        self.lengths.draws.note(self._lap())
 
     def _lap(self) -> float:
         before, self._since = self._since, self.clock()
@@ -147,7 +149,8 @@ class TokenDraws:
     def _draw(self, rows: Sequence[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
         """Draw a token for every row, and the tokens behind its draft."""
         ends = [(row, row.draw_input) for row in rows]
-        ahead = [(row, one) for row in rows for one in _inputs_ahead(row)] if draws_ahead_pay(logits) else []
+        drafted = [row for row in rows if row.piece.draft is not None] if draws_ahead_pay(logits) else []
+        ahead = [(row, one) for row in drafted for one in _inputs_ahead(row)]
         if ahead:
             more = torch.stack([one.logits for _, one in ahead])
             logits, drawn_from = torch.cat([logits, more]), torch.cat([drawn_from, more])
@@ -207,7 +210,7 @@ def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor
 
 def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
     """Return for each row its `num_top` most probable tokens with their log-probabilities, by (R, V) `normal`."""
-    most = min(max(row.tokens.num_top for row in rows), normal.shape[-1])
+    most = min(max([row.tokens.num_top for row in rows]), normal.shape[-1])
     if not most:
         return [()] * len(rows)
     logprobs, token_ids = (column.tolist() for column in normal.topk(most, dim=-1))
@@ -224,5 +227,6 @@ def _inputs_ahead(row: Row) -> list[DrawInput]:
 
 def _take(row: Row, draw: Draw) -> None:
     """Append what was drawn to a row, unless the row fails."""
-    if not row.fails(draw.logprob, draw.sampling_logprob):
+    is_valid = isfinite(draw.logprob) and isfinite(draw.sampling_logprob) and row.error is None
+    if is_valid or not row.fails(draw.logprob, draw.sampling_logprob):
         take(row, draw)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -87,25 +88,24 @@ class KVBatch:
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
         width = max(map(len, chunks))
-        fed = np.zeros((2, self.num_rows, width), dtype=np.int64)
-        ids, positions = fed
-        new = np.zeros(ids.shape, dtype=bool)
-        starts = []
-        for row, (chunk, length) in enumerate(zip(chunks, self.lengths, strict=True)):
-            # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would be between tokens; for a
-            # model that cannot skip columns it goes behind them, and is packed away after the forward.
-            start = width - len(chunk) if self._model.can_skip or not self._tail_lengths[row] else 0
-            stop = start + len(chunk)
-            ids[row, start:stop] = chunk
-            positions[row, start:stop] = np.arange(length, length + len(chunk))
-            new[row, start:stop] = True
-            starts.append(start)
-        columns = sorted({start + index for start, indices in zip(starts, wanted, strict=True) for index in indices})
+        # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would be between tokens; for a
+        # model that cannot skip columns it goes behind them, and is packed away after the forward.
+        can_skip, sizes = self._model.can_skip, [*map(len, chunks)]
+        starts = [
+            width - size if can_skip or not tail else 0 for size, tail in zip(sizes, self._tail_lengths, strict=True)
+        ]
+        spans = np.arange(width) - np.array(starts)[:, None]  # the index of each column in the chunk of the row
+        new = (spans >= 0) & (spans < np.array(sizes)[:, None])
+        fed = np.zeros((2, *new.shape), dtype=np.int64)
+        fed[0][new] = [*chain.from_iterable(chunks)]
+        fed[1] = np.where(new, spans + np.array(self.lengths)[:, None], 0)
         # A forward has some logits, even where none are wanted yet.
-        columns = columns or [width - 1]
+        columns = sorted({at + i for at, indices in zip(starts, wanted, strict=True) for i in indices}) or [width - 1]
         logits = self._forward(fed, new, columns)
         self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
         self._tidy()
+        if columns == [0]:
+            return Fed(logits, [dict.fromkeys(indices, 0) for indices in wanted])
         at = {column: index for index, column in enumerate(columns)}
         return Fed(logits, [{i: at[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)])
 

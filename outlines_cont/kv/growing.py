@@ -31,6 +31,11 @@ class Tails:
         self._num_layers = 0
         self._prefixes: list[Prefix] = []
 
+    @property
+    def num_columns(self) -> int:
+        """The columns of the segments and the tails together: no token is at a position behind them."""
+        return self.length + sum(segment.num_columns for segment in self.segments)
+
     def new_layer(self) -> GrowingLayer:
         """Return the next layer of the cache."""
         self._num_layers += 1

@@ -120,6 +120,7 @@ class Segment:
         self._rows = slice(first.row, first.row + len(shares))
         columns = _columns(shares)
         self._columns = slice(columns.start, columns.stop)
+        self.num_columns = len(columns)
         self._visible = np.zeros((len(shares), len(columns)), dtype=bool)
         for index, share in enumerate(shares):
             self._visible[index, share.part.columns - columns.start] = True

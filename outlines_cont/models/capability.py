@@ -11,6 +11,7 @@ Layers that drop old tokens (sliding windows) get a cache that keeps all. Errors
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -68,6 +69,7 @@ class Capabilities:
         skip: masked columns may be between the tokens of a row; else ragged rows are packed after each step.
         branch: rows may attend to a shared prefix in place; else each has a copy.
         reuse: keys and values of one text may be used for another with the same beginning; see `model.prefix_cache`.
+        fused: the layers run by our own forward, over the same weights (`models.fused`), now; else by that of transformers.
     """
 
     crop: Finding
@@ -75,9 +77,10 @@ class Capabilities:
     skip: Finding
     branch: Finding
     reuse: Finding
+    fused: Finding
 
     def __str__(self) -> str:
-        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch", "reuse")]
+        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch", "reuse", "fused")]
         return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in lines)
 
 
@@ -127,32 +130,32 @@ def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
         )
 
 
-def probe(network: PreTrainedModel, model: LanguageModel) -> Capabilities:
-    """Return what `network` supports, by its config and by a few forwards of at most 13 random ids; `model` runs it.
+def probe(network: PreTrainedModel, model: LanguageModel, fused: Finding) -> Capabilities:
+    """Return what `network` supports, by its config and by a few forwards of at most 13 random ids; `model` runs it, `fused` or not.
 
     Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
     if is_recurrent(network):
         no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")
-        return Capabilities(no, no, no, no, no)
+        return Capabilities(no, no, no, no, no, fused)
     crop = Finding(True, "keys and values of every layer")
     config: Any = network.config.get_text_config(decoder=True)
     reuse = _reuse(config)
     if getattr(config, "attention_chunk_size", None):
         no = Finding(False, "attention in chunks of columns")
-        return Capabilities(crop, no, no, no, reuse)
+        return Capabilities(crop, no, no, no, reuse, fused)
     bound = tolerance(model.dtype)
     stacked, skipped = _ragged_errors(model, config.vocab_size)
     stack = _measured(stacked, bound)
     if _has_window(config):
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
-        return Capabilities(crop, stack, no, no, reuse)
+        return Capabilities(crop, stack, no, no, reuse, fused)
     attention = network.config._attn_implementation
     branch = Finding(False, f"attention {attention!r}; 'sdpa' is needed")
     if attention == "sdpa":
         branch = _measured(_branch_error(model, model.vocab_size), bound)
-    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse)
+    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse, fused)
 
 
 def _reuse(config: Any) -> Finding:
@@ -180,17 +183,74 @@ def _has_window(config: Any) -> bool:
     return sliding or hidden or config.model_type in ("gpt_neo", "mpt", "bloom")
 
 
+Forward = Callable[..., torch.Tensor]
+"""A function with the arguments of `LanguageModel.forward`."""
+
+
 class _Probed:
-    """A stand-in for a model that is being probed, with every capability switched on, so that a `KVBatch` uses them."""
+    """A stand-in for a model that is being probed, with the capabilities that a `KVBatch` shall use, and any forward."""
 
-    can_skip = True
-
-    def __init__(self, model: LanguageModel, *, can_branch: bool = False) -> None:
-        self.can_branch = can_branch
+    def __init__(
+        self, model: LanguageModel, forward: Forward | None = None, *, can_skip: bool = True, can_branch: bool = False
+    ) -> None:
+        self.can_skip, self.can_branch = can_skip, can_branch
         self.device = model.device
         self.dtype = model.dtype
-        self.forward = model.forward
+        self.forward = model.forward if forward is None else forward
         self.kv_store = KVStore()
+
+
+@torch.inference_mode()
+def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> Finding:
+    """Return whether our own forward has the logits of the plain one of `model` in rows that are ragged, cut, continued and forked.
+
+    The bound is a few units in the last place, or four times the difference that the shape of a batch makes to the plain forward.
+
+    Cost: 5 forwards of each, of at most 18 ids, and 3 plain ones where the logits are not nearly the same.
+    """
+    ids = _random_ids(config.vocab_size, 13, 7, 3, 2, 1)
+    can: dict[str, bool] = dict.fromkeys(("can_skip", "can_branch"), not _has_window(config))
+    try:
+        found = _cut_and_forked(_Probed(model, own, **can), ids)
+    except Exception as failure:  # any error of a network that is not what its class says
+        return Finding(False, f"our own forward failed: {failure}")
+    wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
+    error, bound = _error(found, wanted), _own_tolerance(model.dtype)
+    if not error < bound:
+        probed = cast(LanguageModel, _Probed(model, plain, **can))
+        alone = [KVBatch(probed, [None]).feed([row], [[len(row) - 1]]).logits[0, 0] for row in _forked_rows(ids)]
+        bound = max(bound, 4 * _error(torch.stack(alone), wanted[-len(alone) :], wanted))
+    return Finding(error < bound, f"measured: error {error:.1e} of the spread of the logits")
+
+
+def _own_tolerance(dtype: torch.dtype) -> float:
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        dtype = torch.float16  # a GPU multiplies with as many bits
+    return max(16 * torch.finfo(dtype).eps, 1e-5)
+
+
+def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
+    """Return (n, V) logits of a ragged batch of two rows that is fed in chunks, cut, and forked into `_forked_rows`."""
+    long, short, *ends = ids
+    batch = KVBatch(cast(LanguageModel, model), [None] * 2, sharing=Sharing(1, 1) if model.can_branch else None)
+    got = _last_logits(batch, [long[:9], short[:5]]) + _last_logits(batch, [long[9:12], short[5:6]])
+    batch.rewind(0, 10)
+    got += _last_logits(batch, [long[10:11], short[6:]])
+    batch.keep([0, 1, 0])
+    got += _last_logits(batch, ends) + _last_logits(batch, [end[:1] for end in ends])
+    return torch.stack(got)
+
+
+def _forked_rows(ids: Sequence[list[int]]) -> list[list[int]]:
+    long, short, *ends = ids
+    return [base + end + end[:1] for base, end in zip((long[:11], short, long[:11]), ends, strict=True)]
+
+
+def _last_logits(batch: KVBatch, chunks: Sequence[list[int]]) -> list[torch.Tensor]:
+    """Feed the chunks and return the logits after each."""
+    lasts = [len(chunk) - 1 for chunk in chunks]
+    fed = batch.feed(chunks, [[last] for last in lasts])
+    return [fed.logits[row, fed.columns[row][last]] for row, last in enumerate(lasts)]
 
 
 def _batch(model: LanguageModel, num_rows: int, *, can_branch: bool = False) -> KVBatch:

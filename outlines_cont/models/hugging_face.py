@@ -3,9 +3,12 @@ by hub id or path, `tiny` the small one that is bundled, `from_transformers` wra
 first needed; encoder-decoders, and recurrent models whose cache is not exact, are refused. A loaded model is pickled as the call that
 opened it, a wrapped one cannot be pickled. The prefix cache has a sixteenth of the device's memory by default, at most 4 GiB.
 
+The layers of known families run by our own forward over the same weights (`models.fused`) where it has the logits of that of transformers,
+and as long as nothing is registered or replaced in the network.
+
 Only the files of the given id are fetched, by transformers, and no code of a repository is run unless the caller passes
-`trust_remote_code=True`. Weights and tokenizer of the caller are never changed; the model is put in evaluation mode, and its attention
-function is replaced during forwards over shared prefixes.
+`trust_remote_code=True`. Weights and tokenizer of the caller are never changed, but weights may be moved in memory, beside each
+other; the model is put in evaluation mode, and its attention function is replaced during forwards over shared prefixes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -34,8 +38,10 @@ from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
-from outlines_cont.models.capability import Capabilities, check_recurrent, is_recurrent, probe
+from outlines_cont.models.capability import Capabilities, Finding, check_recurrent, compare, is_recurrent, probe
 from outlines_cont.models.collector import freeze_modules
+from outlines_cont.models.decoder_family import NotFused
+from outlines_cont.models.fused import FusedDecoder, fused_decoder
 from outlines_cont.models.loading import Opening, load, load_bundled, next_number, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.waiting import spin_watch
@@ -70,10 +76,12 @@ class HuggingFaceModel(EngineModel):
         *,
         kv_budget_bytes: int | None = None,
         prefix_cache_bytes: int | None = None,
+        fused: bool = True,
     ) -> None:
         super().__init__()
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
+        self._fused, self._why_not_fused = _fused(model) if fused else (None, "turned off: `fused=False`")
         self.vocab_size = _vocab_size(model)
         self.tokenizer: TokenizerProtocol = (
             tokenizer if hasattr(tokenizer, "token_bytes") else Tokenizer(tokenizer, vocab_size=self.vocab_size)
@@ -166,13 +174,27 @@ class HuggingFaceModel(EngineModel):
         """Whether rows may begin with keys and values that other rows have fed; the first read runs a short probe."""
         return bool(self.capabilities.reuse)
 
-    @cached_property
+    @property
     def capabilities(self) -> Capabilities:
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
-        key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type)
+        fused = self._fused_now()
+        key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type, bool(fused))
         if key not in _CAPABILITIES:
-            _CAPABILITIES[key] = probe(self.hugging_face, self)
-        return _CAPABILITIES[key]
+            _CAPABILITIES[key] = probe(self.hugging_face, self, fused)
+        return replace(_CAPABILITIES[key], fused=fused)
+
+    @cached_property
+    def _verified(self) -> Finding:
+        """Whether our own forward has the logits of that of transformers; measured when it is first needed."""
+        assert self._fused is not None
+        return compare(self.hugging_face.config, self, self._fused_forward, self._plain_forward)
+
+    def _fused_now(self) -> Finding:
+        """Whether a forward now is our own, and why."""
+        change = None if self._fused is None else self._fused.change()
+        if self._fused is None or change is not None:
+            return Finding(False, change or self._why_not_fused)
+        return self._verified
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config names."""
@@ -187,22 +209,33 @@ class HuggingFaceModel(EngineModel):
         columns: Sequence[int],
     ) -> torch.Tensor:
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
-        width = input_ids.shape[1]
+        is_fused = isinstance(cache, GrowingCache) and bool(self._fused_now())
+        run = self._fused_forward if is_fused else self._plain_forward
+        is_watched = spin_watch.is_on and self.device.type == "cpu" and torch.get_num_threads() > 1
+        with torch.inference_mode(), spin_watch.timed() if is_watched else nullcontext():
+            logits = run(input_ids, attention_mask, position_ids, cache, columns)
+            return logits if logits.dtype == torch.float64 else logits.float()
+
+    def _fused_forward(
+        self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
+    ) -> torch.Tensor:
+        assert self._fused is not None
+        return self._fused(input_ids, attention_mask, position_ids, cache.tails, columns)
+
+    def _plain_forward(
+        self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
+    ) -> torch.Tensor:
         options: dict[str, Any] = {"past_key_values" if "past_key_values" in self._takes else "cache_params": cache}
         options |= {"position_ids": position_ids} if "position_ids" in self._takes else {}
         if "attention_mask" in self._takes:
             options["attention_mask"] = attention_mask
-        last = len(columns) == 1 and columns[0] == width - 1
+        last = len(columns) == 1 and columns[0] == input_ids.shape[1] - 1
         if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if last else upload(np.array(columns), input_ids.device)
         is_ours = isinstance(cache, GrowingCache) and cache.tails.is_ours
-        attention = prefix_attention_of(self.hugging_face.config) if is_ours else nullcontext()
-        is_watched = spin_watch.is_on and self.device.type == "cpu" and torch.get_num_threads() > 1
-        with torch.inference_mode(), attention, spin_watch.timed() if is_watched else nullcontext():
+        with prefix_attention_of(self.hugging_face.config) if is_ours else nullcontext():
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
-            if "logits_to_keep" not in self._takes:
-                logits = logits[:, list(columns)]
-            return logits if logits.dtype == torch.float64 else logits.float()
+        return logits if "logits_to_keep" in self._takes else logits[:, list(columns)]
 
     @property
     def _config_text(self) -> str:
@@ -224,6 +257,7 @@ def transformers(
     dtype: str | torch.dtype | None = None,
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
+    fused: bool = True,
     freeze: bool = True,
     **kwargs: Any,
 ) -> HuggingFaceModel:
@@ -235,6 +269,7 @@ def transformers(
         dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
         kv_budget_bytes: see `from_transformers`.
         prefix_cache_bytes: see `from_transformers`.
+        fused: see `from_transformers`.
         freeze: whether Python's collector of reference cycles leaves out from then on what exists before the first model of the process is
             opened (`gc.freeze`), the modules of torch above all; a full collection takes 250 ms with them. False leaves it alone.
         **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
@@ -254,11 +289,11 @@ def transformers(
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load(id_or_path, device, dtype, kwargs)
-    budgets = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes}
-    wrapped = from_transformers(model, tokenizer, **budgets)
+    own: dict[str, Any] = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
+    wrapped = from_transformers(model, tokenizer, **own)
     # Another process may have another working directory.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
-    options = {"id_or_path": source, "device": device, "dtype": dtype, **budgets, "freeze": freeze, **kwargs}
+    options = {"id_or_path": source, "device": device, "dtype": dtype, **own, "freeze": freeze, **kwargs}
     wrapped.opening = Opening.of(wrapped, transformers, {k: v for k, v in options.items() if k != "token"})
     return wrapped
 
@@ -269,6 +304,7 @@ def tiny(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype = torch.float32,
     prefix_cache_bytes: int | None = None,
+    fused: bool = True,
     freeze: bool = True,
 ) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
@@ -277,6 +313,7 @@ def tiny(
         device: where to put the weights; None is the CPU.
         dtype: the float type of the weights.
         prefix_cache_bytes: see `models.from_transformers`.
+        fused: see `models.from_transformers`.
         freeze: see `models.transformers`.
 
     Raises:
@@ -284,8 +321,9 @@ def tiny(
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load_bundled(device, dtype)
-    wrapped = from_transformers(model, tokenizer, prefix_cache_bytes=prefix_cache_bytes)
-    options = {"device": device, "dtype": dtype, "prefix_cache_bytes": prefix_cache_bytes, "freeze": freeze}
+    own: dict[str, Any] = {"prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
+    wrapped = from_transformers(model, tokenizer, **own)
+    options = {"device": device, "dtype": dtype, **own, "freeze": freeze}
     wrapped.opening = Opening.of(wrapped, tiny, options)
     return wrapped
 
@@ -297,6 +335,7 @@ def from_transformers(
     *,
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
+    fused: bool = True,
 ) -> HuggingFaceModel:
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
 
@@ -308,9 +347,11 @@ def from_transformers(
             the rows of one call alone need more.
         prefix_cache_bytes: the most bytes that keys and values of earlier prompts and texts may take, for prompts that begin like
             them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
+        fused: False lets transformers run the layers, as it does in families that our own forward does not know;
+            `print(model.capabilities)` says which one runs, and why.
 
     Raises:
-        OptionError: one of the budgets is not a number of bytes.
+        OptionError: one of the budgets is not a number of bytes, or `fused` is not a bool.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
@@ -326,8 +367,19 @@ def from_transformers(
             "0 turns the reuse of prefixes off.",
             "prefix_cache_bytes",
         )
+    checked_bool(fused, "fused")
     model.train(False)
-    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)
+    return HuggingFaceModel(
+        model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes, fused=fused
+    )
+
+
+def _fused(model: PreTrainedModel) -> tuple[FusedDecoder | None, str]:
+    """Return our own forward of a network; None and the reason where there is none."""
+    try:
+        return fused_decoder(model), ""
+    except NotFused as reason:
+        return None, str(reason)
 
 
 def _vocab_size(model: PreTrainedModel) -> int:

@@ -89,7 +89,7 @@ def reopened(opening: Opening, fingerprint: str) -> Any:
         return model
 
 
-_OWN = ("device", "dtype", "kv_budget_bytes", "prefix_cache_bytes")
+_OWN = ("device", "dtype", "fused", "kv_budget_bytes", "prefix_cache_bytes")
 # Of `from_pretrained` of the tokenizer, too.
 _SHARED = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
 # Of `from_pretrained`; those that another version has in addition are passed on all the same.

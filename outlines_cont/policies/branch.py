@@ -297,7 +297,7 @@ class Branch:
     @property
     def is_rewind(self) -> bool:
         """Whether tokens are removed, or refused at the present end."""
-        return bool(self.backtrack) or self.is_retry
+        return self.backtrack > 0 or self.exclude is not None or self.avoid is not None
 
     def _check_types(self) -> None:
         try:

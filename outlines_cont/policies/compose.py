@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from outlines_cont.errors import UnsupportedBranch, shortened
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
+
+_is_branch = Branch.__instancecheck__
 
 
 class PolicyState:
@@ -42,7 +44,7 @@ class PolicyState:
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches of the policy: several to fork, none to stop."""
         branches = self.policy.branches(self.stack[-1], row)
-        if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
+        if not isinstance(branches, list | tuple) or not all(map(_is_branch, branches)):
             raise TypeError(
                 f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
                 "`[Branch(...)]` to continue, `[]` to end the piece."
@@ -125,6 +127,9 @@ def _merged(
 
 
 def _intersected(branches: list[Branch]) -> Branch:
+    deciding = [branch for branch in branches if branch is not FREE[0]]
+    if len(deciding) < 2:
+        return deciding[0] if deciding else FREE[0]
     mask = TokenSet.all
     for branch in branches:
         if branch.sample_mask is not None:

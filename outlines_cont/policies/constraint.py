@@ -57,7 +57,7 @@ class Constraint(Immutable, Policy[int]):
         self._longest = lru_cache(_MEMO_SIZE)(
             lambda state: int(self._lengths[token_fsm.allowed_token_ids(state)].max(initial=0))
         )
-        self._sampled = lru_cache(_NUM_MASKS)(lambda state: Branch(sample_mask=self._allowed(state)))
+        self._sampled = lru_cache(_NUM_MASKS)(lambda state: [Branch(sample_mask=self._allowed(state))])
 
     @classmethod
     def of_model(cls, model: LanguageModel, expression: Expression, *, force: bool = True) -> Constraint:
@@ -107,7 +107,7 @@ class Constraint(Immutable, Policy[int]):
                 return forced
         if self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
-        return [self._sampled(state)]
+        return self._sampled(state)
 
     def _forced_branches(self, state: int, before: Sequence[int]) -> list[Branch]:
         token_ids = self.forced_tokens(state, before)

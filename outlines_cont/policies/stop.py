@@ -29,7 +29,9 @@ class FreeText(Policy[bytes]):
     """Samples any token of `token_ids`. Its state is what is left to respell of the bytes that token healing removed, mostly nothing."""
 
     token_ids: TokenSet
-    spelling: Callable[[bytes], TokenSet]  # returns the tokens that may follow where some bytes are left to spell
+    spelling: Callable[
+        [bytes], list[Branch]
+    ]  # returns the branch of the tokens that may follow where some bytes are left to spell
     model: LanguageModel
 
     @classmethod
@@ -43,7 +45,8 @@ class FreeText(Policy[bytes]):
         spelled = (token_id for token_id, data in enumerate(model.tokenizer.token_bytes) if data)
         ids = TokenSet.of(token_id for token_id in spelled if token_id < model.vocab_size)
         ids = ids | TokenSet.of(model.eos_token_ids)
-        return cls(_widened(ids, model), lru_cache(_MEMO_SIZE)(partial(_spelling, model)), model)
+        ids = _widened(ids, model)
+        return cls(ids, lru_cache(_MEMO_SIZE)(partial(_spelling, model, ids)), model)
 
     def initial(self, row: RowView) -> bytes:
         """Return the bytes to respell before the text begins."""
@@ -51,7 +54,7 @@ class FreeText(Policy[bytes]):
 
     def branches(self, state: bytes, row: RowView) -> list[Branch]:
         """Return one branch that samples any token with text, or one that spells what is left to spell."""
-        return [Branch(sample_mask=self.spelling(state) if state else self.token_ids)]
+        return self.spelling(state)
 
     def advance(self, state: bytes, token_id: int) -> bytes:
         """Return what is left to spell; `DeadEnd` where another policy has appended a token that spells something else."""
@@ -66,8 +69,9 @@ class FreeText(Policy[bytes]):
         return state[len(data) :]
 
 
-def _spelling(model: LanguageModel, text: bytes) -> TokenSet:
-    return _widened(TokenSet.of(token_starts(model).spelling(text).tolist()), model)
+def _spelling(model: LanguageModel, free: TokenSet, text: bytes) -> list[Branch]:
+    tokens = _widened(TokenSet.of(token_starts(model).spelling(text).tolist()), model) if text else free
+    return [Branch(sample_mask=tokens)]
 
 
 def _widened(token_ids: TokenSet, model: LanguageModel) -> TokenSet:

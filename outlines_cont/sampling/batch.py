@@ -12,7 +12,7 @@ import torch
 
 from outlines_cont.errors import SamplerError
 from outlines_cont.sampling.kernels import Drawn, TokenCounts, TopBlocks, inverse_cdf, most_probable, not_below
-from outlines_cont.sampling.params import SamplingParams, penalised
+from outlines_cont.sampling.params import NO_PENALTIES, SamplingParams, penalised
 from outlines_cont.sampling.stateful import RowXTC
 from outlines_cont.sampling.truncation import Temperature
 from outlines_cont.sampling.warper import RowWarper, Warper, WholeRowWarper, where_not_below
@@ -92,7 +92,8 @@ class SamplerBatch:
     """
 
     def __init__(self, params: Sequence[SamplingParams]) -> None:
-        self._params, self._penalties = params, [row.penalties for row in params]
+        penalties = [row.penalties for row in params]
+        self._params, self._penalties = params, penalties if any(p != NO_PENALTIES for p in penalties) else []
         distinct = {id(row): row for row in params}
         aligned = {key: _aligned(row.warpers) for key, row in distinct.items()}
         kinds = {key: "greedy" if row.is_greedy else _kind(aligned[key]) for key, row in distinct.items()}
@@ -130,7 +131,8 @@ class SamplerBatch:
             SamplerError: a warper of a user has returned invalid logits.
             TypeError: random numbers or counts that a row needs are missing.
         """
-        logits = penalised(logits, self._penalties, counts)
+        if self._penalties:
+            logits = penalised(logits, self._penalties, counts)
         if len(self._groups) == 1:
             return _sample(self._groups[0][1], logits, uniforms, counts)
         token_ids = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)

@@ -12,7 +12,7 @@ import pytest
 
 from outlines_cont import continuous, control, generate, models, samplers
 from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.engine.drafting.costs import StepCosts
+from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.errors import DeadlockError, IncompleteOutput, OptionError, ReplayError, ScriptError
 from tests.engine.test_engine_loop import Planned
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
@@ -586,7 +586,9 @@ def test_a_draft_of_a_piece_changes_no_text(
     sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
-    monkeypatch.setattr(StepCosts, "length", lambda *_: 8)  # else it follows from what forwards take
+    monkeypatch.setattr(
+        StepCosts, "width", lambda costs, *_: costs.num_pending + 8
+    )  # else it follows from what forwards take
     model = random_model()
     written: list[list[int]] = []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import continuous, generate, policies, samplers
 from outlines_cont.drafts.lookup import _FORGET, _MOST_KEYS, SIZES, CopyHabits, CopyTrail, NgramIndex
-from outlines_cont.engine.drafting.costs import StepCosts
+from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.drawing import kept_logits
 from outlines_cont.engine.drawing.kept_logits import KeptLogits, LargestLogits
 from outlines_cont.engine.drawing.masking import Masker
@@ -321,7 +321,9 @@ def test_a_trail_that_is_cut_is_left() -> None:
 
 
 def test_records_after_the_first_take_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepCosts, "length", lambda *_: 16)  # else it depends on what forwards take
+    monkeypatch.setattr(
+        StepCosts, "width", lambda costs, *_: costs.num_pending + 16
+    )  # else it depends on what forwards take
     names = [("Ana", "Porto", "lamps"), ("Bea", "Lyon", "forks"), ("Cyd", "Oslo", "desks"), ("Dov", "Rome", "chairs")]
     texts = {n: f'{{"name":"{n}","city":"{c}","item":"{i}"}}' for n, c, i in names}
 

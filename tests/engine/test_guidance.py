@@ -29,7 +29,7 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.engine.drafting.costs import StepCosts
+from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.guidance import guided_logits
 from outlines_cont.errors import (
     ContextLengthError,
@@ -388,7 +388,9 @@ class Copied:
 def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
     constraint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StepCosts, "length", lambda *_: 8)  # else it follows from what forwards take
+    monkeypatch.setattr(
+        StepCosts, "width", lambda costs, *_: costs.num_pending + 8
+    )  # else it follows from what forwards take
     model, draw = random_model(), samplers.multinomial(temperature=1.5)
     made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
     prompts, guidance = ["the name", "a"], [GREEN, None]

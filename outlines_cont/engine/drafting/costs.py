@@ -3,13 +3,8 @@ size, linearly interpolated, and extrapolated by constants per device type. Forw
 `RunningMedian`: the median of the last few measurements. `chunk_width`: how many pending tokens of each row a forward takes (chunked
 prefill): as many as give the most tokens for their cost, padding included, by those constants.
 
-`StepCosts`: how many tokens to draft (up to 16) in one step: the length with the most expected tokens per second, by the acceptance rate
-and the costs of forwards, draws and drafting that `DraftLengths` has measured for a model; none if that gains less than 3 percent, and
-until two forwards were measured. `pays`: whether one more draft token pays. `AcceptRate`: an acceptance rate as an exponentially weighted
-mean with a prior of 3 tokens and a half-life of 14, for each kind of draft tokens; `Graded` splits a kind by how sure the drafter is.
-
-With an acceptance rate `a`, a forward with `k` draft tokens yields `1 + a + ... + a ** k` tokens, and takes as long as a forward of
-that width plus the drafting. The choice changes the number of forwards, and no output.
+`DraftingCosts`: the same of a drafter: the seconds of the first draft token and of each further one, by a line through the medians of the
+drafts of each length.
 """
 
 from __future__ import annotations
@@ -17,10 +12,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import median
-from weakref import WeakKeyDictionary
 
 FREE_TOKENS = {"cpu": 24}
 """The fixed cost of a forward in tokens, by type of device; measured with a model of 512 x 8 on one core."""
@@ -31,6 +24,8 @@ _NUM_KEPT = 9
 _EXACT = 16
 _GROWTH = 1.15
 _MAX_TOKENS = 2048
+_FEW_MEASURED = 3  # fewer measurements may all be outliers
+_FORGOTTEN = 0.97  # the weight of a median of drafts of some length after each draft of another length
 
 
 class RunningMedian:
@@ -76,18 +71,31 @@ class ForwardCosts:
         return sum(len(self._measured[other].last) for other in self._sizes if other <= size)
 
     def seconds(self, num_tokens: int) -> float:
-        """Return the estimated seconds of a forward, in arbitrary units as long as none was recorded."""
-        size = _size(num_tokens)
-        if size in self._measured:
-            return self._measured[size].median
+        """Return the estimated seconds of a forward, in arbitrary units as long as none was recorded.
+
+        Where a size was seen once or twice, or a larger one takes less, the lower of both estimates counts: what is chosen as it looks
+        cheap is measured again, and what looks dear never would be.
+        """
         if not self._sizes:
-            return self._free + size
+            return self._free + num_tokens
+        size = _size(num_tokens)
         at = bisect_left(self._sizes, size)
-        if 0 < at < len(self._sizes):
-            low, high = self._sizes[at - 1], self._sizes[at]
+        if at == len(self._sizes) or self._sizes[at] != size:
+            return self._between(self._sizes, size)
+        measured = self._measured[size]
+        if len(measured.last) < _FEW_MEASURED and len(self._sizes) > 1:
+            others = [*self._sizes[:at], *self._sizes[at + 1 :]]
+            return min(measured.median, self._between(others, size))
+        return min(self._measured[other].median for other in self._sizes[at : at + 3])
+
+    def _between(self, sizes: Sequence[int], size: int) -> float:
+        """Return an estimate from the measured `sizes`, to which `size` does not belong."""
+        at = bisect_left(sizes, size)
+        if 0 < at < len(sizes):
+            low, high = sizes[at - 1], sizes[at]
             share = (size - low) / (high - low)
             return self._measured[low].median * (1 - share) + self._measured[high].median * share
-        near = self._sizes[min(at, len(self._sizes) - 1)]
+        near = sizes[min(at, len(sizes) - 1)]
         return self._measured[near].median * (self._free + size) / (self._free + near)
 
 
@@ -119,98 +127,38 @@ def chunk_width(pending: Sequence[int], max_tokens: int, device_type: str) -> in
     return best
 
 
-LONGEST = 16
-"""The most tokens of a draft that are not forced."""
+class DraftingCosts:
+    """Seconds of a draft by its number of tokens, for all rows of a step: `first + further * (number - 1)`."""
 
-# A draft has to save this factor more than it costs, as measurements are inexact.
-_MARGIN = 1.03
-# The resolution of the clock, in seconds.
-_SHORTEST = 1e-9
-# The search ends after this many longer drafts that are no better, or where the next token is accepted more rarely than this.
-_NO_BETTER, _FEW = 3, 0.02
-# This many forwards without a draft are measured first.
-_NUM_PLAIN = 2
+    __slots__ = ("_measured", "_num_noted", "first", "further")
 
+    def __init__(self) -> None:
+        self.first = self.further = 0.0
+        self._measured: dict[int, tuple[RunningMedian, int]] = {}  # by number of tokens, with `_num_noted` of then
+        self._num_noted = 0
 
-_PRIOR_WEIGHT, _DECAY = 3.0, 0.95  # of acceptance rates
+    def note(self, num_tokens: int, seconds: float) -> None:
+        """Record a draft of 1 token or more."""
+        self._num_noted += 1
+        median_of, _ = self._measured.get(num_tokens, (RunningMedian(), 0))
+        median_of.note(seconds)
+        self._measured[num_tokens] = median_of, self._num_noted
+        self._fit()
 
+    def seconds(self, num_tokens: int) -> float:
+        """Return the estimate; 0 as long as nothing was recorded, and for no token."""
+        return self.first + self.further * (num_tokens - 1) if num_tokens else 0.0
 
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """A kind of draft tokens to which the drafter gives about the same probability."""
-
-    kind: str  # how the tokens were drafted
-    grade: int  # the number of the interval of probabilities
-
-
-class AcceptRate:
-    """An exponentially weighted mean; `share` is the estimate, between 0 and 1."""
-
-    __slots__ = ("_num_accepted", "_num_tried", "share")
-
-    def __init__(self, expected: float) -> None:
-        self.share = expected
-        self._num_tried, self._num_accepted = _PRIOR_WEIGHT, _PRIOR_WEIGHT * expected
-
-    def note(self, is_accepted: bool) -> None:
-        """Record the result of one draft token."""
-        self._num_tried = self._num_tried * _DECAY + 1
-        self._num_accepted = self._num_accepted * _DECAY + is_accepted
-        self.share = self._num_accepted / self._num_tried
-
-
-class DraftLengths:
-    """Measured costs and acceptance rates of one model, by which the lengths of drafts are chosen."""
-
-    def __init__(self, device_type: str) -> None:
-        self.forwards = ForwardCosts(device_type)  # of a forward and the draw after it
-        self.draws = RunningMedian()  # seconds of a draw that needs no forward
-        self._drafting: WeakKeyDictionary[object, RunningMedian] = WeakKeyDictionary()  # by drafter
-        self._rates: WeakKeyDictionary[object, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
-
-    def rates(self, drafter: object) -> dict[Hashable, AcceptRate]:
-        """Return the acceptance rates of a drafter over all rows, by the kind of draft tokens."""
-        return self._rates.setdefault(drafter, {})
-
-    def note_drafting(self, drafter: object, seconds: float) -> None:
-        """Record the seconds of drafting for all rows of a step, per token of the longest draft."""
-        self._drafting.setdefault(drafter, RunningMedian()).note(seconds)
-
-    def drafting_seconds(self, drafter: object) -> float:
-        """Return the median of what `note_drafting` has recorded; 0 before the first."""
-        measured = self._drafting.get(drafter)
-        return 0.0 if measured is None else measured.median
-
-
-class StepCosts:
-    """The costs of drafts in one step of R rows, each with `num_pending` tokens to feed, at least 1."""
-
-    def __init__(self, measured: DraftLengths, num_rows: int, num_pending: int) -> None:
-        self._measured, self._num_rows, self._num_pending = measured, num_rows, num_pending
-        self._rate = 0.0  # tokens per second and row with the length that was returned last
-
-    def length(self, drafter: object, share: float) -> int:
-        """Return the length of drafts with the most tokens per second, at an acceptance rate of `share`."""
-        if self._measured.forwards.num_below(self._num_rows * self._num_pending) < _NUM_PLAIN:
-            return 0
-        drafting, draw = self._measured.drafting_seconds(drafter), self._measured.draws.median
-        best, best_rate, tokens, weight = 0, 0.0, 0.0, 1.0
-        for length in range(LONGEST + 1):
-            tokens += weight
-            weight *= share
-            seconds = self._forward(length) + (tokens - 1) * draw + length * drafting
-            rate = tokens / max(seconds, _SHORTEST)
-            if rate > best_rate * (_MARGIN if not best else 1.0):
-                best, best_rate = length, rate
-            elif weight < _FEW or length > best + _NO_BETTER:
-                break
-        self._rate = best_rate
-        return best
-
-    def pays(self, drafter: object, length: int, chance: float) -> bool:
-        """Return whether one more token pays behind `length` others, if all are accepted with probability `chance`."""
-        wider = self._forward(length + 1) - self._forward(length)
-        return chance >= self._rate * (max(wider, 0.0) + self._measured.drafting_seconds(drafter))
-
-    def _forward(self, length: int) -> float:
-        return self._measured.forwards.seconds(self._num_rows * (self._num_pending + length))
+    def _fit(self) -> None:
+        """Fit a line to the medians by least squares, with a slope near that of a first token which costs two further ones."""
+        points = [
+            (count, one.median, len(one.last) * _FORGOTTEN ** (self._num_noted - noted))
+            for count, (one, noted) in self._measured.items()
+        ]
+        total = sum(weight for _, _, weight in points)
+        count = sum(at * weight for at, _, weight in points) / total
+        seconds = sum(each * weight for _, each, weight in points) / total
+        spread = sum((at - count) ** 2 * weight for at, _, weight in points) + 1.0
+        slope = sum((at - count) * (each - seconds) * weight for at, each, weight in points) + seconds / (count + 1)
+        self.further = min(max(slope / spread, 0.0), seconds / count)
+        self.first = seconds - self.further * (count - 1)

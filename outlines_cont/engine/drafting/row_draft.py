@@ -1,6 +1,6 @@
 """`RowDraft`: the speculative decoding of one row: its drafter and that drafter's memory of the row, acceptance rates, the last draft, and
-draws that were made ahead for it. Where drafts do not pay, they are tried again with exponential back-off; a drafter that fails is switched
-off for the row. `Drafter`: the base class of drafters, which serve many rows; `DraftRequest`: the request for one row.
+draws that were made ahead for it. A drafter that fails is switched off for the row. `Drafter`: the base class of drafters, which serve many
+rows; `DraftRequest`: the request for one row; `set_lengths`: how many tokens to draft for each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.errors import stacklevel_of_user
-from outlines_cont.engine.drafting.costs import AcceptRate, Graded, StepCosts
+from outlines_cont.engine.drafting.lengths import LONGEST, AcceptRate, DrafterRecord, Graded, StepCosts, longest_likely
 from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Expected, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput
 from outlines_cont.errors import DraftWarning
@@ -30,10 +30,10 @@ from outlines_cont.user_code import place_of
 _EXPECTED = 0.7
 # Hints are taken where this share of them is accepted, and else every 16th time, to measure the rate again.
 _WORTH, _EVERY = 0.3, 16
-# Where no draft pays, a short one is made after this many forwards, to measure the rate again.
-_FIRST_PATIENCE, _LONGEST_PATIENCE, _NUM_PROBED = 8, 128, 2
-# The most new tokens that a drafter reads between two drafts whose time counts.
-_FEW_NEW = 24
+# A row drafts no tokens that are accepted more rarely than this.
+_FEW = 0.001
+# The most new tokens behind its last draft that a drafter reads for one whose time counts.
+_FEW_NEW = 4
 
 
 class DraftedRow(Protocol):
@@ -45,6 +45,10 @@ class DraftedRow(Protocol):
     @property
     def token_ids(self) -> list[int]:
         """All ids, prompt included. Not to be changed."""
+
+    @property
+    def num_pending(self) -> int:
+        """How many of them are to be fed."""
 
     @property
     def has_hint(self) -> bool:
@@ -86,7 +90,7 @@ class RowDraft:
         memory: the drafter's memory of the row.
         counts: how many tokens were drafted for the row, and how many of them accepted.
         is_off: whether the drafter has failed on the row, and is not called again.
-        all_rates: the acceptance rates of the drafter over all rows.
+        record: what was measured of the drafter over all rows.
         masks: the lazy masks behind draft tokens that will probably be needed.
     """
 
@@ -94,11 +98,10 @@ class RowDraft:
         self.drafter = drafter
         self.counts = Meter()
         self.is_off = False
-        self._skipped, self._patience = 0, _FIRST_PATIENCE
+        self.record = DrafterRecord()
         self._rates: dict[Hashable, AcceptRate] = {}
-        self.all_rates: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
-        self._length = -_FEW_NEW - 1  # of the row at its last draft
+        self._length = -_FEW_NEW - 1  # of the row with its last draft
         self.masks: list[TokenSet] = []
         self._positions: Sequence[DraftPosition] = ()
         self._draws: dict[int, tuple[DrawInput, Draw]] = {}  # made ahead, by the number of tokens before them
@@ -108,7 +111,7 @@ class RowDraft:
         """Return the acceptance rate of a kind of draft tokens; `expected` before anything is known."""
         rate = self._rates.get(kind)
         if rate is None:
-            known = self.all_rates.get(kind)
+            known = self.record.rates.get(kind)
             rate = self._rates[kind] = AcceptRate(expected if known is None else known.share)
         return rate.share
 
@@ -116,24 +119,13 @@ class RowDraft:
         """Record whether a draft token was accepted."""
         for one in (kind, kind.kind) if isinstance(kind, Graded) else (kind,):
             share = self.share(one, _EXPECTED)
-            for rates in (self._rates, self.all_rates):
+            for rates in (self._rates, self.record.rates):
                 rates.setdefault(one, AcceptRate(share)).note(is_accepted)
+        self.record.probing.note(is_accepted)
 
     def chance(self, kinds: Sequence[Hashable]) -> float:
         """Return the probability that draft tokens of these kinds are all accepted; None is a forced one, which always is."""
         return math.prod(self.share(kind, _EXPECTED) for kind in kinds if kind is not None)
-
-    def length(self, costs: StepCosts, share: float) -> int:
-        """Return how many tokens to draft in a step, at an acceptance rate of `share`."""
-        best = costs.length(self.drafter, share)
-        if best:
-            self._skipped, self._patience = 0, _FIRST_PATIENCE
-            return best
-        self._skipped += 1
-        if self._skipped < self._patience:
-            return 0
-        self._skipped, self._patience = 0, min(self._patience * 2, _LONGEST_PATIENCE)
-        return _NUM_PROBED
 
     @property
     def takes_hints(self) -> bool:
@@ -141,10 +133,10 @@ class RowDraft:
         self._num_hints += 1
         return self.share(HINT, _EXPECTED) > _WORTH or not self._num_hints % _EVERY
 
-    def is_continued(self, length: int) -> bool:
-        """Record a draft for a row of `length` tokens; return whether the last one was a few tokens before."""
-        before, self._length = self._length, length
-        return 0 <= length - before <= _FEW_NEW
+    def is_continued(self, length: int, num_drafted: int) -> bool:
+        """Record a draft for a row of `length` tokens; return whether the row had few tokens that were not in the last one."""
+        new, self._length = length - self._length, length + num_drafted
+        return new <= _FEW_NEW
 
     def fail(self, error: Exception) -> None:
         """Draft no more for the row, which continues without; the first failure of a drafter issues a warning."""
@@ -221,7 +213,7 @@ class RowDraft:
         self.masks, self._positions, self._draws = [], (), {}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DraftRequest:
     """The request for a draft of one row, and that draft as it grows."""
 
@@ -230,6 +222,7 @@ class DraftRequest:
     costs: StepCosts  # the costs of drafts in this step
     takes_hints: bool = False  # whether hints of policies are drafted
     found: Lookahead | None = None  # the draft, once it is begun
+    length: int = 0  # how many tokens to draft; see `set_lengths`
 
     def __post_init__(self) -> None:
         self.takes_hints = self.draft.takes_hints
@@ -248,11 +241,34 @@ class DraftRequest:
         """All ids, those of the row and the draft tokens. Not to be changed."""
         return self.row.token_ids if self.found is None else self.found.context
 
-    def length(self, kind: Hashable, expected: float) -> int:
-        """Return how many tokens of a kind to draft; see `RowDraft.share`."""
-        return self.draft.length(self.costs, self.draft.share(kind, expected))
+    @property
+    def width(self) -> int:
+        """How many tokens of the row are to be fed with the draft as it is."""
+        return self.row.num_pending + (0 if self.found is None else len(self.found.token_ids))
 
-    def pays(self, share: float) -> bool:
-        """Return whether one more draft token pays, at an acceptance rate of `share`."""
-        chance = self.draft.chance(self.lookahead.kinds)
-        return self.costs.pays(self.draft.drafter, len(self.lookahead.token_ids), chance * share)
+
+def set_lengths(requests: Sequence[DraftRequest], shares: Sequence[float]) -> list[DraftRequest]:
+    """Set how many tokens to draft for each row of a step with the same drafter, whose tokens are accepted at such rates; 0 for none.
+
+    Return the requests for at least one token.
+    """
+    wanted = [(request, share) for request, share in zip(requests, shares, strict=True) if share > 0.0]
+    if not wanted:
+        return []
+    costs, record = wanted[0][0].costs, wanted[0][0].draft.record
+    width = costs.width(record.costs, [(share, request.row.num_pending) for request, share in wanted])
+    if width:
+        record.probing.reset()
+    else:
+        length = record.probing.length(max(share for _, share in wanted))
+        width, costs.is_probe = costs.num_pending + length if length else 0, True
+    for request, share in wanted:
+        request.length = min(max(width - request.row.num_pending, 0), longest_likely(share, _FEW, LONGEST))
+    return [request for request, _ in wanted if request.length]
+
+
+def pays(requests: Sequence[DraftRequest], shares: Sequence[float]) -> bool:
+    """Return whether one more draft token of some rows pays, at these acceptance rates."""
+    costs, record = requests[0].costs, requests[0].draft.record
+    chances = [one.draft.chance(one.lookahead.kinds) * share for one, share in zip(requests, shares, strict=True)]
+    return costs.is_probe or costs.pays(record.costs, max(one.width for one in requests), chances)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from traceback import clear_frames
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -63,8 +63,7 @@ class Drawing:
         return "standard" if self.params.is_standard else "own warpers"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Draw:
+class Draw(NamedTuple):
     """A sampled token with its log-probabilities."""
 
     token_id: int
@@ -73,8 +72,7 @@ class Draw:
     top: tuple[tuple[int, float], ...] = ()  # the `num_top` most probable tokens, with their log-probabilities
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DrawInput:
+class DrawInput(NamedTuple):
     """The input of one draw."""
 
     length: int  # the number of tokens before it

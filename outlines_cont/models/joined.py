@@ -1,0 +1,81 @@
+"""`joined`: several weights as one tensor, whose memory they share from then on, so that one product takes the place of theirs.
+
+`WeightsWatch` tells whether a network is still as it was read: the same modules, weights at the same addresses, no hooks, no patched
+methods, no training. It does not look at values: those that are edited in place are seen by whoever shares their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import getitem, is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
+
+
+def joined(weights: Sequence[Tensor]) -> Tensor:
+    """Return the rows of some weights as one tensor, and move each weight into its part of it. Values, shapes and types are unchanged.
+
+    Each weight keeps a storage of its own (over a part of the memory), as other libraries refuse to save parameters that share one.
+
+    Cost: a copy; until it is done the memory of these weights is taken twice.
+    """
+    if len(weights) == 1:
+        return weights[0].detach()
+    whole = torch.cat([weight.detach() for weight in weights])
+    stop = 0
+    for weight in weights:
+        start, stop = stop, stop + len(weight)
+        weight.data = from_dlpack(whole[start:stop])
+    return whole
+
+
+class WeightsWatch:
+    """The modules and weights of a network when it was read. It does not keep the network itself alive."""
+
+    def __init__(self, network: nn.Module) -> None:
+        modules = list(network.modules())
+        self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+        self._own = [vars(module) for module in modules]
+        members = [
+            (table, name, member)
+            for module in modules
+            for table in (module._modules, module._parameters, module._buffers)
+            for name, member in table.items()
+            if member is not None
+        ]
+        self._tables: list[dict[str, Any]] = [table for table, _, _ in members]
+        self._names = [name for _, name, _ in members]
+        self._members = [member for _, _, member in members]
+        self._weights = [member for member in self._members if isinstance(member, Tensor)]
+        self._addresses = self._addresses_now()
+
+    def change(self) -> str | None:
+        """Return what has changed; None for nothing. Cost: 0.1 us for each module and weight."""
+        if any(self._hooks) or nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks:
+            return "hooks are registered"
+        for own in self._own:
+            if own["training"] or "forward" in own:
+                return "a module is in training mode" if own["training"] else "a method of a module is replaced"
+        try:
+            is_same = all(map(is_, map(getitem, self._tables, self._names), self._members))
+        except KeyError:
+            is_same = False
+        if not is_same or self._addresses_now() != self._addresses:
+            return "modules or weights were replaced"
+        return None
+
+    def _addresses_now(self) -> list[int]:
+        return list(map(Tensor.data_ptr, self._weights))
+
+
+def are_adjacent(whole: Tensor, weights: Iterable[Tensor]) -> bool:
+    """Return whether some weights lie behind each other in the memory of `whole`."""
+    address = whole.data_ptr()
+    for weight in weights:
+        if weight.data_ptr() != address:
+            return False
+        address += weight.nbytes
+    return True

@@ -1,0 +1,381 @@
+"""Our own forward of decoders: the logits of transformers, few operators, shared memory, and when transformers runs instead."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from outlines_cont import continuous, generate, models
+from outlines_cont.errors import OptionError
+from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.share import Sharing
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.decoder_family import FAMILIES
+from outlines_cont.models.joined import are_adjacent
+from tests.fakes import VOCAB_SIZE, FakeTokenizer
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
+}  # fmt: skip
+_TYPES = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+_CONFIGS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: transformers.LlamaConfig(**_SIZES),
+    "llama with biases": lambda: transformers.LlamaConfig(**_SIZES, attention_bias=True, mlp_bias=True),
+    "mistral": lambda: transformers.MistralConfig(**_SIZES, sliding_window=8),
+    "qwen2": lambda: transformers.Qwen2Config(**_SIZES),
+    "qwen2 with windows": lambda: transformers.Qwen2Config(**_SIZES, **_TYPES, use_sliding_window=True),
+    "qwen3": lambda: transformers.Qwen3Config(**_SIZES, head_dim=16),
+    "gemma": lambda: transformers.GemmaConfig(**_SIZES, head_dim=16),
+    "gemma3": lambda: transformers.Gemma3TextConfig(
+        **_SIZES, **_TYPES, head_dim=16, query_pre_attn_scalar=16, final_logit_softcapping=2.0
+    ),
+    "granite": lambda: transformers.GraniteConfig(
+        **_SIZES, embedding_multiplier=3.0, residual_multiplier=0.3, logits_scaling=2.0, attention_multiplier=0.2
+    ),
+    "olmo2": lambda: transformers.Olmo2Config(**_SIZES),
+    "olmo3": lambda: transformers.Olmo3Config(**_SIZES, **_TYPES),
+    "phi3": lambda: transformers.Phi3Config(**_SIZES),
+    "phi3 that turns a half": lambda: transformers.Phi3Config(**_SIZES, partial_rotary_factor=0.5),
+    "smollm3": lambda: transformers.SmolLM3Config(**_SIZES, no_rope_layers=[1, 0]),
+    "stablelm": lambda: transformers.StableLmConfig(**_SIZES),
+    "starcoder2": lambda: transformers.Starcoder2Config(**_SIZES, sliding_window=8),
+    "gpt2": lambda: transformers.GPT2Config(
+        vocab_size=VOCAB_SIZE, n_positions=512, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=1
+    ),
+}  # fmt: skip
+
+
+def _network(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    """A random network with no weight at its default: norms and biases count."""
+    config = _CONFIGS[family]()
+    for name, value in changes.items():
+        setattr(config, name, value)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        network = transformers.AutoModelForCausalLM.from_config(config)
+        for parameter in network.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4.0)
+            else:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return network.to(dtype).eval()
+
+
+def _opened(network: Any, **options: Any) -> HuggingFaceModel:
+    return models.from_transformers(network, FakeTokenizer(), prefix_cache_bytes=0, **options)
+
+
+@cache
+def _model(family: str) -> HuggingFaceModel:
+    return _opened(_network(family))
+
+
+def _plain(network: Any, ids: list[int]) -> torch.Tensor:
+    """(T, V) logits of one row by the forward of transformers alone."""
+    with torch.inference_mode():
+        logits: torch.Tensor = network(input_ids=torch.tensor([ids])).logits[0]
+    return logits
+
+
+def _error(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found - wanted).abs().max() / wanted.std())
+
+
+_IDS = st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=12)
+_CHUNKS = st.lists(_IDS, min_size=3, max_size=3).filter(any)
+
+
+@pytest.mark.parametrize("family", _CONFIGS)
+@settings(max_examples=8)
+@given(
+    st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=4),
+    st.lists(st.integers(0, 2), min_size=1, max_size=4),
+    st.sampled_from([Sharing(1, 1), None]),
+    st.lists(_IDS.filter(bool), min_size=4, max_size=4),
+)
+def test_rows_fed_cut_and_forked_have_the_logits_of_transformers(
+    family: str,
+    rounds: list[tuple[list[list[int]], int, int]],
+    kept: list[int],
+    sharing: Sharing | None,
+    ends: list[list[int]],
+) -> None:
+    model = _model(family)
+    assert model.capabilities.fused, model.capabilities.fused.why
+    rows = [[3], [4, 5], [6]]
+    batch = KVBatch(model, [None] * 3, sharing=sharing if model.can_branch else None)
+    batch.feed(rows, [[0], [], []])
+    for chunks, cut, back in rounds:
+        stop = max(len(rows[cut]) - back, 1)
+        del rows[cut][stop:]
+        batch.rewind(cut, stop)
+        _feed_and_compare(model, batch, rows, chunks)
+    batch.keep(kept)
+    rows = [list(rows[row]) for row in kept]
+    _feed_and_compare(model, batch, rows, ends[: len(kept)])
+    _feed_and_compare(model, batch, rows, [end[:1] for end in ends[: len(kept)]])
+
+
+def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[int]], chunks: list[list[int]]) -> None:
+    wanted = [sorted({0, len(chunk) - 1} - {-1}) if chunk else [] for chunk in chunks]
+    fed = batch.feed(chunks, wanted)
+    for index, (row, chunk) in enumerate(zip(rows, chunks, strict=True)):
+        row += chunk
+        expected = _plain(model.hugging_face, row)
+        for at in wanted[index]:
+            found = fed.logits[index, fed.columns[index][at]]
+            assert _error(found, expected[len(row) - len(chunk) + at]) < 1e-4
+
+
+def test_every_family_of_the_table_is_tested() -> None:
+    assert set(FAMILIES) == {type(_model(family).hugging_face).__name__ for family in _CONFIGS}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "gpt2"])
+def test_half_precision_is_within_its_own_rounding(family: str, dtype: torch.dtype) -> None:
+    model = _opened(_network(family, dtype))
+    assert model.capabilities.fused, model.capabilities.fused.why
+    exact = _network(family)
+    ids = list(range(3, 40))
+    found = KVBatch(model, [None]).feed([ids], [list(range(len(ids)))]).logits[0]
+    rounding = _error(_plain(model.hugging_face, ids).float(), _plain(exact, ids))
+    assert _error(found, _plain(exact, ids)) <= 2 * rounding
+
+
+class _Operators(TorchDispatchMode):
+    """Counts operators that compute or copy: views are free."""
+
+    _VIEWS = ("view", "slice", "transpose", "t", "unsqueeze", "select", "split", "unbind", "alias", "expand", "detach")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name not in self._VIEWS and not name.startswith(("_reshape_alias", "reshape", "chunk", "lift")):
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _num_operators(family: str, num_layers: int, width: int) -> int:
+    kinds = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
+    config = kinds[family](**{**_SIZES, "num_hidden_layers": num_layers})
+    model = _opened(transformers.AutoModelForCausalLM.from_config(config))
+    assert model.capabilities.fused, model.capabilities.fused.why
+    batch = KVBatch(model, [None] * 2)
+    batch.feed([[3] * 5] * 2, [[4]] * 2)
+    with _Operators() as operators:
+        batch.feed([[4] * width] * 2, [[width - 1]] * 2)
+    return operators.counts.total()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize(("family", "limit"), [("llama", 14), ("qwen2", 14), ("qwen3", 17)])
+def test_a_layer_takes_few_operators(family: str, limit: int, width: int) -> None:
+    counts = [_num_operators(family, num_layers, width) for num_layers in (2, 4)]
+    assert counts[1] - counts[0] <= 2 * limit
+    assert counts[0] - 2 * limit <= 16
+
+
+def test_joined_weights_are_those_of_the_model() -> None:
+    network = _network("llama")
+    before = {name: weight.clone() for name, weight in network.state_dict().items()}
+    model = _opened(network)
+    attention, feed_forward = network.model.layers[1].self_attn, network.model.layers[1].mlp
+    for modules in (
+        [attention.q_proj, attention.k_proj, attention.v_proj],
+        [feed_forward.gate_proj, feed_forward.up_proj],
+    ):
+        assert are_adjacent(modules[0].weight, [module.weight for module in modules])
+    assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
+    ids = list(range(3, 12))
+    first = KVBatch(model, [None]).feed([ids], [[8]]).logits
+    with torch.no_grad():
+        attention.k_proj.weight.mul_(1.5)
+        feed_forward.up_proj.weight.data.add_(0.1)
+    second = KVBatch(model, [None]).feed([ids], [[8]]).logits
+    assert model.capabilities.fused
+    assert not torch.allclose(first, second)
+    assert _error(second[0, 0], _plain(network, ids)[-1]) < 1e-4
+
+
+def test_a_joined_model_is_saved_and_loaded(tmp_path: Path) -> None:
+    network = _network("llama", tie_word_embeddings=False)
+    copied = copy.deepcopy(network)
+    model = _opened(network)
+    network.save_pretrained(tmp_path)
+    safetensors.torch.save_model(network, str(tmp_path / "whole.safetensors"))
+    torch.save(network.state_dict(), tmp_path / "state.pt")
+    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+    found = [
+        loaded.state_dict(),
+        safetensors.torch.load_file(tmp_path / "whole.safetensors"),
+        torch.load(tmp_path / "state.pt", weights_only=True),
+        copy.deepcopy(network).state_dict(),
+    ]
+    for name, weight in copied.state_dict().items():
+        assert all(torch.equal(weight, state[name]) for state in found), name
+    assert model.capabilities.fused
+
+
+def test_two_models_of_one_network_share_its_forward() -> None:
+    network = _network("llama")
+    first, second = _opened(network), _opened(network)
+    assert first.capabilities.fused
+    assert second.capabilities.fused
+
+
+def _swap_parameter(network: Any) -> None:
+    weight = network.model.layers[0].self_attn.k_proj.weight
+    network.model.layers[0].self_attn.k_proj.weight = torch.nn.Parameter(weight * 2)
+
+
+def _swap_module(network: Any) -> None:
+    network.model.layers[1].mlp.down_proj = torch.nn.Linear(96, 64, bias=False)
+
+
+def _swap_data(network: Any) -> None:
+    network.model.norm.weight.data = network.model.norm.weight.data * 2
+
+
+def _patch(network: Any) -> None:
+    norm = network.model.layers[0].input_layernorm
+    norm.forward = lambda x: x * 0.5
+
+
+def _hook(network: Any) -> None:
+    network.model.layers[1].register_forward_hook(lambda _module, _given, out: out * 0.5)
+
+
+def _early_hook(network: Any) -> None:
+    network.model.layers[1].register_forward_pre_hook(lambda _module, given: (given[0] * 0.5, *given[1:]))
+
+
+def _drop(network: Any) -> None:
+    del network.model.layers[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_swap_parameter, "modules or weights were replaced"),
+        (_swap_module, "modules or weights were replaced"),
+        (_swap_data, "modules or weights were replaced"),
+        (_drop, "modules or weights were replaced"),
+        (_patch, "a method of a module is replaced"),
+        (_hook, "hooks are registered"),
+        (_early_hook, "hooks are registered"),
+    ],
+)
+def test_what_our_forward_would_not_see_is_run_by_transformers(change: Callable[[Any], None], why: str) -> None:
+    network = _network("llama")
+    model = _opened(network)
+    ids = list(range(3, 12))
+    before = KVBatch(model, [None]).feed([ids], [[8]]).logits
+    assert model.capabilities.fused
+    change(network)
+    assert model.capabilities.fused.why == why
+    assert not model.capabilities.fused
+    after = KVBatch(model, [None]).feed([ids], [[8]]).logits
+    assert not torch.allclose(before, after)
+    assert _error(after[0, 0], _plain(network, ids)[-1]) < 1e-4
+
+
+def test_after_a_hook_is_removed_or_training_has_ended_the_forward_is_ours_again() -> None:
+    network = _network("llama")
+    model = _opened(network)
+    handle = network.model.norm.register_forward_hook(lambda *_: None)
+    assert not model.capabilities.fused
+    handle.remove()
+    assert model.capabilities.fused
+    network.model.layers[0].train()
+    assert model.capabilities.fused.why == "a module is in training mode"
+    network.eval()
+    assert model.capabilities.fused
+
+
+class _OtherLinear(torch.nn.Linear):
+    """A module that an adapter or a quantisation puts in the place of another."""
+
+
+def _adapted() -> Any:
+    network = _network("llama")
+    network.model.layers[0].self_attn.q_proj = _OtherLinear(64, 64, bias=False)
+    return network
+
+
+def _mixed() -> Any:
+    network = _network("llama")
+    network.model.norm.to(torch.bfloat16)
+    return network
+
+
+def _shared() -> Any:
+    network = _network("llama")
+    attention = network.model.layers[0].self_attn
+    attention.v_proj.weight = attention.k_proj.weight
+    return network
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        (_adapted, "a module of type _OtherLinear"),
+        (_mixed, "weights of several types"),
+        (_shared, "modules that share a weight"),
+        (lambda: _network("llama", torch.float64), "weights of torch.float64"),
+        (
+            lambda: _network("llama", output_attentions=True, _attn_implementation="eager"),
+            "attention 'eager' was chosen",
+        ),
+        (lambda: _network("stablelm", use_parallel_residual=True), "the config sets `use_parallel_residual`"),
+        (
+            lambda: _network("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+            "rotary embedding 'dynamic'",
+        ),
+    ],
+)
+def test_a_network_that_is_not_as_transformers_made_it_is_run_by_transformers(
+    network: Callable[[], Any], why: str
+) -> None:
+    model = _opened(network())
+    assert model.capabilities.fused.why.startswith(why)
+    assert not model.capabilities.fused
+
+
+def test_a_forward_that_has_other_logits_is_not_used() -> None:
+    model = _opened(_network("llama"))
+    model.hugging_face.model.layers[1].self_attn.scaling *= 1.01  # which was read when the model was opened
+    assert not model.capabilities.fused
+    assert model.capabilities.fused.why.startswith("measured: error")
+    ids = list(range(3, 12))
+    logits = KVBatch(model, [None]).feed([ids], [[8]]).logits
+    assert _error(logits[0, 0], _plain(model.hugging_face, ids)[-1]) < 1e-4
+
+
+def test_it_can_be_turned_off() -> None:
+    model, plain = models.tiny(), models.tiny(fused=False)
+    assert model.capabilities.fused
+    assert plain.capabilities.fused.why == "turned off: `fused=False`"
+    assert "fused  no" in str(plain.capabilities)
+    texts = [
+        continuous(generate.regex(each, "[a-z]{3}-[0-9]+"))("the code: ", max_tokens=12) for each in (model, plain)
+    ]
+    assert list(texts[0]) == list(texts[1])
+    with pytest.raises(OptionError, match="`fused`"):
+        models.tiny(fused="no")  # type: ignore[arg-type]
