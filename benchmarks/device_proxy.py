@@ -510,8 +510,8 @@ CASES = {
     "text": Case("16 equal rows", lambda rig: _text(rig, 16), _STEP),
     "ragged": Case("16 ragged rows", lambda rig: _text(rig, 16, shorter=1), {**_STEP, "outside": 60}),
     "long": Case("1 row on 2,048 tokens", _long, _STEP),
-    "json": Case("16 rows of JSON", _json, {**_STEP, "outside": 50, "syncs": 2, "uploads": 1, "stalls": 3}),
-    "top_p": Case("16 rows, top-p", _top_p, {**_STEP, "outside": 70, "syncs": 2, "uploads": 3, "stalls": 5}),
+    "json": Case("16 rows of JSON", _json, {**_STEP, "outside": 50, "syncs": 2, "uploads": 1, "stalls": 2}),
+    "top_p": Case("16 rows, top-p", _top_p, {**_STEP, "outside": 70, "syncs": 2, "stalls": 2}),
     "branches": Case("16 branches on 2,048 tokens", lambda rig: _long(rig, 16), {**_STEP, "copied": 2.5e6}),
     "slices": Case("next token of 16 ragged slices", _slices, {**_STEP, "outside": 210}, is_call=True),
 }

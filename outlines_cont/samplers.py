@@ -9,7 +9,6 @@ Each draw at random takes one float64 random number, so the draw of a row does n
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from inspect import Parameter
@@ -19,9 +18,9 @@ import torch
 
 from outlines_cont.checks import check, check_int, is_number, knows_its_options
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling.batch import SamplerBatch, chain_of
+from outlines_cont.sampling.batch import TokenSampler, chain_of, params_of
 from outlines_cont.sampling.kernels import TokenCounts
-from outlines_cont.sampling.params import NO_PENALTIES, Penalties, Sampler, SamplingParams
+from outlines_cont.sampling.params import NO_PENALTIES, Penalties, Sampler, SamplingParams, no_temperature
 from outlines_cont.sampling.stateful import DRY, XTC, Mirostat
 from outlines_cont.sampling.truncation import MinP, Temperature, TopA, TopK, TopP, TypicalP
 from outlines_cont.sampling.warper import Warper
@@ -85,40 +84,11 @@ def __dir__() -> list[str]:
 P = ParamSpec("P")
 
 
-class _TokenSampler(ABC):
-    """Base class of samplers that choose token by token."""
+class _TokenSampler(TokenSampler):
+    """What the samplers of this module have in common."""
 
     __slots__ = ()
     _maker: ClassVar[str]  # the name of the function that makes it
-
-    @property
-    @abstractmethod
-    def num_samples(self) -> int | None:
-        """S, the samples per prompt; None for the number of samples of the state."""
-
-    @property
-    @abstractmethod
-    def params(self) -> SamplingParams:
-        """The sampling parameters; rows with different parameters are drawn in one batch."""
-
-    @property
-    def needs_random(self) -> bool:
-        """Whether a draw takes a random number."""
-        return not self.params.is_greedy
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether a penalty or a warper depends on the tokens of the row."""
-        return self.params.needs_counts
-
-    def sample(
-        self,
-        logits: torch.Tensor,
-        uniforms: torch.Tensor | None,
-        counts: Sequence[TokenCounts | None] | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Choose one token per row, all rows by this sampler; see `SamplerBatch.sample`."""
-        return SamplerBatch([self.params] * len(logits)).sample(logits, uniforms, counts)
 
     def with_temperature(self, temperature: float) -> Sampler:
         """Return a copy of this sampler with another temperature: 0 takes the most probable token.
@@ -127,7 +97,7 @@ class _TokenSampler(ABC):
             OptionError: the class overrides `sample`, so its temperature is unknown.
         """
         if params_of(self) is None:
-            raise _no_temperature(self, temperature)
+            raise no_temperature(self, temperature)
         penalties, warpers = self.params.penalties, self.params.warpers
         if temperature == 0:
             return Greedy(penalties=penalties)
@@ -259,29 +229,6 @@ class BeamSearch:
     def num_samples(self) -> int | None:
         """None: the samples of a state are the hypotheses to start from, a prompt is one hypothesis."""
         return None
-
-
-def params_of(sampler: object) -> SamplingParams | None:
-    """Return the sampling parameters of a sampler; None for one that overrides `sample`."""
-    if isinstance(sampler, _TokenSampler) and type(sampler).sample is _TokenSampler.sample:
-        return sampler.params
-    return None
-
-
-def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
-    """Return `sampler.with_temperature(temperature)`; raise `OptionError` if a sampler of the user lacks that method."""
-    if not hasattr(sampler, "with_temperature"):
-        raise _no_temperature(sampler, temperature)
-    changed: Sampler = sampler.with_temperature(temperature)
-    return changed
-
-
-def _no_temperature(sampler: object, temperature: float) -> OptionError:
-    return OptionError(
-        f"expected a sampler with a method `with_temperature`, since a branch sets the temperature to {temperature!r}, got "
-        f"{sampler!r}. Let the method return a sampler with that temperature.",
-        "temperature",
-    )
 
 
 def _with_temperature(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:

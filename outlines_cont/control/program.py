@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from typing import Any
 
 from outlines_cont import checks, generate
@@ -17,6 +17,7 @@ from outlines_cont.checks import checked_bool, knows_its_options
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
 from outlines_cont.control.script_driver import Script, ScriptDriver
 from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.job import Task
 from outlines_cont.errors import OptionError, SampleMismatch
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.generation.prompt import Opened, open_prompt
@@ -61,18 +62,18 @@ class Program:
 
     def events(self) -> Iterator[Event]:
         """Run to the end, and yield all events from the first on. Leaving the loop earlier cancels the program."""
+        return self._engine.items(self._task())
+
+    def aevents(self) -> AsyncIterator[Event]:
+        """The asynchronous form, which does not block the event loop."""
+        return self._engine.async_items(self._task())
+
+    def _task(self) -> Task:
         seen = 0
         with closing(self._engine.steps(self._job)) as steps:
-            for _ in steps:
+            for step in steps:
+                yield step
                 yield from self._job.events[seen : (seen := self._job.num_events)]
-
-    async def aevents(self) -> AsyncIterator[Event]:
-        """The asynchronous form, which does not block the event loop."""
-        seen = 0
-        async with aclosing(self._engine.async_steps(self._job)) as steps:
-            async for _ in steps:
-                for event in self._job.events[seen : (seen := self._job.num_events)]:
-                    yield event
 
     def cancel(self) -> None:
         """Cancel all forks that run; they keep their texts, with `ProgramCancelled` as their error."""

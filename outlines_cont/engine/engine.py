@@ -15,16 +15,19 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from time import perf_counter
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
-from outlines_cont.engine.job import Checkpoint, Job, Recovery
+from outlines_cont.engine.job import Checkpoint, Job, Recovery, Step, Task
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
@@ -214,7 +217,7 @@ class Engine:
             if not job.is_over:
                 self.step()
 
-    async def advance_async(self, job: Job) -> None:
+    async def _advance_async(self, job: Job) -> None:
         """Wait for a step in a thread; all tasks of one event loop wait for the same step."""
         loop = asyncio.get_running_loop()
         step = self._steps.get(loop)
@@ -232,27 +235,45 @@ class Engine:
         if not step.cancelled():
             step.exception()
 
-    def steps(self, job: Job) -> Generator[None, None, None]:
-        """Take steps until a submitted job is over, yielding after each; a caller that closes the generator earlier cancels the job."""
-        is_over = False  # read before the yield, as others may take steps meanwhile
+    def steps(self, job: Job) -> Generator[Step, None, None]:
+        """Return a task that lasts until a submitted job is over; to close it earlier cancels the job."""
+        step = Step(job)
         try:
-            while not is_over:
-                self.advance(job)
-                is_over = job.is_over
-                yield
+            while not step.is_over:
+                yield step
         finally:
             self.cancel(job)
 
-    async def async_steps(self, job: Job) -> AsyncGenerator[None, None]:
-        """Do the same without blocking an event loop. Close it with `contextlib.aclosing` to cancel immediately."""
-        is_over = False
+    def run(self, job: Job) -> None:
+        """Submit a job, and run it to its end."""
+        self.submit(job)
+        deque(self.items(self.steps(job)), maxlen=0)
+
+    def items(self, task: Task) -> Generator[Any, None, None]:
+        """Take the steps that a task awaits, and yield its items; closing the generator earlier closes the task."""
+        with closing(task):
+            for item in task:
+                if isinstance(item, Step):
+                    self.advance(item.job)
+                    item.note()
+                else:
+                    yield item
+
+    async def async_items(self, task: Task) -> AsyncGenerator[Any, None]:
+        """Do the same without blocking an event loop. Close it with `contextlib.aclosing` to close the task immediately."""
         try:
-            while not is_over:
-                await self.advance_async(job)
-                is_over = job.is_over
-                yield
-        finally:
-            self.cancel(job)
+            for item in task:
+                if isinstance(item, Step):
+                    await self._advance_async(item.job)
+                    if item.read is None:
+                        item.note()
+                    else:  # in a thread, since another task may have begun the next step, which holds the lock
+                        await asyncio.to_thread(item.note)
+                else:
+                    yield item
+        except BaseException:
+            await asyncio.to_thread(task.close)
+            raise
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
         """Return running rows as values, as they are between two steps; they continue to run, and no token is fed again.

@@ -2,6 +2,9 @@
 tokens; subclasses choose among all rows (`choose`, beam search), or call controllers outside the engine (`start_calls`). If all rows wait,
 they fail with `DeadlockError`.
 
+`Task`: what waits for steps of the engine, as a generator that yields each `Step` that it awaits, and items for its consumer; so it is
+one for `for` and `async for` loops, see `Engine.items`.
+
 `Recovery`: steps as transactions: a step that is interrupted or fails is rolled back to a `Checkpoint`, an undo log with a function for
 every row and job. Rows, jobs and random numbers are as before, so the output does not depend on where a step was interrupted; keys and
 values fed since a row began are recomputed, and counters (`EngineStats`, meters) count repeated work twice. A step within a step of the
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -121,6 +124,31 @@ class Job:
         under their masks.
         """
         raise NotImplementedError
+
+
+class Step:
+    """A step of the engine that a task awaits; it is yielded again until `is_over`.
+
+    Attributes:
+        job: the submitted job for which a step is taken; no step if it is over.
+        is_over: whether it was over after the last step.
+        read: returns what the step has changed, if that is of interest. It may wait for the lock of the engine.
+        found: what it has returned after that, so that nothing is missed.
+    """
+
+    def __init__(self, job: Job, read: Callable[[], Sequence[Any]] | None = None) -> None:
+        self.job, self.read = job, read
+        self.is_over = False
+        self.found: Sequence[Any] = ()
+
+    def note(self) -> None:
+        """Note what a step has changed."""
+        self.is_over = self.job.is_over  # before it is read, as others may take steps meanwhile
+        if self.read is not None:
+            self.found = self.read()
+
+
+Task = Generator[Any, None, None]
 
 
 class Checkpoint:

@@ -115,7 +115,7 @@ class EngineModel(Immutable):
     @property
     def engine(self: LanguageModel) -> Engine:
         """The engine that all calls of the model share."""
-        return engine_of(self)
+        return self.memo.get("engine") or engine_of(self)
 
     def prefilled(self: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
         """Return the rows with all tokens cached and the logits after them known; rows that failed or are empty are returned unchanged.
@@ -170,10 +170,8 @@ def _run(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> lis
     """Run rows to their end, and return their results; raise the error of the first that failed."""
     if not rows:
         return []
-    engine, job = model.engine, Job(rows, counts)
-    engine.submit(job)
-    for _ in engine.steps(job):
-        pass
+    job = Job(rows, counts)
+    model.engine.run(job)
     done = [row for _, row in sorted(job.done.items())]
     for row in done:
         if row.error is not None:

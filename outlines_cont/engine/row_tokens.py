@@ -287,7 +287,7 @@ class RowTokens:
             token_ids=tuple(self.ids),
             kinds=bytes(self.kinds),
             # Forced tokens of a row that is still running may not be scored yet.
-            logprobs=tuple(x if math.isfinite(x) else 0.0 for x in logprobs),
+            logprobs=tuple([x if math.isfinite(x) else 0.0 for x in logprobs]),
             sampling_logprobs=tuple(self.sampling_logprobs),
             mirostat_start=self._last_mirostat_start,
             counted=counted.adding(self.ends, self.cuts),

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+import numpy as np
 import torch
 
+from outlines_cont.device import upload
 from outlines_cont.engine.drafting.costs import chunk_width
 from outlines_cont.engine.drafting.lookahead import NOTHING_EXPECTED
 from outlines_cont.engine.guidance import NegativeSequence
@@ -237,7 +239,7 @@ class RunningBatch:
         indices = [(i, columns[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
         if not indices:
             return
-        row_index, position, token_ids = torch.tensor(indices, device=logits.device).unbind(1)
+        row_index, position, token_ids = upload(np.array(indices), logits.device).unbind(1)
         logprobs = iter(logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
         for _, row, tokens in scored:
             if tokens:

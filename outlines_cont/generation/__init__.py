@@ -1,4 +1,4 @@
-"""One call of a generator: its checked options, its prompts as rows, `Run`, which takes steps of the engine, and the streams of its events.
+"""One call of a generator: its checked options, its prompts as rows, `Call`, which is a task of the engine, and the streams of its events.
 
 Imports `engine`, `drafts`, `events`, `chats` and the layers below them; `generate` and `continuation` are built on it.
 """

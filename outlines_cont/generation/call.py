@@ -7,8 +7,7 @@ as cut. The best of n samples is chosen here, beams are ranked by the engine's `
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -18,7 +17,7 @@ from fsm import FSMError
 from fsm.errors import stacklevel_of_user
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.job import Job
+from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
@@ -110,42 +109,31 @@ class Call:
 
     def finished_state(self) -> SequenceState:
         """Run to the end, and return the final state."""
-        for _ in self.steps():
+        for _ in self.engine.items(self.task()):
             pass
         return self.state()
 
     async def async_finished_state(self) -> SequenceState:
         """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
-        async for _ in self.async_steps():
+        async for _ in self.engine.async_items(self.task()):
             pass
         return self.state()
 
-    def steps(self) -> Generator[None, None, None]:
-        """Run to the end, one step of the engine at a time; closing the generator earlier releases the rows.
+    def task(self, read: Callable[[], Sequence[Any]] | None = None) -> Task:
+        """Return the call as a task, whose items are what `read` returns after each step, if that is not empty.
 
-        After the last one the results are complete, even if other calls took the steps.
+        After the last one the results are complete, even if other calls took the steps. Closing the task earlier releases the rows.
         """
         job, report = self._make_job(), self._report
+        step = Step(job, read)
         try:
             self.engine.submit(job)
-            for _ in self.engine.steps(job):
+            while not step.is_over:
+                yield step
                 report()
-                yield
+                if step.found:
+                    yield step.found
         finally:  # an interrupt may come between any two instructions, also before the first step
-            self.engine.cancel(job)
-            report(is_over=True)
-        self.collect()
-
-    async def async_steps(self) -> AsyncGenerator[None, None]:
-        """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
-        job, report = self._make_job(), self._report
-        try:
-            self.engine.submit(job)
-            async with aclosing(self.engine.async_steps(job)) as steps:
-                async for _ in steps:
-                    report()
-                    yield
-        finally:
             self.engine.cancel(job)
             report(is_over=True)
         self.collect()
@@ -163,11 +151,12 @@ class Call:
 
     def leave(self) -> SequenceState:
         """Cancel the rows, and return the present state."""
+        if self.job is None or self._is_collected:
+            return self.state()
         with self.engine.lock:
-            state = self.state() if self.job is None or self._is_collected else self.snapshot()
-            if self.job is not None:
-                self.engine.cancel(self.job)
-                self._report(is_over=True)
+            state = self.snapshot()
+            self.engine.cancel(self.job)
+            self._report(is_over=True)
             return state
 
     def _make_job(self) -> Job:

@@ -11,13 +11,14 @@ that any generator can continue. Leaving the loop cancels the rows and keeps the
 
 from __future__ import annotations
 
-import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from outlines_cont.engine.engine import Engine
+from outlines_cont.engine.job import Step, Task
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import OptionError, shortened
 from outlines_cont.events.event import Closing, StreamEvent, StreamOptions, check_streamed
@@ -205,7 +206,41 @@ class RunEvents:
         return None if partial.value is MISSING else partial.value
 
 
-class StateStream(Closing):
+class TaskStream(Closing):
+    """The items of a task of an engine, to be iterated once, in a `for` or an `async for` loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_begun = False
+
+    @abstractmethod
+    def _task(self) -> Task:
+        """Return the task."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Run, and yield what is new after each step. A stream can be iterated once.
+
+        Raises:
+            BaseException: the error that interrupts the run. A single row that fails has its error in its last event, and the others
+                continue.
+        """
+        return self._engine.items(self._once())
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The asynchronous form, which does not block the event loop."""
+        return self._engine.async_items(self._once())
+
+    def close(self) -> None:
+        """End the run; iterating begins no other."""
+        self._is_begun = True
+
+    def _once(self) -> Task:
+        if not self._is_begun:
+            self._is_begun = True
+            yield from self._task()
+
+
+class StateStream(TaskStream):
     """Events of a continuation, to be iterated once: `for event in stream`, or `async for event in stream`.
 
     Nothing is computed before iteration begins. Leaving the loop cancels the rows, and `state` keeps their last state. Resume that state
@@ -222,8 +257,8 @@ class StateStream(Closing):
     ) -> None:
         """Show a call that has not begun; `at_end` is called with its final state and its `max_tokens`."""
         check_streamed(call.maker.sampler)
+        super().__init__(call.engine)
         self._call, self._events, self._at_end = call, RunEvents(call, shown), at_end
-        self._is_begun = False
         self._left: SequenceState | None = None
 
     @property
@@ -235,52 +270,24 @@ class StateStream(Closing):
         """
         return self._left if self._left is not None else self._call.snapshot()
 
-    def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield events with the new part of each row after each step. A stream can be iterated once.
-
-        Raises:
-            BaseException: the error that interrupts the run. A single row that fails has its error in its last event, and the others
-                continue.
-        """
-        if not self._begin():
-            return
-        steps = self._call.steps()  # a variable, so that the rows are cancelled only after `close` has taken the state
+    def _task(self) -> Task:
+        # A variable, so that the rows are cancelled only after `close` has taken the state.
+        task = self._call.task(self._events.pull)
         try:
-            for _ in steps:
-                yield from self._items(self._events.pull())
+            for item in task:
+                yield from [item] if isinstance(item, Step) else self._items(item)
         finally:
             self.close()
-            steps.close()
-        self._check()
-
-    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """The asynchronous form, which does not block the event loop."""
-        if not self._begin():
-            return
-        async with aclosing(self._call.async_steps()) as steps:
-            try:
-                async for _ in steps:
-                    # In a thread, since another task may have begun the next step, which holds the lock.
-                    for item in self._items(await asyncio.to_thread(self._events.pull)):
-                        yield item
-            finally:
-                await self.aclose()
-        self._check()
+            task.close()
+        if self._at_end is not None:
+            self._at_end(self.state, self._call.options.max_tokens)
 
     def close(self) -> None:
         """Cancel the rows; `state` keeps its present value."""
+        super().close()
         if self._left is None:
             self._left = self._call.leave()
 
     def _items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
         """Yield what the stream shows of some events."""
         return self._events.items(events)
-
-    def _check(self) -> None:
-        if self._at_end is not None:
-            self._at_end(self.state, self._call.options.max_tokens)
-
-    def _begin(self) -> bool:
-        is_first = self._left is None and not self._is_begun
-        self._is_begun = True
-        return is_first

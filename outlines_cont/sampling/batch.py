@@ -1,11 +1,13 @@
 """`SamplerBatch`: vectorised sampling of rows with different samplers: penalties are applied to all rows at once, then the rows with the
 same sequence of warper types (equal warpers, if a user's) are drawn by one `WarperChain` with parameters per row. Greedy rows are one
 group. Truncating warpers work on the top blocks of each row (`TopBlocks`), without a sort. Rows are processed whole where these do not
-suffice, without truncation, with `XTC`, and up to the last `DRY`, `TypicalP` or warper of a user.
+suffice, without truncation, with `XTC`, and up to the last `DRY`, `TypicalP` or warper of a user. `TokenSampler`: base class of the
+samplers that draw by it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -145,6 +147,43 @@ class SamplerBatch:
                 None if counts is None else [counts[row] for row in rows],
             )
         return token_ids, logprobs
+
+
+class TokenSampler(ABC):
+    """Base class of samplers that choose token by token, by their parameters."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def num_samples(self) -> int | None:
+        """S, the samples per prompt; None for the number of samples of the state."""
+
+    @property
+    @abstractmethod
+    def params(self) -> SamplingParams:
+        """The sampling parameters; rows with different parameters are drawn in one batch."""
+
+    @property
+    def needs_random(self) -> bool:
+        """Whether a draw takes a random number."""
+        return not self.params.is_greedy
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether a penalty or a warper depends on the tokens of the row."""
+        return self.params.needs_counts
+
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None = None) -> Drawn:
+        """Choose one token per row, all rows by this sampler; see `SamplerBatch.sample`."""
+        return SamplerBatch([self.params] * len(logits)).sample(logits, uniforms, counts)
+
+
+def params_of(sampler: object) -> SamplingParams | None:
+    """Return the sampling parameters of a sampler; None for one that overrides `sample`."""
+    if isinstance(sampler, TokenSampler) and type(sampler).sample is TokenSampler.sample:
+        return sampler.params
+    return None
 
 
 def _sample(

@@ -200,7 +200,7 @@ def _found_in_blocks(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tenso
 
 def _target(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Return (R, 1): the random number of each row, times the row's total."""
-    return uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    return on_device(uniforms, cumulative.device)[:, None] * cumulative[:, -1:]
 
 
 def _first_above(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -225,6 +225,13 @@ def not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
 def exact(tensor: torch.Tensor) -> torch.Tensor:
     """Return float64 numbers, on the same device where that has them."""
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
+def on_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return numbers on a device; the host does not wait for those of its own."""
+    if numbers.device == device:
+        return numbers
+    return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
 
 
 def _reduced(values: torch.Tensor, size: int, reduce: Callable[..., torch.Tensor]) -> torch.Tensor:

@@ -58,6 +58,23 @@ class Sampler(Protocol):
         """
 
 
+def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
+    """Return `sampler.with_temperature(temperature)`; raise `OptionError` if a sampler of the user lacks that method."""
+    if not hasattr(sampler, "with_temperature"):
+        raise no_temperature(sampler, temperature)
+    changed: Sampler = sampler.with_temperature(temperature)
+    return changed
+
+
+def no_temperature(sampler: object, temperature: float) -> OptionError:
+    """Return the error of a sampler whose temperature cannot be set."""
+    return OptionError(
+        f"expected a sampler with a method `with_temperature`, since a branch sets the temperature to {temperature!r}, got "
+        f"{sampler!r}. Let the method return a sampler with that temperature.",
+        "temperature",
+    )
+
+
 STEPS = (
     "mask",
     "logit_bias",

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import torch
 
 from outlines_cont.checks import check, is_int, is_number
-from outlines_cont.sampling.kernels import TopBlocks, exact
+from outlines_cont.sampling.kernels import TopBlocks, exact, on_device
 from outlines_cont.sampling.warper import (
     RowWarper,
     Truncate,
@@ -105,7 +105,9 @@ class _NumberRows(RowWarper):
         return self.kind.whole(logits, self.numbers, truncate)
 
     def narrow(self, top: TopBlocks) -> None:
-        self.kind.narrow(top, self.numbers)
+        # In float64, which some devices other than CUDA do not have.
+        device = top.logits.device
+        self.kind.narrow(top, on_device(self.numbers, device) if device.type == "cuda" else self.numbers)
 
 
 @dataclass(frozen=True, slots=True)

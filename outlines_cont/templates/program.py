@@ -13,8 +13,7 @@ with the second; errors are thrown into the template, so that they have a line. 
 from __future__ import annotations
 
 import traceback
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +24,7 @@ from jinja2 import pass_context
 from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.budget import Budget
+from outlines_cont.engine.job import Step, Task
 from outlines_cont.errors import EmptyPrompt, ForkBudgetError, TemplateError, TokenBudgetError, with_result
 from outlines_cont.events.event import StreamEvent, StreamOptions
 from outlines_cont.generation.call import Call
@@ -74,6 +74,21 @@ class TemplateResult:
     def __repr__(self) -> str:
         error = "" if self.error is None else f", error: {self.error!r}"
         return f"TemplateResult({dict(self.captures)!r}, {len(self.text)} characters{error})"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateEvent:
+    """What is new in a run of a template. The texts of all events, joined, are the text of its result.
+
+    Attributes:
+        text: new text, whole characters.
+        name: under which it is generated; None for text of the template, and for a generator without a name.
+        event: the event of a generator, with tokens and log-probabilities; None for text of the template and of a search.
+    """
+
+    text: str
+    name: str | None = None
+    event: StreamEvent | None = None
 
 
 Part = tuple[str, bool]
@@ -196,10 +211,8 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        run: the call that is generating a span, or None.
-        error: the error it failed with, or None.
-        news: for a stream: names, texts and events that were not yielded yet.
         is_over: whether it has ended.
+        error: the error it failed with, or None.
     """
 
     def __init__(
@@ -211,27 +224,24 @@ class TemplateProgram:
         stream: RandomStream,
         shown: StreamOptions | None = None,
     ) -> None:
-        self.run: Call | None = None
         self.error: Exception | None = None
         self.is_over = False
-        self.news: deque[tuple[str | None, str, StreamEvent | None]] = deque()
         self._shown = shown
-        self._events: RunEvents | None = None
         self._settings = settings
         self._template = template
         self._values = values
-        self._usage: TemplateUsage  # from `start` on
+        self._usage: TemplateUsage  # from the beginning of `task` on
         self._state = state
         self._stream = stream
         self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
         self._given_text = str(state) if state is not None else ""
         self._written: list[str] = []  # text that is not part of the state yet
+        self._news: list[TemplateEvent] = []  # for a stream: what was appended since the last event
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
-        self._piece: TemplatePiece | None = None
+        self._call: Call | None = None  # which generates a span
         self._at: SourcePlace | None = None  # the position of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, if the budget has set it
-        self._main: Coroutine[TemplatePiece, Any, None] | None = None
 
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Generate a span; return its value, or an empty text if the template would write the value again."""
@@ -253,54 +263,29 @@ class TemplateProgram:
         """All captures so far, as in the result."""
         return self._shaped(self._captures)
 
-    def start(self) -> None:
-        """Run to the first generator, or to the end."""
+    def task(self) -> Task:
+        """Return the run as a task, whose items are the events of a stream; closing it keeps the text so far."""
         self._usage = TemplateUsage(self._settings.budget)
-        self._main = self._write()
-        self._advance(partial(self._main.send, None))
-
-    def resume(self) -> None:
-        """Resume with the finished span, and run to the next generator, or to the end."""
-        assert self._piece is not None
-        assert self._main is not None
+        main = self._write()
+        send: Callable[[], object] = partial(main.send, None)
         try:
-            send = partial(self._main.send, self._add_piece(self._piece))
+            while (piece := self._next_piece(main, send)) is not None:
+                try:
+                    send = partial(main.send, (yield from self._span(piece)))
+                except Exception as error:  # raised in the template, so that it has a line
+                    send = partial(main.throw, error)
         except Exception as error:
-            send = partial(self._throw, error)
-        self._advance(send)
-
-    def check(self) -> bool:
-        """Check the time limit; return whether the program can continue."""
-        try:
-            self._usage.check_time()
-        except Exception as error:
-            self.cancel()
-            self._advance(partial(self._throw, error))
-            return False
-        return True
-
-    def cancel(self) -> None:
-        """Cancel the rows that run; their text so far is kept."""
-        if self.run is not None:
-            left, self.run = self.run.leave(), None
-            self._state = self._state if self._is_searching else left
-
-    def close(self) -> None:
-        """Cancel the rows that run, and release the state."""
-        self.cancel()
-        self.is_over = True
-        if self._main is not None:
-            self._main.close()
-
-    def pull(self) -> None:
-        """Collect the events of the span that is being generated, between two steps, if the run is streamed."""
-        if self.run is not None and self._events is not None and self._piece is not None:
-            name = self._piece.name
-            self.news += [(name, event.text, event) for event in self._events.pull()]
+            self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
+            traceback.clear_frames(self.error.__traceback__)  # they refer to keys and values
+        finally:
+            self.is_over = True
+            main.close()
+        yield from self._take_news()
 
     def result(self) -> TemplateResult:
         """Return the result so far."""
-        state = self._state if self.run is None or self._is_searching else self.run.snapshot()
+        call = self._call
+        state = self._state if call is None or _is_search(call.maker) else call.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
@@ -316,68 +301,52 @@ class TemplateProgram:
                 await parts.athrow(error)  # type: ignore[attr-defined]  # so that the error has a line
         self._flush()
 
-    def _advance(self, send: Callable[[], TemplatePiece]) -> None:
-        """Run the template to its next generated span, and start that; or to its end."""
+    def _next_piece(
+        self, main: Coroutine[TemplatePiece, Any, None], send: Callable[[], object]
+    ) -> TemplatePiece | None:
+        """Run the template to its next generated span, and return that; None at its end."""
         usage, program = running_usage.set(self._usage), running_program.set(self)
         try:
-            self._piece = self._checked(shielded(send))
-            while self.run is None:
-                try:
-                    self._begin(self._piece)
-                except Exception as error:  # raised in the template, so that it has a line
-                    self._piece = self._checked(shielded(self._throw, error))
+            request = shielded(send)
+            if isinstance(request, TemplatePiece):
+                return request
+            # A function of the template awaited something else, such as a future.
+            advice = "Call it before, and give its result."
+            told = f"expected a function that can be called, got one that waits for an event loop. {advice}"
+            shielded(main.throw, TemplateError(told))
+            raise TemplateError("expected a template that ends after an error, but it continues")
         except StopIteration:
-            self._end(None)
-        except Exception as error:
-            self._end(error)
+            return None
         finally:
             running_program.reset(program)
             running_usage.reset(usage)
 
-    def _checked(self, request: object) -> TemplatePiece:
-        if isinstance(request, TemplatePiece):
-            return request
-        # A function of the template awaited something else, such as a future.
-        self._throw(
-            TemplateError(
-                "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
-            )
-        )
-        raise TemplateError("expected a template that ends after an error, but it continues")
-
-    def _throw(self, error: Exception) -> TemplatePiece:
-        assert self._main is not None
-        return self._main.throw(error)
-
-    @property
-    def _is_searching(self) -> bool:
-        """Whether the span is generated by a search, so that its text is known at the end only."""
-        return self._piece is not None and isinstance(self._piece.generator.sampler, BeamSearch | BestOf)
-
-    def _end(self, error: Exception | None) -> None:
-        self.is_over = True
-        if error is not None:
-            self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
-            traceback.clear_frames(error.__traceback__)  # they refer to keys and values
-
-    def _begin(self, piece: TemplatePiece) -> None:
+    def _span(self, piece: TemplatePiece) -> Generator[Any, None, Any]:
+        """Generate a span, with the events of a stream; return its value."""
         self._flush()
-        run = Call(piece.generator, self._current_state(), self._limit_tokens(piece.options), rng=piece.rng)
-        self._events = RunEvents(run, self._shown) if self._shown is not None and not self._is_searching else None
-        run.submit()
-        self.run = run
-
-    def _add_piece(self, piece: TemplatePiece) -> Any:
-        assert self.run is not None
-        before, run, self.run = self._state, self.run, None
-        generator = piece.generator
-        state = run.collect()
-        if isinstance(generator.sampler, BeamSearch):
-            state = state.best()
+        yield from self._take_news()
+        generator, before = piece.generator, self._current_state()
+        call = self._call = Call(generator, before, self._limit_tokens(piece.options), rng=piece.rng)
+        events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
+        step = Step(call.submit(), None if events is None else events.pull)
+        try:
+            while not step.is_over:
+                yield step
+                for event in step.found:
+                    yield TemplateEvent(event.text, piece.name, event)
+                self._usage.check_time()
+        except BaseException:  # the text so far is kept
+            left = call.leave()
+            self._state = before if _is_search(generator) else left
+            raise
+        finally:
+            self._call = None
+        state = call.collect()
+        state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
         self._state = state if row.error is None else before
-        if self._shown is not None and self._is_searching and self._state is not None:
-            self.news.append((piece.name, str(self._state)[len(str(before)) :], None))
+        if self._shown is not None and events is None:
+            self._news.append(TemplateEvent(str(self._state)[len(str(before)) :], piece.name))
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
             self._usage.check(TokenBudgetError, used + 1)
@@ -402,12 +371,16 @@ class TemplateProgram:
     def _num_tokens(self) -> int:
         return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
 
+    def _take_news(self) -> Iterator[TemplateEvent]:
+        news, self._news = self._news, []
+        return iter(news)
+
     def _flush(self) -> None:
         """Append the text that was written to the state; consecutive texts are encoded as one."""
         written, self._written = self._written, []
         for text in tokens_of(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
-                self.news.append((None, text.text, None))
+                self._news.append(TemplateEvent(text.text))
             self._state = self._state_with(text) if self._state is None else self._state + text
         self._usage.check(TokenBudgetError, self._num_tokens)
 
@@ -440,3 +413,8 @@ class TemplateProgram:
 @coroutine
 def _ask(piece: TemplatePiece) -> Generator[TemplatePiece, Any, Any]:
     return (yield piece)
+
+
+def _is_search(generator: PieceMaker) -> bool:
+    """Return whether a span is generated by a search, so that its text is known at the end only."""
+    return isinstance(generator.sampler, BeamSearch | BestOf)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import aclosing
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, overload
@@ -20,6 +19,7 @@ from jinja2.runtime import Context
 from fsm.errors import stacklevel_of_user
 from outlines_cont import generate
 from outlines_cont.checks import check_model, did_you_mean, file_text
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
@@ -41,7 +41,7 @@ from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.kinds import piece_of
 from outlines_cont.templates.program import Settings, TemplateProgram, TemplateResult, TemplateSandbox, running_program
 from outlines_cont.templates.rewriting import CAPTURED, GENERATE, Site, failure, rewritten, syntax_failure
-from outlines_cont.templates.stream import TemplateStream, drive, drive_async
+from outlines_cont.templates.stream import TemplateStream, together
 
 Values = Mapping[str, Any]
 
@@ -176,7 +176,8 @@ class Template:
         """
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        results = list(drive(model, programs))
+        engine = engine_of(model)
+        results = list(engine.items(together(engine, programs)))
         return results if several else results[0].check()
 
     async def arun(
@@ -194,8 +195,8 @@ class Template:
         """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        async with aclosing(drive_async(model, programs)) as found:
-            results = [result async for result in found]
+        engine = engine_of(model)
+        results = [result async for result in engine.async_items(together(engine, programs))]
         return results if several else results[0].check()
 
     def iterate(
@@ -214,7 +215,8 @@ class Template:
         for them, so their number is unlimited.
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        return drive(model, programs)
+        engine = engine_of(model)
+        return engine.items(together(engine, programs))
 
     def stream(
         self,

@@ -321,9 +321,7 @@ def test_an_id_beyond_the_vocabulary_in_the_mask_of_a_policy_fails_its_row() -> 
     model, counts = random_model(), Meter()
     source = StateRow.of_prompt(model.tokenizer.encode("the"), RandomStream(0))
     job, engine = Job([row_of(source, [_Asks()], model, counts=counts)], counts), Engine(model)
-    engine.submit(job)
-    for _ in engine.steps(job):
-        pass
+    engine.run(job)
     assert f"from 0 to {VOCAB_SIZE - 1} in `sample_mask`" in str(job.done[0].error)
     assert f"got {VOCAB_SIZE + 3}" in str(job.done[0].error)
 

@@ -487,15 +487,10 @@ def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
             Call(generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", Options(heal=True)),
         ]
 
-    def finished(run: Call) -> SequenceState:
-        for _ in run.steps():
-            pass
-        return run.state()
-
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     fed = (continuous(generate.text(model))("yes", max_tokens=2) + " th").fork(2)
     assert fed.logits is not None
-    wanted = [finished(run) for run in runs()]
+    wanted = [run.finished_state() for run in runs()]
     again = runs()
     jobs = [run._make_job() for run in again]
     for job in jobs:

@@ -20,10 +20,9 @@ import torch
 
 from outlines_cont.errors import OptionError, SamplerError
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.samplers import at_temperature, params_of
-from outlines_cont.sampling.batch import SamplerBatch
+from outlines_cont.sampling.batch import SamplerBatch, params_of
 from outlines_cont.sampling.kernels import TokenCounts
-from outlines_cont.sampling.params import Sampler, SamplingParams
+from outlines_cont.sampling.params import Sampler, SamplingParams, at_temperature
 from outlines_cont.user_code import shielded
 
 _MOST_TOKENS = 16_384
