@@ -275,6 +275,14 @@ class Engine:
             await asyncio.to_thread(task.close)
             raise
 
+    def take_paused(self, rows: Sequence[Row]) -> list[StateRow]:
+        """Return the rows whose piece has ended, and that wait for another, as values without keys and values."""
+        with self.lock:
+            self._recovery.undo()
+            for row in rows:
+                plan(row)
+            return [row.snapshot(None) for row in rows if row.is_paused]
+
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
         """Return running rows as values, as they are between two steps; they continue to run, and no token is fed again.
 
@@ -408,7 +416,7 @@ class Engine:
         """Wait for controllers in a step that does nothing else, for a short time, so that others may submit and cancel."""
         self._calls_ended.clear()
         calling = [job for job in self._scheduler.jobs if job.is_calling]
-        if self._scheduler.num_running and not self._finish_calls(calling, 0.0):
+        if not all(row.has_ended for row in self._scheduler.rows) and not self._finish_calls(calling, 0.0):
             self._calls_ended.wait(_LONGEST_WAIT)
 
     # -- before and after a step ---------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class Job:
 
     def refuse_deadlock(self) -> None:
         """Fail all rows if every one of them waits, as none is left that could wake another."""
-        if all(row.status is RowStatus.WAITING and row.error is None for row in self.rows):
+        if all(row.status is RowStatus.WAITING and not row.has_ended for row in self.rows):
             for row in self.rows:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 

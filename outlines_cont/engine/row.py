@@ -89,9 +89,7 @@ class Row(FedSequence):
         piece: Piece,
         *,
         counts: Meter,
-        resume: bool = False,
-        healing: Healing = NO_HEALING,
-        guidance: tuple[StateRow, float] | None = None,
+        **given: Any,
     ) -> None:
         """Continue `source`, which is not changed, with a piece; for the other arguments see `begin`."""
         super().__init__(source, FedTokens(source.cached, source.logits, counts))
@@ -106,7 +104,19 @@ class Row(FedSequence):
         self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
-        self.begin(piece, resume=resume, healing=healing, guidance=guidance)
+        self.begin(piece, **given)
+
+    def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
+        """Begin another piece where the last has ended, as a new row of `source` would, which has the tokens of this row and may have more.
+
+        Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
+        """
+        before = self.tokens
+        self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
+        self.tokens = RowTokens(source)
+        self.tokens.unscored, self.tokens.num_common = before.unscored, before.num_common
+        self.feed.settle()
+        self.begin(piece, **given)
 
     def begin(
         self,
@@ -272,6 +282,11 @@ class Row(FedSequence):
     def has_ended(self) -> bool:
         """Whether the piece has ended."""
         return self.piece.has_ended
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the piece has ended, and the row waits for another."""
+        return self.has_ended and not self.piece.ends_row
 
     @property
     def is_over(self) -> bool:

@@ -119,6 +119,10 @@ class FedTokens:
         self.logits = self.kept.whole(length) if self.cached == length else None
         self.is_partial = self.is_drafted = False
 
+    def settle(self) -> None:
+        """Forget the tokens that were fed ahead."""
+        self.expected, self.is_drafted = NOTHING_EXPECTED, False
+
     def need_logits(self, length: int, mask: TokenSet) -> None:
         """Ensure that tokens are pending, or the logits at the end are known for a mask; else the last token is fed again."""
         if self.cached < length or (self.logits is not None and not self.is_partial):

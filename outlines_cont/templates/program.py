@@ -37,6 +37,7 @@ from outlines_cont.models.tokenizer.special_names import SpecialNames, control_n
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
 from outlines_cont.templates.rewriting import SPECIAL, PlacedLexer, Site, SourcePlace
@@ -195,6 +196,7 @@ class Settings:
     Attributes:
         sampler: the sampler of generators without one.
         in_loops: names whose captures are lists.
+        is_single: whether a run generates at most one span, so that its row need not wait for another.
         piece_of: makes the span that a call of a generator requests; see `kinds.piece_of`.
         failure: returns an error with its line, given the error, the position of the generator that ran, and names that had a value.
     """
@@ -203,6 +205,7 @@ class Settings:
     sampler: Sampler | BeamSearch | None
     budget: Budget
     in_loops: frozenset[str]
+    is_single: bool
     piece_of: Callable[..., TemplatePiece] = field(repr=False)
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
 
@@ -240,6 +243,7 @@ class TemplateProgram:
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
         self._call: Call | None = None  # which generates a span
+        self._paused: Call | None = None  # whose row waits in its batch for the next span
         self._at: SourcePlace | None = None  # the position of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, if the budget has set it
 
@@ -280,6 +284,7 @@ class TemplateProgram:
         finally:
             self.is_over = True
             main.close()
+        yield from self._leave_batch()
         yield from self._take_news()
 
     def result(self) -> TemplateResult:
@@ -323,16 +328,26 @@ class TemplateProgram:
 
     def _span(self, piece: TemplatePiece) -> Generator[Any, None, Any]:
         """Generate a span, with the events of a stream; return its value."""
+        generator = piece.generator
+        # Events need the log-probabilities of forced tokens at the end, and negative prompts have rows of their own.
+        is_plain = self._shown is None and not piece.options.is_guided and not _is_search(generator)
+        stays = is_plain and not self._settings.is_single
+        if not stays:
+            yield from self._leave_batch()
         self._flush()
         yield from self._take_news()
-        generator, before = piece.generator, self._current_state()
-        call = self._call = Call(generator, before, self._limit_tokens(piece.options), rng=piece.rng)
+        before, options = self._current_state(), self._limit_tokens(piece.options)
+        call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, after=self._paused)
+        if call.rows[0] is not None:
+            self._paused = None  # its row was taken over
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
-        step = Step(call.submit(), None if events is None else events.pull)
+        step = Step(call.submit(), call.take_paused if stays else events.pull if events is not None else None)
+        paused: Sequence[StateRow] = ()
         try:
-            while not step.is_over:
+            while not (step.is_over or paused):
                 yield step
-                for event in step.found:
+                paused = step.found if stays else ()
+                for event in () if stays else step.found:
                     yield TemplateEvent(event.text, piece.name, event)
                 self._usage.check_time()
         except BaseException:  # the text so far is kept
@@ -341,7 +356,8 @@ class TemplateProgram:
             raise
         finally:
             self._call = None
-        state = call.collect()
+        self._paused = call if paused else self._paused
+        state = call.collect(paused)
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
         self._state = state if row.error is None else before
@@ -370,6 +386,22 @@ class TemplateProgram:
     @property
     def _num_tokens(self) -> int:
         return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
+
+    def _leave_batch(self) -> Generator[Step, None, None]:
+        """Let a paused row leave its batch, so that the state has its keys and values."""
+        call, self._paused = self._paused, None
+        if call is None or self._state is None:
+            return
+        step = Step(call.release())
+        try:
+            while not step.is_over:
+                yield step
+        finally:
+            call.cancel()
+        row, known = step.job.done[0], self._state.rows[0][0]
+        rest = known.token_ids[len(row.token_ids) :]
+        row = row.append(rest, reset=True) if rest else replace(row, value=known.value)
+        self._state = replace(self._state, rows=((row,),))
 
     def _take_news(self) -> Iterator[TemplateEvent]:
         news, self._news = self._news, []

@@ -199,6 +199,7 @@ class Rewritten:
         in_loops: those of them that are generated in a loop, and so have lists of values.
         columns: of names, by line and name.
         texts: the texts in the template, outside of tags and as constants.
+        is_single: whether it generates at most once.
     """
 
     tree: nodes.Template
@@ -207,6 +208,7 @@ class Rewritten:
     in_loops: frozenset[str]
     columns: dict[tuple[int, str], int]
     texts: tuple[str, ...]
+    is_single: bool
 
 
 def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = False) -> Rewritten:
@@ -228,11 +230,11 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
     names = frozenset(meta.find_undeclared_variables(tree)) - GENERATING - given - {CAPTURES} - generated
-    texts = _texts(tree)
+    texts, is_single = _texts(tree), len(calls) < 2 and tree.find(nodes.For) is None
     # A generated name that is `set` is a variable of Jinja; others are look-ups.
     rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
-    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
+    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts, is_single)
 
 
 def _texts(tree: nodes.Template) -> tuple[str, ...]:

@@ -294,7 +294,10 @@ class Template:
             )
         self._warn_of_special(model)
         failed = partial(failure, self._template, self.source, self._rewritten.columns)
-        settings = Settings(model, sampler, budget or TemplateBudget(), self._rewritten.in_loops, piece_of, failed)
+        found = self._rewritten
+        settings = Settings(
+            model, sampler, budget or TemplateBudget(), found.in_loops, found.is_single, piece_of, failed
+        )
         stream_of = _streams(rng, state, rows, is_single=is_single)
 
         def program(index: int, row: Values) -> TemplateProgram:
