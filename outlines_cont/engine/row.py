@@ -78,6 +78,7 @@ class Row(FedSequence):
         status: what it does in this step.
         forks: the branches to fork into, while it is forking.
         error: what it has failed with.
+        owes: whether it began the piece with forced tokens of another that are not scored yet.
     """
 
     piece: RunningPiece
@@ -104,6 +105,7 @@ class Row(FedSequence):
         self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
+        self.owes = False
         self.begin(piece, **given)
 
     def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
@@ -116,6 +118,7 @@ class Row(FedSequence):
         self.tokens = RowTokens(source)
         self.tokens.unscored, self.tokens.num_common = before.unscored, before.num_common
         self.feed.settle()
+        self.owes = bool(self.tokens.unscored)
         self.begin(piece, **given)
 
     def begin(
@@ -555,8 +558,10 @@ class Row(FedSequence):
 
     def fail(self, error: Exception) -> None:
         """End the row with an error."""
-        self.error, self.piece.ends_row = error, True
+        owes, self.error, self.piece.ends_row = self.owes and self.error is None, error, True
         self.end("error")
+        if owes and self.tokens.unscored:  # of the piece before, which has not failed
+            self.status = RowStatus.SCORING
 
     def end(self, reason: str) -> None:
         """End the piece, and the row if it is the last."""

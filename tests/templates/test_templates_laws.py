@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.policies import Branch, Policy, RowView, TokenSet
 from outlines_cont.templates import Template, TemplateResult
 from tests.fakes import random_model
 
@@ -213,3 +215,36 @@ def test_rows_that_run_together_are_what_they_are_alone(program: Any, sampler: A
     together = template.run(model, [{"given": row} for row in rows], rng=seeds, sampler=sampler)
     alone = [template.run(model, given=row, rng=seed, sampler=sampler) for row, seed in zip(rows, seeds, strict=True)]
     assert [*map(_told, together)] == [*map(_told, alone)]
+
+
+class _Failing(Policy[int]):
+    """Fails after a number of tokens; at -1 when it begins."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def initial(self, row: RowView) -> int:
+        return self._checked(-1) + 1
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        return [Branch(sample_mask=~TokenSet.of([self._checked(state)]))]
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+    def _checked(self, number: int) -> int:
+        if number == self.count:
+            raise ValueError(number)
+        return number
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1])
+def test_a_span_that_fails_leaves_the_state_before_it_with_all_log_probabilities(count: int) -> None:
+    before = ">{{ choice('k', ['ab', 'b']) }}"
+    expected = Template(before).run(random_model()).state
+    template = Template(before + "{{ gen('x', max_tokens=3, policies=[failing]) }}")
+    result = template.run(random_model(), [{"failing": _Failing(count)}])[0]
+    assert result.error is not None
+    assert result.state == expected
+    assert result.state.logprobs.tolist() == expected.logprobs.tolist()
+    assert expected.logprobs[0, 0, -1] < 0.0  # of a forced token
