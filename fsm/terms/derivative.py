@@ -30,6 +30,7 @@ Arcs = tuple[Arc, ...]
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _BOOLEAN = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT})
 _OF_WORDS = frozenset({Kind.WORDS, Kind.FIELDS})
+_CHOICES = frozenset({Kind.ALTERNATION, Kind.REPEAT})
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 
 
@@ -61,6 +62,8 @@ class Derivatives:
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._left: dict[int, dict[Pair, Left]] = {}
         self._joined: dict[tuple[object, ...], Node] = {}
+        self._first_bytes: dict[Node, int] = {}
+        self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
 
@@ -108,7 +111,15 @@ class Derivatives:
         return self._arcs[node]
 
     def first_bytes(self, node: Node) -> int:
-        """A 256-bit mask with every first byte of a text of `node`, and perhaps others. Cost: 0.2 us per part."""
+        """A 256-bit mask with every first byte of a text of `node`, and perhaps others. Cost: 0.2 us per part, once."""
+        mask = self._first_bytes.get(node)
+        if mask is None:
+            if len(self._first_bytes) >= _MAX_JOINED:
+                self._first_bytes.clear()
+            mask = self._first_bytes[node] = self._find_first_bytes(node)
+        return mask
+
+    def _find_first_bytes(self, node: Node) -> int:
         mask, stack, seen = 0, [node], {node}
         while stack:
             top = stack.pop()
@@ -140,6 +151,16 @@ class Derivatives:
         Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made, of `&`, `~` and
         `|` by those of their operands.
         """
+        head, tail = nodes.first_and_rest(node)
+        while head.nullable and head.kind in _CHOICES and not self.first_bytes(head) >> text[0] & 1:
+            node = tail
+            head, tail = nodes.first_and_rest(node)
+        if head.kind is Kind.LITERAL or head.kind is Kind.REPEAT:
+            target, count = self._read_plainly(node, head, tail, text)
+            if count:
+                return target, count
+        if len(text) == 1 and node in self._arcs:
+            return self._target(node, text[0]), 1
         limit, text = work.done() + self.max_step, self._read_at_once(node, text)
         if self._stepped(node, text):
             target = nodes.folded(
@@ -150,6 +171,18 @@ class Derivatives:
         if work.done() > limit:
             raise self._heavy_step()
         return target, len(text)
+
+    def _read_plainly(self, node: Node, head: Node, tail: Node, text: bytes) -> tuple[Node, int]:
+        """What `read` returns for a term that begins with a literal or a loop; no byte where several ways have to be united."""
+        if head.kind is Kind.LITERAL:
+            begin: bytes = head.args[0]
+            if text.startswith(begin):
+                return tail, len(begin)
+            return nodes.concat(self._after(head, [], text), tail), len(text)
+        count = self._num_iterations(head, tail, text)
+        if not count or head.args[1:] == (0, None):
+            return node, count
+        return nodes.concat(nodes.fewer(head, count), tail), count
 
     def _read_at_once(self, node: Node, text: bytes) -> bytes:
         """The first bytes of a text, at least one, by which the derivative of a term needs no choice of where a part of it ends."""
@@ -164,17 +197,27 @@ class Derivatives:
                 table, *_, lo, hi, depth = args
                 lo, hi, _, position = nodes.narrowed(text, 0, table.words, lo, hi, depth)
                 text = text[:position] if lo < hi else text
-            elif kind in _BOOLEAN or kind is Kind.REPEAT:
-                before = len(text) if tail is EPSILON else _num_leading(text, ALL_BYTES & ~self.first_bytes(tail))
-                if kind is Kind.REPEAT:
-                    single = sum(mask for mask, target in self.arcs(args[0]) if target is EPSILON)
-                    before = min(_num_leading(text, single), before, len(text) if args[2] is None else args[2])
-                else:
-                    stack += head.args
-                text = text[: max(before, 1)]
+            elif kind is Kind.REPEAT:
+                text = text[: max(self._num_iterations(head, tail, text), 1)]
+            elif kind in _BOOLEAN:
+                if tail is not EPSILON:
+                    text = text[: max(_num_leading(text, ALL_BYTES & ~self.first_bytes(tail)), 1)]
+                stack += args
             elif kind is not Kind.EPSILON or tail is not EPSILON:
                 text = text[:1]
         return text
+
+    def _num_iterations(self, loop: Node, tail: Node, text: bytes) -> int:
+        """How many bytes a text begins with that are an iteration of a loop each, and cannot be read in another way."""
+        body, _, most = loop.args
+        single = self._iterations.get((body, tail))
+        if single is None:
+            if len(self._iterations) >= _MAX_JOINED:
+                self._iterations.clear()
+            mask = sum(own for own, target in self.arcs(body) if target is EPSILON)
+            single = self._iterations[body, tail] = _bytes_in(mask & ~self.first_bytes(tail))
+        count = len(text) - len(text.lstrip(single))
+        return count if most is None else min(count, most)
 
     def _stepped(self, node: Node, text: bytes) -> tuple[Node, ...]:
         """The terms whose derivatives by a text make that of `node`; none where that takes one operation, or known arcs."""
