@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,7 +52,9 @@ def test_nothing_is_frozen_later_nor_unasked_nor_where_the_collector_is_disabled
 ) -> None:
     calls = list[str]()
     stand_in = SimpleNamespace(
-        isenabled=lambda: is_enabled, collect=lambda: calls.append("collect"), freeze=lambda: calls.append("freeze")
+        isenabled=lambda: is_enabled,
+        unfreeze=list,
+        **{name: partial(calls.append, name) for name in ("collect", "freeze")},
     )
     monkeypatch.setattr(collector, "gc", stand_in)
     monkeypatch.setattr(collector, "_is_first", iter((True,)))
