@@ -13,7 +13,7 @@ import torch
 
 from outlines_cont.checks import check
 from outlines_cont.conversation.content import Content
-from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import DeadEnd, OptionError
@@ -85,7 +85,7 @@ def drawn(
                 sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
                 finish_reason="",
                 value=None,
-                mirostat_start=row.next_mirostat_start if drawing.has_mirostat else None,
+                surprise_start=row.next_surprise_start if drawing.follows_surprise else None,
             )
         found.append((token_id, content.longer(after)))
     return found

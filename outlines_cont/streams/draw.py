@@ -1,6 +1,6 @@
 """`drawn_token`: draws one token from logits with the code of the engine: mask, penalties and logits warpers, then sampling with one
 uniform random number, which `uniform_of` draws from a seed, a torch generator or the operating system. Here errors are raised.
-`TokenTally`: a cache of the token counts that penalties, DRY and Mirostat need.
+`TokenTally`: a cache of the token counts that penalties and warpers need.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
@@ -136,5 +136,5 @@ class TokenTally:
             [*self._prompt, *(token_id for token_id, _ in pushed)],
             [False] * given + [True] * len(pushed),
             [None] * given + [logprob for _, logprob in pushed],
-            mirostat_start=0,
+            surprise_start=0,
         )
