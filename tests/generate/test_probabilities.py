@@ -7,6 +7,7 @@ import math
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -169,14 +170,12 @@ def test_nothing_is_fed_twice() -> None:
     assert again.fed_tokens <= counts.fed_tokens - num_prompt + 1  # the last token, whose logits are not kept
 
 
-def test_all_rows_and_prefixes_of_a_depth_are_one_forward() -> None:
+def test_there_are_no_more_forwards_than_tokens_of_an_option() -> None:
     model = random_model()
     choose = generate.choice(model, OPTIONS)
-    with model.meter() as alone:
-        choose.probabilities(PROMPT)
     with model.meter() as counts:
         choose.probabilities([PROMPT, "12>", "a>"])
-    assert alone.forwards == counts.forwards == 1 + max(map(len, map(model.tokenizer.encode, OPTIONS))) - 1
+    assert counts.forwards <= max(len(model.tokenizer.encode(option)) for option in OPTIONS) == 5
 
 
 def test_more_prefixes_than_one_forward_takes_change_nothing() -> None:
@@ -227,9 +226,17 @@ def test_they_are_a_mapping_that_does_not_change() -> None:
 
 
 def test_a_single_option_is_certain() -> None:
-    found = generate.choice(random_model(), ["green"]).probabilities(PROMPT)
-    assert found["green"] == 1
-    assert 0 < found.shares["green"] < 1
+    model = random_model()
+    choose = generate.choice(model, ["not at all"])
+    found = choose.probabilities(PROMPT)
+    assert found["not at all"] == 1
+    assert 0 < found.shares["not at all"] < 1
+    begun = continuous(generate.text(model))(PROMPT, max_tokens=1).tokens[..., :-1]
+    state = replace(begun, rows=(tuple(model.prefilled(begun.rows[0])),))  # its logits are known
+    with model.meter() as counts:
+        assert choose.probabilities(state).log_shares == pytest.approx(found.log_shares)
+    assert counts.recomputed_tokens == 0
+    assert counts.fed_tokens == len(model.tokenizer.encode("not at all")) - 1
 
 
 def test_what_has_no_probabilities_is_refused() -> None:
