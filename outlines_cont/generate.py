@@ -35,6 +35,7 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.probabilities import MAX_PREFIXES, Spellings, option_probabilities
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.interfaces import LanguageModel
@@ -172,6 +173,43 @@ class Generator(PieceMaker):
     ) -> AsyncIterator[Any]:
         """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         return aiter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
+
+    def probabilities(
+        self, prompt: Prompt, *, spellings: Spellings = "canonical", end: bool = False, max_prefixes: int = MAX_PREFIXES
+    ) -> Any:
+        """Return the exact probability of every option of `generate.choice` after a prompt; nothing is drawn.
+
+        Under the constraint it is that with which `generate.choice` draws the option with `samplers.multinomial()`, whatever
+        the sampler of this generator. `Probabilities.shares` are the model's own: the product of the conditional probabilities of the
+        option's tokens, without the constraint.
+
+        Args:
+            prompt: as for a call.
+            spellings: which tokens count in the shares: those by which the tokenizer continues the prompt, or `"all"` sequences of
+                tokens that spell the option, summed.
+            end: whether the shares include the probability that the model ends its text after the option.
+            max_prefixes: the most prefixes of spellings, for each row, that may be fed.
+
+        Returns:
+            `[batch][sample]` lists of `Probabilities`; a dimension of size 1 is left out.
+
+        Raises:
+            OptionError: this is no generator of a choice, or has policies; an option is empty or given twice; more than
+                `max_prefixes` are needed.
+            ContextLengthError, EmptyPrompt, PromptTypeError, ModelMismatch: a prompt cannot run.
+            DeadEnd, InvalidLogits: the logits of the model define no probabilities.
+
+        Cost: one forward for each token of the longest spelling that is needed, of all rows and up to 64 prefixes together; the
+        prompt is fed once.
+        """
+        options = json_module.loads(self.source).get("choice")
+        if options is None:
+            raise OptionError(
+                f"expected a generator of `generate.choice` for the probabilities of its options, got {self}. "
+                "Write `generate.choice(model, [...]).probabilities(prompt)`.",
+                "generator",
+            )
+        return option_probabilities(self, options, prompt, spellings=spellings, end=end, max_prefixes=max_prefixes)
 
     def _call(self, prompt: Any, options: PieceOptions, rng: Rng) -> Call:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.

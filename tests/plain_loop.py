@@ -197,7 +197,7 @@ class PlainRow:
         logits[0, places] = self.logits_before(len(self.token_ids))[places].double()
         uniforms = torch.tensor([self.stream.draw()], dtype=torch.float64) if self.is_random else None
         known = [x if drawn else None for x, drawn in zip(self.sampling_logprobs, self.drawn, strict=True)]
-        counts = TokenCounts(self.token_ids, self.written, known, mirostat_start=0)
+        counts = TokenCounts(self.token_ids, self.written, known, surprise_start=0)
         token_ids, logprobs = self.sampler.sample(logits, uniforms, [counts])
         if int(token_ids[0]) in eos:
             self._end("stop")

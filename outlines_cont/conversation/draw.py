@@ -85,7 +85,7 @@ def drawn(
                 sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
                 finish_reason="",
                 value=None,
-                mirostat_start=row.next_mirostat_start if drawing.has_mirostat else None,
+                surprise_start=row.next_surprise_start if drawing.follows_surprise else None,
             )
         found.append((token_id, content.longer(after)))
     return found

@@ -4,8 +4,8 @@ one row.
 
 `ModelDraft`: speculative decoding with a smaller model, which drafts for all rows of a batch in common forwards, until one more token no
 longer pays. It draws under the masks of the rows, if computed, with their samplers and random numbers, so that drafts are often accepted;
-it takes the most probable tokens if a row has a user's own sampler or warpers, or Mirostat. Models with other tokens, or whose KV cache
-cannot be cut (recurrent ones), are refused.
+it takes the most probable tokens if a row has a user's own sampler or warpers, or one that follows the surprisal. Models with other
+tokens, or whose KV cache cannot be cut (recurrent ones), are refused.
 
 Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejection step: the target model draws each token with the random number
 that it would have used anyway.
@@ -223,8 +223,10 @@ class ModelDraft(Drafter):
         logits = self._masked(requests, torch.stack([after for _, after in known]))
         drawings = [request.row.piece.drawing(request.lookahead.temperature) for request in requests]
         needs_draw = any(drawing.needs_random or drawing.needs_counts for drawing in drawings)
-        # A user's own sampler or warper is not called for draft tokens, and the state of `Mirostat` depends on drawn tokens.
-        if needs_draw and all(d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings):
+        # A user's own sampler or warper is not called for draft tokens, and the surprisal that one follows is that of drawn tokens.
+        if needs_draw and all(
+            d.params is not None and d.params.is_standard and not d.follows_surprise for d in drawings
+        ):
             token_ids, logprobs = self._sampled(requests, drawings, logits)
         else:
             logprobs, token_ids = logits.max(dim=-1)
@@ -256,7 +258,7 @@ class ModelDraft(Drafter):
 
 def _token_counts(request: DraftRequest) -> TokenCounts:
     """Return the token counts of a row with its draft tokens."""
-    counts = request.row.counts_for(mirostat=False).fork()
+    counts = request.row.counts_for(follows_surprise=False).fork()
     for token_id in request.lookahead.token_ids:
         counts.add(token_id, True)
     return counts

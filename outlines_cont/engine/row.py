@@ -240,9 +240,9 @@ class Row(FedSequence):
         """How often the piece was rewound because a policy refused its tokens."""
         return self.piece.policies.retries
 
-    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+    def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
         """Return the token counts of the row; see `RowTokens.counts`."""
-        return self.tokens.counts(mirostat=mirostat)
+        return self.tokens.counts(follows_surprise=follows_surprise)
 
     def search_score(self, draw: Draw | None = None) -> float:
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""

@@ -200,8 +200,8 @@ class RowTokens:
         self.tops: list[Top] = []
         self.low_water = 0
         self._counted, self._search = source.counted, source.search
-        self._mirostat_start = source.mirostat_start
-        self._has_mirostat = False  # whether a token of this run was drawn with it
+        self._surprise_start = source.surprise_start
+        self._follows_surprise = False  # whether a warper of this run does
         self._counts: TokenCounts | None = None
 
     def __len__(self) -> int:
@@ -260,7 +260,7 @@ class RowTokens:
         self.ids, self.kinds = self.ids[:length], self.kinds[:length]
         self.logprobs, self.sampling_logprobs = self.logprobs[:length], self.sampling_logprobs[:length]
         self.tops, self.low_water = self.tops[:length], min(self.low_water, length)
-        self._mirostat_start = None if self._mirostat_start is None else min(self._mirostat_start, length)
+        self._surprise_start = None if self._surprise_start is None else min(self._surprise_start, length)
 
     def drawn_from(self, length: int) -> tuple[tuple[int, float, int], ...]:
         """Return the tokens after the first `length` that were drawn as a cut, see `LogprobSum`."""
@@ -289,7 +289,7 @@ class RowTokens:
             # Forced tokens of a row that is still running may not be scored yet.
             logprobs=tuple([x if math.isfinite(x) else 0.0 for x in logprobs]),
             sampling_logprobs=tuple(self.sampling_logprobs),
-            mirostat_start=self._last_mirostat_start,
+            surprise_start=self._last_surprise_start,
             counted=counted.adding(self.ends, self.cuts),
             search=None if search is None else search.adding(self.ends, self.cuts),
         )
@@ -304,25 +304,25 @@ class RowTokens:
         """Return whether the token at `index` was appended as given text, or respells it."""
         return self.kinds[index : index + 1] == APPENDED
 
-    def counts(self, *, mirostat: bool) -> TokenCounts:
+    def counts(self, *, follows_surprise: bool) -> TokenCounts:
         """Return the token counts of the row, made at the first call, and then updated incrementally.
 
-        With `mirostat` the next token is drawn with `Mirostat`, which counts from here on if it did not before.
+        With `follows_surprise` a warper of the next token depends on the surprisal of drawn tokens, from here on if none did before.
         """
-        if mirostat and not self._has_mirostat:
-            self._has_mirostat = True
-            if self._mirostat_start is None:
-                self._mirostat_start = len(self.ids)
+        if follows_surprise and not self._follows_surprise:
+            self._follows_surprise = True
+            if self._surprise_start is None:
+                self._surprise_start = len(self.ids)
             self._counts = None
         if self._counts is None:
-            self._counts = counts_of(self.ids, self.kinds, self.sampling_logprobs, self._mirostat_start)
+            self._counts = counts_of(self.ids, self.kinds, self.sampling_logprobs, self._surprise_start)
         return self._counts
 
     @property
-    def _last_mirostat_start(self) -> int | None:
-        """The `mirostat_start` of a `StateRow`: None if this run has drawn without `Mirostat`."""
+    def _last_surprise_start(self) -> int | None:
+        """The `surprise_start` of a `StateRow`: None if this run has drawn without a warper that follows it."""
         has_drawn = GENERATED in self.kinds[self.first :]
-        return self._mirostat_start if self._has_mirostat or not has_drawn else None
+        return self._surprise_start if self._follows_surprise or not has_drawn else None
 
     # -- log-probabilities ---------------------------------------------------------------------------------------------
 

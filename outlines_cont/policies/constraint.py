@@ -109,6 +109,11 @@ class Constraint(Immutable, Policy[int]):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
         return self._sampled(state)
 
+    def forced_after(self, state: int, token_ids: Sequence[int]) -> list[int]:
+        """Return the tokens that `branches` appends in a state of a row with these ids; none where it samples."""
+        forced = self._forced(state, tuple(token_ids[-_CONTEXT:])) if self.force else []
+        return forced[0].ff_tokens[0] if forced else []
+
     def _forced_branches(self, state: int, before: Sequence[int]) -> list[Branch]:
         token_ids = self.forced_tokens(state, before)
         return [Branch(ff_tokens=[token_ids])] if token_ids else []

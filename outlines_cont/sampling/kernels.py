@@ -1,6 +1,6 @@
 """`TokenCounts`: incremental statistics of one sequence for samplers: token histograms of the whole row and of its generated part for
-penalties, the ids in order for `DRY`, and prefix sums of the surprisal for `Mirostat`. Appending and removing a token is O(1), on the
-host, in numpy; a fork is a copy.
+penalties, the ids in order for `DRY`, and prefix sums of the surprisal for warpers that follow it. Appending and removing a token is
+O(1), on the host, in numpy; a fork is a copy.
 
 Kernels that work on blocks of each row of logits instead of sorting it: `most_probable` (argmax), `inverse_cdf` (inverse transform
 sampling by prefix sums over blocks of 256 probabilities, in float64), and `TopBlocks`, the blocks of 32 logits that contain the n largest,
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 
 class TokenCounts:
-    """The token counts of one running row for penalties, `DRY` and `Mirostat`, updated token by token.
+    """The token counts of one running row for penalties and warpers, updated token by token.
 
     A distinct token keeps its column in the arrays of counts, with a count of 0, after it was removed.
 
     Attributes:
-        mirostat_start: index of the first token that `Mirostat` counts; None if it has not begun.
+        surprise_start: index of the first token that counts in `surprise`; None if none does.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TokenCounts:
         token_ids: Sequence[int],
         is_generated: Sequence[bool],
         drawn: Sequence[float | None] | None = None,
-        mirostat_start: int | None = None,
+        surprise_start: int | None = None,
     ) -> None:
         """Count a row.
 
@@ -41,11 +41,11 @@ class TokenCounts:
             token_ids: T ids, those of the prompt included.
             is_generated: T flags: whether the token counts as generated.
             drawn: T log-probabilities with which the tokens were drawn, None for a token that was not; None if no token was.
-            mirostat_start: see above.
+            surprise_start: see above.
 
         Cost: O(T log T), in numpy; once per row.
         """
-        self.mirostat_start = mirostat_start
+        self.surprise_start = surprise_start
         self._row, self._length = np.array(token_ids, dtype=np.int64), len(token_ids)
         # (bits, tokens): the surprisal of all tokens that were drawn before each index, and their number.
         self._sums: list[tuple[float, int]] = [(0.0, 0)]
@@ -74,8 +74,8 @@ class TokenCounts:
         """Uncount one of the last tokens, which are removed; they may be passed in any order. Cost: O(1)."""
         self._length -= 1
         self._sums.pop()
-        if self.mirostat_start is not None:
-            self.mirostat_start = min(self.mirostat_start, self._length)
+        if self.surprise_start is not None:
+            self.surprise_start = min(self.surprise_start, self._length)
         self._counts[: 1 + is_generated, self._column[token_id]] -= 1
 
     def fork(self) -> TokenCounts:
@@ -92,10 +92,10 @@ class TokenCounts:
 
     @property
     def surprise(self) -> tuple[float, int]:
-        """The surprisal, in bits, of all tokens that were drawn since `mirostat_start`, and their number."""
-        if self.mirostat_start is None:
+        """The surprisal, in bits, of all tokens that were drawn since `surprise_start`, and their number."""
+        if self.surprise_start is None:
             return 0.0, 0
-        (bits, count), (before, first) = self._sums[-1], self._sums[self.mirostat_start]
+        (bits, count), (before, first) = self._sums[-1], self._sums[self.surprise_start]
         return bits - before, count - first
 
     @property

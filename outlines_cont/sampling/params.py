@@ -187,8 +187,8 @@ class SamplingParams:
         return self.penalties.needs_counts or any(warper.needs_counts for warper in self.warpers)
 
     @property
-    def has_mirostat(self) -> bool:
-        """Whether `Mirostat` is among the warpers, so that the row records where it began."""
+    def follows_surprise(self) -> bool:
+        """Whether a warper depends on the surprisal of the tokens drawn so far, so that the row records where that began."""
         return any(warper.follows_surprise for warper in self.warpers)
 
     def penalty_options(self) -> Iterator[tuple[str, object]]:

@@ -111,7 +111,7 @@ class _ExclusionRecord(_StrictRecord):
 
 
 # Fields that a row and its record have in common.
-_COMMON = ("finish_reason", "starts_inside", "mirostat_start")
+_COMMON = ("finish_reason", "starts_inside", "surprise_start")
 
 
 class _RowRecord(_StrictRecord):
@@ -136,7 +136,7 @@ class _RowRecord(_StrictRecord):
     num_start_tokens: _Count | None = None
     prompt_length: _Count | None = None
     stop: str | int | None = None
-    mirostat_start: _Count | None = None
+    surprise_start: _Count | None = None
 
 
 class _FormatRecord(BaseModel):
@@ -396,7 +396,7 @@ class _RowLoader:
         token_ids, kinds, logprobs, sampling_logprobs = columns
         if not self._are_ids(token_ids):
             raise ValueError("a token id is out of range")
-        if not set(kinds) <= set(b"pagfh") or (row.mirostat_start or 0) > row.length:
+        if not set(kinds) <= set(b"pagfh") or (row.surprise_start or 0) > row.length:
             raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)

@@ -237,8 +237,8 @@ class StateRow:
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
         sampling_logprobs: T, those of the distribution that was sampled from (masked, warped); 0 for forced tokens, too.
         counted: what counts in `weight`.
-        mirostat_start: index of the first token that counts in the bound of `Mirostat`; None where what was drawn last was not drawn
-            with it.
+        surprise_start: index of the first token whose surprisal counts for a warper that follows it; None where what was drawn last was
+            drawn without one.
         kv: keys and values of the first tokens; None where none are cached.
         logits: (V,) logits after the last token, where it was fed and they are known.
         stream: the position in the row's random numbers.
@@ -267,7 +267,7 @@ class StateRow:
     error: Exception | None = None
     search: LogprobSum | None = None
     starts_inside: bool = False
-    mirostat_start: int | None = None
+    surprise_start: int | None = None
     num_start_tokens: int = 0
     prompt_length: int = 0
 
@@ -329,13 +329,13 @@ class StateRow:
         return both if right.search is None else replace(both, length_penalty=right.search.length_penalty)
 
     @property
-    def next_mirostat_start(self) -> int:
-        """The index of the first token that `Mirostat` counts: where it began, else the next one."""
-        return len(self.token_ids) if self.mirostat_start is None else self.mirostat_start
+    def next_surprise_start(self) -> int:
+        """The index of the first token whose surprisal a warper of the next token counts: `surprise_start`, else the next one."""
+        return len(self.token_ids) if self.surprise_start is None else self.surprise_start
 
-    def counts_for(self, *, mirostat: bool) -> TokenCounts:
-        """Return the counts that samplers need; `mirostat`: the next token is drawn with `Mirostat`. Cost: O(T log T)."""
-        start = self.next_mirostat_start if mirostat else None
+    def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
+        """Return the counts that samplers need; `follows_surprise`: see `SamplingParams`. Cost: O(T log T)."""
+        start = self.next_surprise_start if follows_surprise else None
         return counts_of(self.token_ids, self.kinds, self.sampling_logprobs, start)
 
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
@@ -361,11 +361,11 @@ Rows = tuple[tuple[StateRow, ...], ...]
 
 
 def counts_of(
-    token_ids: Sequence[int], kinds: bytes | bytearray, sampling_logprobs: Sequence[float], mirostat_start: int | None
+    token_ids: Sequence[int], kinds: bytes | bytearray, sampling_logprobs: Sequence[float], surprise_start: int | None
 ) -> TokenCounts:
     """Return the counts of a row, which samplers need. Cost: O(T log T)."""
     drawn = [x if kind == GENERATED[0] else None for kind, x in zip(kinds, sampling_logprobs, strict=True)]
-    return TokenCounts(token_ids, [kind in WRITTEN for kind in kinds], drawn, mirostat_start)
+    return TokenCounts(token_ids, [kind in WRITTEN for kind in kinds], drawn, surprise_start)
 
 
 def _reset(length: int) -> LogprobSum:

@@ -165,7 +165,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         finish_reason="error" if row.error is not None else "",
         value=None,
         search=row.search.cut(count) if row.search is not None else None,
-        mirostat_start=row.mirostat_start if row.mirostat_start is not None and row.mirostat_start < count else None,
+        surprise_start=row.surprise_start if row.surprise_start is not None and row.surprise_start < count else None,
         num_start_tokens=min(row.num_start_tokens, count),
     )
 
@@ -224,7 +224,7 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
         logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
         sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
         counted=row.counted.mapped(moved),
-        mirostat_start=None if row.mirostat_start is None else moved(row.mirostat_start),
+        surprise_start=None if row.surprise_start is None else moved(row.surprise_start),
         kv=None,
         logits=None,
         search=None if row.search is None else row.search.mapped(moved),
@@ -332,15 +332,15 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
         search=left.joined_search(right, moved),
         starts_inside=left.starts_inside if is_inside else left.starts_inside or right.starts_inside,
         prompt_length=left.prompt_length + (right.prompt_length if is_prompt else 0),
-        mirostat_start=_joined_mirostat(left, right, opening),
+        surprise_start=_joined_surprise(left, right, opening),
     )
 
 
-def _joined_mirostat(left: StateRow, right: StateRow, opening: int) -> int | None:
-    """Return where `Mirostat` began in `left` and, behind it, `right` without its first `opening` tokens."""
-    if right.mirostat_start is not None:
-        return len(left.token_ids) + max(right.mirostat_start - opening, 0)
-    return None if GENERATED in right.kinds else left.mirostat_start
+def _joined_surprise(left: StateRow, right: StateRow, opening: int) -> int | None:
+    """Return the `surprise_start` of `left` and, behind it, `right` without its first `opening` tokens."""
+    if right.surprise_start is not None:
+        return len(left.token_ids) + max(right.surprise_start - opening, 0)
+    return None if GENERATED in right.kinds else left.surprise_start
 
 
 def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:

@@ -1,6 +1,6 @@
 """`drawn_token`: draws one token from logits with the code of the engine: mask, penalties and logits warpers, then sampling with one
 uniform random number, which `uniform_of` draws from a seed, a torch generator or the operating system. Here errors are raised.
-`TokenTally`: a cache of the token counts that penalties, DRY and Mirostat need.
+`TokenTally`: a cache of the token counts that penalties and warpers need.
 """
 
 from __future__ import annotations
@@ -136,5 +136,5 @@ class TokenTally:
             [*self._prompt, *(token_id for token_id, _ in pushed)],
             [False] * given + [True] * len(pushed),
             [None] * given + [logprob for _, logprob in pushed],
-            mirostat_start=0,
+            surprise_start=0,
         )

@@ -68,11 +68,11 @@ def _allowed(text: str = "") -> list[int]:
 
 
 def _audit(
-    row: StateRow, sampler: Multinomial, mirostat_start: int, *, allowed: list[int] | None = None, but: Any = ()
+    row: StateRow, sampler: Multinomial, surprise_start: int, *, allowed: list[int] | None = None, but: Any = ()
 ) -> int:
-    """Compare how each token was drawn since `mirostat_start` with the plain law, computed from a whole forward; return their number."""
+    """Compare how each token was drawn since `surprise_start` with the plain law, computed from a whole forward; return their number."""
     ids, kinds = list(row.token_ids), row.kinds
-    drawn = [i for i in range(mirostat_start, len(ids)) if kinds[i] == b"g"[0]]
+    drawn = [i for i in range(surprise_start, len(ids)) if kinds[i] == b"g"[0]]
     logits = next_logits(random_model(), ids).double()
     mask = torch.full_like(logits, -torch.inf)
     mask[:, allowed if allowed is not None else slice(None)] = 0
@@ -113,21 +113,21 @@ def test_mirostat_begins_anew_behind_a_piece_of_another_sampler_and_goes_on_over
     model = random_model()
     steered, plain = (continuous(generate.text(model, sampler=s)) for s in (multinomial(mirostat=_STEERED), greedy()))
     first = steered("the", max_tokens=5, rng=1)
-    begun = _rows(first)[0].mirostat_start
+    begun = _rows(first)[0].surprise_start
     assert begun == len(_ids("the"))
     forced = continuous(generate.choice(model, ["yes"]))(first)
     longer = steered(forced + " or ", max_tokens=4)
-    assert [begun] * 2 == [_rows(state)[0].mirostat_start for state in (forced, longer)]
+    assert [begun] * 2 == [_rows(state)[0].surprise_start for state in (forced, longer)]
     assert _audit(_rows(longer)[0], multinomial(mirostat=_STEERED), begun, allowed=_allowed()) == 9
     between = plain(first, max_tokens=3)
-    assert _rows(between)[0].mirostat_start is None
+    assert _rows(between)[0].surprise_start is None
     anew = steered(between, max_tokens=4)
-    assert _rows(anew)[0].mirostat_start == begun + 8
+    assert _rows(anew)[0].surprise_start == begun + 8
     assert _audit(_rows(anew)[0], multinomial(mirostat=_STEERED), begun + 8, allowed=_allowed()) == 4
     # Joined rows: what stands behind decides, and text that is encoded anew has no surprise.
     joined = forced + anew.tokens[:]
-    assert _rows(joined)[0].mirostat_start is not None
-    assert _rows(first.tokens[3:])[0].mirostat_start is None
+    assert _rows(joined)[0].surprise_start is not None
+    assert _rows(first.tokens[3:])[0].surprise_start is None
 
 
 @pytest.mark.parametrize("sampler", _SAMPLERS, ids=_IDS)
@@ -211,11 +211,11 @@ def test_conversations_draw_by_what_they_hold_after_forks_and_rewinds(tmp_path: 
     step(2)
     for one in (conversation, fork, loaded):
         (row,) = _rows(one.state)
-        assert row.mirostat_start == len(_ids("the name"))
-        assert _audit(row, _ALL, row.mirostat_start) == 11
+        assert row.surprise_start == len(_ids("the name"))
+        assert _audit(row, _ALL, row.surprise_start) == 11
     executor.infer()
     conversation.step(multinomial())
-    assert _rows(conversation.state)[0].mirostat_start is None
+    assert _rows(conversation.state)[0].surprise_start is None
 
 
 def test_the_law_of_a_coin_is_that_of_many_draws_with_a_coin() -> None:
@@ -318,7 +318,7 @@ def test_a_row_that_goes_back_before_the_first_draw_counts_from_there() -> None:
     sampler, prompt = _SAMPLERS[0], _ids("the")
     (row,) = _write(random_model(), [prompt], [[Planned(plan)]], sampler=sampler)
     assert retried
-    assert len(prompt) == row.mirostat_start
+    assert len(prompt) == row.surprise_start
     assert _audit(row, sampler, len(prompt)) == 8
 
 
@@ -329,16 +329,16 @@ def test_rows_that_are_cut_joined_or_spelled_anew_know_where_mirostat_began(tmp_
     right, other = steered("the name", max_tokens=4, rng=1), plain("the name", max_tokens=4)
     left = steered("a", max_tokens=3, rng=2)
     (before,), (row,) = _rows(left), _rows(right)
-    assert [prompt, len(_ids("a"))] == [row.mirostat_start, before.mirostat_start]
+    assert [prompt, len(_ids("a"))] == [row.surprise_start, before.surprise_start]
     both = _rows(left + right)[0]
-    assert both.mirostat_start is not None
-    assert row.token_ids[prompt:] == both.token_ids[both.mirostat_start :]
-    assert _rows(left + other)[0].mirostat_start is None
-    assert before.mirostat_start == _rows(left + " and")[0].mirostat_start
+    assert both.surprise_start is not None
+    assert row.token_ids[prompt:] == both.token_ids[both.surprise_start :]
+    assert _rows(left + other)[0].surprise_start is None
+    assert before.surprise_start == _rows(left + " and")[0].surprise_start
     for first, last, start in [(0, 1, prompt + 1), (prompt + 1, prompt + 2, prompt), (1, prompt + 2, prompt + 1)]:
         longer = row_text._replaced(row, first, last, [70] * (1 if first else 2))
-        assert (start if first != 1 else 2) == longer.mirostat_start
-    broken = SequenceState(model, ((dataclasses.replace(row, mirostat_start=99),),), right.seed)
+        assert (start if first != 1 else 2) == longer.surprise_start
+    broken = SequenceState(model, ((dataclasses.replace(row, surprise_start=99),),), right.seed)
     broken.save(tmp_path / "broken")
     with pytest.raises(StateFileError, match="what is counted begins beyond its row"):
         SequenceState.load(tmp_path / "broken", model)

@@ -57,7 +57,7 @@ class DraftedRow(Protocol):
     def lookahead(self, *, takes_hints: bool) -> Lookahead:
         """Return a draft that has only the hints of policies."""
 
-    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+    def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
         """Return the token counts of the row."""
 
 

@@ -32,8 +32,8 @@ Counts = Sequence[TokenCounts | None]
 
 
 class _CountedRow(Protocol):
-    def counts_for(self, *, mirostat: bool) -> TokenCounts:
-        """Return the token counts of the row; `mirostat`: its next token is drawn with `Mirostat`."""
+    def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
+        """Return the token counts of the row; `follows_surprise`: see `SamplingParams`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Drawing:
 
     def counts_of(self, row: _CountedRow) -> TokenCounts | None:
         """Return the token counts of a row, if a draw depends on them."""
-        return row.counts_for(mirostat=self.has_mirostat) if self.needs_counts else None
+        return row.counts_for(follows_surprise=self.follows_surprise) if self.needs_counts else None
 
     @property
-    def has_mirostat(self) -> bool:
-        """Whether `Mirostat` is among the warpers."""
-        return self.params is not None and self.params.has_mirostat
+    def follows_surprise(self) -> bool:
+        """Whether a warper depends on the surprisal of the tokens drawn so far."""
+        return self.params is not None and self.params.follows_surprise
 
     @property
     def kind(self) -> object:

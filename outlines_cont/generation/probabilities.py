@@ -1,0 +1,327 @@
+"""`option_probabilities`: the exact probability of every option of a choice after each row of a prompt (`Probabilities`).
+
+The prefixes of the options' spellings are a tree of tokens. It is traversed breadth first, all rows of the prompt together: one forward per
+depth, or one per 64 prefixes, in which every prefix continues the keys and values of its parent. Two log-probabilities flow down the tree,
+and are summed at the options: the model's own (conditional log-probabilities along the spellings that count), and the constrained one
+(renormalised over the tokens that the token FSM allows, along all spellings, with forced tokens appended as the engine does). A prefix is
+fed only where one of them needs its logits: the constrained one does not once a single option is possible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import torch
+
+from outlines_cont.checks import check, check_int, checked_bool
+from outlines_cont.engine.row import invalid_logits
+from outlines_cont.errors import ContextLengthError, DeadEnd, OptionError, located, shortened
+from outlines_cont.generation.piece_maker import PieceMaker, squeezed
+from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.immutable import Immutable
+from outlines_cont.policies.constraint import Constraint
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.tokens import check_length
+
+Spellings = Literal["canonical", "all"]
+MAX_PREFIXES = 4096
+_ROWS_AT_ONCE = 64  # a bound for the memory of logits
+_NONE = -math.inf  # the log-probability that does not flow into a prefix
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probabilities(Immutable, Mapping[str, float]):
+    """The probabilities of the options after one row: a read-only mapping from each option to that under the constraint; they sum to 1.
+
+    It compares with other mappings by value.
+
+    Attributes:
+        options: the texts, in the given order.
+        log_probabilities: for each option, the natural logarithm of its probability under the constraint.
+        log_shares: the same of the model's own probability, without the constraint.
+    """
+
+    options: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    log_shares: tuple[float, ...]
+
+    def __getitem__(self, option: str) -> float:
+        return self._by_option(self.log_probabilities)[option]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.options)
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    def __repr__(self) -> str:
+        shares = self.shares
+        lines = (f"{option!r}: {self[option]:.4g} (share {shares[option]:.4g})" for option in self)
+        return f"Probabilities({', '.join(lines)})"
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The model's own probability of each option, without the constraint, as a new dict; what is missing to 1 is other text."""
+        return self._by_option(self.log_shares)
+
+    @property
+    def best(self) -> str:
+        """The most probable option under the constraint; the first of equal ones."""
+        return max(self, key=self._by_option(self.log_probabilities).__getitem__)
+
+    def _by_option(self, logs: Sequence[float]) -> dict[str, float]:
+        return dict(zip(self.options, map(math.exp, logs), strict=True))
+
+
+def option_probabilities(
+    maker: PieceMaker, options: Sequence[str], prompt: Any, *, spellings: Spellings, end: bool, max_prefixes: int
+) -> Any:
+    """Return `Probabilities` of the options of a choice for each row of a prompt, in the shape of the values of a call.
+
+    `generate.Generator.probabilities` documents arguments, errors and cost.
+    """
+    _check_options(maker, options)
+    check("spellings", spellings, spellings in ("canonical", "all"), "'canonical' or 'all'")
+    checked_bool(end, "end")
+    check_int("max_prefixes", max_prefixes, 1)
+    grid = open_prompt(maker.model, prompt, None, 0).rows
+    trees = [[_Tree(maker, row, options, spellings, end, max_prefixes) for row in group] for group in grid]
+    _check_rows(maker, trees)
+    _traverse(maker, [tree for group in trees for tree in group])
+    return squeezed([[tree.result() for tree in group] for group in trees])
+
+
+@dataclass(slots=True)
+class _Prefix:
+    """A prefix of spellings of some options, as tokens after a row."""
+
+    tree: _Tree
+    row: StateRow  # the row with the tokens of the nearest prefix that was fed
+    pending: tuple[int, ...]  # the tokens since
+    token_ids: tuple[int, ...]
+    text: bytes
+    state: int  # of the token FSM
+    options: list[int]  # those whose text begins with this one
+    constrained: float  # the log-probability under the constraint that is not yet at an option
+    own: float = _NONE  # that of the model, where its spelling may count
+    forced: tuple[int, ...] = ()  # what the constraint appends next
+
+
+class _Tree:
+    """The options after one row, and the log-probabilities that have reached them."""
+
+    def __init__(
+        self, maker: PieceMaker, row: StateRow, options: Sequence[str], spellings: Spellings, end: bool, limit: int
+    ) -> None:
+        self.source = row
+        self.options = options
+        self.is_canonical = spellings == "canonical"
+        self.end = end
+        self.texts = [option.encode() for option in options]
+        encode = maker.model.tokenizer.encode_inside
+        self.canonical = [tuple(encode(option, row.token_ids)) for option in options] if row.token_ids else []
+        self.constrained = [_NONE] * len(options)
+        self.own = [_NONE] * len(options)
+        self.num_left = limit
+        self._limit = limit
+        self._tokenizer = maker.model.tokenizer
+        self._constraint = cast("Constraint", maker.constraint)
+        self._eos = sorted(maker.model.eos_token_ids)
+
+    def root(self) -> _Prefix:
+        """Return the prefix of no token."""
+        state = self._constraint.token_fsm.initial_state
+        every = [*range(len(self.options))]
+        return self._settled(_Prefix(self, self.source, (), (), b"", state, every, 0.0, 0.0))
+
+    def is_fed(self, prefix: _Prefix) -> bool:
+        """Return whether the logits after a prefix are needed."""
+        return prefix.own > _NONE or (prefix.constrained > _NONE and not prefix.forced)
+
+    def children(self, prefix: _Prefix, logits: torch.Tensor | None) -> list[_Prefix]:
+        """Return the longer prefixes that a log-probability flows to; add what ends at an option.
+
+        `logits` are the (V,) after the prefix; None for one that is not fed.
+        """
+        constrained = dict.fromkeys(prefix.forced[:1], prefix.constrained)
+        own: dict[int, float] = {}
+        if logits is not None:
+            logits = logits.double()
+            allowed = [*map(int, self._constraint.token_fsm.allowed_token_ids(prefix.state))]
+            if prefix.constrained > _NONE and not prefix.forced:
+                constrained = self._constrained(prefix, logits, allowed)
+            if prefix.own > _NONE:
+                own = self._own(prefix, logits, allowed)
+        return [
+            self._child(prefix, token_id, constrained.get(token_id, _NONE), own.get(token_id, _NONE))
+            for token_id in dict.fromkeys((*constrained, *own))
+        ]
+
+    def result(self) -> Probabilities:
+        """Return the sums."""
+        return Probabilities(tuple(self.options), tuple(self.constrained), tuple(self.own))
+
+    def _constrained(self, prefix: _Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
+        """Return the constrained log-probability of each next token, and add that of the end."""
+        masked = logits[allowed]
+        total = masked.logsumexp(0)
+        if not total.isfinite():
+            raise DeadEnd(
+                f"expected a token of positive probability that the options allow after {prefix.text.decode(errors='replace')!r}, got "
+                "probability zero for each. The model itself masks tokens that the options need: use others, or another model."
+            )
+        logs = dict(zip(allowed, (masked - total + prefix.constrained).tolist(), strict=True))
+        for token_id in self._eos:
+            if token_id in logs:
+                self._add(self.constrained, prefix.text, prefix.options, logs.pop(token_id))
+        return logs
+
+    def _own(self, prefix: _Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
+        """Return the model's own log-probability of each next token of a spelling that counts, and add that of the end."""
+        logs = logits.log_softmax(0) + prefix.own
+        if self.end:
+            ended = float(logs[self._eos].logsumexp(0))
+            self._add(self.own, prefix.text, self._counted(prefix), ended)
+        wanted = [token_id for token_id in allowed if token_id not in self._eos]
+        if self.is_canonical:
+            depth = len(prefix.token_ids)
+            following = {self.canonical[option][depth : depth + 1] for option in self._counted(prefix)}
+            wanted = [ids[0] for ids in sorted(following) if ids]
+        return dict(zip(wanted, logs[wanted].tolist(), strict=True))
+
+    def _child(self, prefix: _Prefix, token_id: int, constrained: float, own: float) -> _Prefix:
+        text = prefix.text + (self._tokenizer.token_bytes[token_id] or b"")
+        return self._settled(
+            _Prefix(
+                self,
+                prefix.row,
+                (*prefix.pending, token_id),
+                (*prefix.token_ids, token_id),
+                text,
+                self._constraint.token_fsm.next_state(prefix.state, token_id),
+                [option for option in prefix.options if self.texts[option].startswith(text)],
+                constrained,
+                own,
+                prefix.forced[1:] if token_id in prefix.forced[:1] else (),
+            )
+        )
+
+    def _settled(self, prefix: _Prefix) -> _Prefix:
+        """Return a prefix without the log-probabilities that are already at an option, and with the tokens that are forced next."""
+        if prefix.constrained > _NONE and len(prefix.options) == 1:
+            self._add(self.constrained, self.texts[prefix.options[0]], prefix.options, prefix.constrained)
+            prefix.constrained, prefix.forced = _NONE, ()
+        if prefix.constrained > _NONE and not prefix.forced:
+            prefix.forced = tuple(self._constraint.forced_after(prefix.state, prefix.row.token_ids + prefix.pending))
+        if prefix.own > _NONE:
+            counted = self._counted(prefix)
+            if not self.end:
+                self._add(self.own, prefix.text, counted, prefix.own)
+            if not self.end and all(self.texts[option] == prefix.text for option in counted):
+                prefix.own = _NONE
+        return prefix
+
+    def _counted(self, prefix: _Prefix) -> list[int]:
+        """Return the options of a prefix of which it begins a spelling that counts."""
+        if not self.is_canonical:
+            return prefix.options
+        depth, ids = len(prefix.token_ids), prefix.token_ids
+        return [option for option in prefix.options if self.canonical[option][:depth] == ids]
+
+    def _add(self, sums: list[float], text: bytes, options: Sequence[int], log: float) -> None:
+        """Add a log-probability to that of the option whose text is `text`, if it is among `options`."""
+        for option in options:
+            if self.texts[option] == text:
+                sums[option] = _sum_of_logs(sums[option], log)
+
+    def count(self) -> None:
+        """Count a prefix that is fed; raise `OptionError` where there are more than the limit."""
+        self.num_left -= 1
+        if self.num_left < 0:
+            advice = "" if self.is_canonical else "Use `spellings='canonical'`, or "
+            raise OptionError(
+                f"expected options with at most {self._limit:,} prefixes of spellings that need logits, as `max_prefixes`, got more. "
+                f"{advice or 'Use '}fewer or shorter options, or raise `max_prefixes`.",
+                "max_prefixes",
+            )
+
+
+def _traverse(maker: PieceMaker, trees: Sequence[_Tree]) -> None:
+    """Sum the log-probabilities of all trees, depth by depth."""
+    level = [tree.root() for tree in trees]
+    while level:
+        below: list[_Prefix] = []
+        fed = [prefix for prefix in level if prefix.tree.is_fed(prefix)]
+        for prefix in fed:
+            prefix.tree.count()
+        for prefix in level:
+            if not prefix.tree.is_fed(prefix):
+                below += prefix.tree.children(prefix, None)
+        for start in range(0, len(fed), _ROWS_AT_ONCE):
+            part = fed[start : start + _ROWS_AT_ONCE]
+            rows = maker.model.prefilled([prefix.row.append(prefix.pending, reset=False) for prefix in part])
+            for prefix, row in zip(part, rows, strict=True):
+                logits = _logits(maker, row)
+                prefix.row, prefix.pending = replace(row, logits=None), ()
+                below += prefix.tree.children(prefix, logits)
+        level = below
+
+
+def _logits(maker: PieceMaker, row: StateRow) -> torch.Tensor:
+    """Return the (V,) logits after a row, read anew where a full KV store has released them."""
+    logits = row.logits
+    if logits is None:
+        logits = maker.model.read_logits(row, [len(row.token_ids) - 1])[0]
+    if not logits.logsumexp(0).isfinite():
+        raise invalid_logits(shortened(repr(row.text(maker.model.tokenizer))))
+    return logits
+
+
+def _sum_of_logs(first: float, second: float) -> float:
+    """Return log(exp(first) + exp(second))."""
+    high, low = max(first, second), min(first, second)
+    return high if low == _NONE else high + math.log1p(math.exp(low - high))
+
+
+def _check_options(maker: PieceMaker, options: Sequence[str]) -> None:
+    if "" in options:
+        raise OptionError(
+            "expected options of one character or more, for their probabilities, got ''. Name the case by a text, such as 'none'.",
+            "options",
+        )
+    option, count = Counter(options).most_common(1)[0]
+    if count > 1:
+        raise OptionError(
+            f"expected options that differ, for their probabilities, got {shortened(repr(option))} {count} times. "
+            "Pass each once: `list(dict.fromkeys(options))`.",
+            "options",
+        )
+    if maker.steering:
+        raise OptionError(
+            "expected a generator without `policies`, got one with some: they change what it draws, and no probability tells how. "
+            "Make another without them for probabilities.",
+            "policies",
+        )
+
+
+def _check_rows(maker: PieceMaker, trees: Sequence[Sequence[_Tree]]) -> None:
+    """Raise the error of the first row that cannot be fed with its options."""
+    for batch, group in enumerate(trees):
+        for sample, tree in enumerate(group):
+            row = tree.source
+            error = row.error or _too_long(maker, row, tree)
+            if error is not None:
+                raise located(error, batch, sample) if len(trees) * len(group) > 1 else error
+
+
+def _too_long(maker: PieceMaker, row: StateRow, tree: _Tree) -> ContextLengthError | None:
+    longest = max(tree.canonical, key=len, default=())
+    try:
+        check_length(maker.model, (*row.token_ids, *longest[:-1]), "prompt and option")
+    except ContextLengthError as error:
+        return error
+    return None
