@@ -13,7 +13,7 @@ import torch
 
 from outlines_cont.checks import check
 from outlines_cont.conversation.content import Content
-from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import DeadEnd, OptionError

@@ -23,7 +23,8 @@ import torch
 from outlines_cont.engine.drafting.costs import chunk_width
 from outlines_cont.engine.drafting.lengths import LONGEST, Graded
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest, pays, set_lengths
-from outlines_cont.engine.drawing.drawing import Drawing, DrawPlans
+from outlines_cont.engine.drawing.draw_plan import DrawPlans
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
 from outlines_cont.interfaces import LanguageModel

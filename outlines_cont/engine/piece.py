@@ -15,7 +15,8 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from outlines_cont.engine.drafting.row_draft import Drafter, RowDraft
-from outlines_cont.engine.drawing.drawing import Drawing, drawing_of, tempered
+from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
+from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
 from outlines_cont.engine.policy_states import PolicyStates
 from outlines_cont.immutable import shallow_copy, with_attributes

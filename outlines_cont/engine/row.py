@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, NOTHING_EXPECTED, Expected, Lookahead
+from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
 from outlines_cont.engine.guidance import NegativeSequence, guided_logits
 from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece

@@ -17,7 +17,7 @@ from typing import Self
 
 import torch
 
-from outlines_cont.engine.drafting.lookahead import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
 from outlines_cont.immutable import shallow_copy
 from outlines_cont.meter import Meter

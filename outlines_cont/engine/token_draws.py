@@ -22,7 +22,8 @@ import torch
 from outlines_cont.engine.drafting.lengths import DraftLengths, StepCosts
 from outlines_cont.engine.drafting.lookahead import Lookahead
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
-from outlines_cont.engine.drawing.drawing import Draw, DrawInput, DrawPlans, draws_ahead_pay
+from outlines_cont.engine.drawing.draw_plan import DrawPlans
+from outlines_cont.engine.drawing.drawing import Draw, DrawInput, draws_ahead_pay
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guidance import guided
 from outlines_cont.engine.job import Job

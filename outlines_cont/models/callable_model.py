@@ -21,8 +21,8 @@ from outlines_cont.checks import check, is_int, knows_its_options
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
-from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.prefix_cache import PrefixCache
+from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, Finding
 from outlines_cont.models.loading import next_number
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer

@@ -22,9 +22,9 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
-from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.serial import RecurrentBatch
 from outlines_cont.kv.share import Sharing
+from outlines_cont.kv.store import KVStore
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
 # Measured on an H100: 32 layers of width 4,096 in bfloat16 are off by 0.26 of the spread of the logits, at the worst of 32,000 tokens.

@@ -35,9 +35,9 @@ from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
-from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
+from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capabilities, Finding, check_recurrent, compare, is_recurrent, probe
 from outlines_cont.models.collector import freeze_modules
 from outlines_cont.models.decoder_family import NotFused

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.drawing import draw_with, drawing_of
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.batch import KVBatch
-from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.share import Sharing
+from outlines_cont.kv.store import KVStore
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.transformers_cache import to_dynamic_cache
 from tests.fakes import FAMILIES, VOCAB_SIZE, random_model

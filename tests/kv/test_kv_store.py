@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.errors import KVBudgetError
-from outlines_cont.kv.buffer import Buffer, KVStore
+from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import Share, Sharing, plan, segments
+from outlines_cont.kv.store import KVStore
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(["new", "touch", "read", "leave", "reserve", "reserve"]), st.integers(0, 9)),

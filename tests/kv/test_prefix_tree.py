@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.kv.buffer import KVStore
 from outlines_cont.kv.prefix_cache import PrefixCache, PrefixTree, num_common
 from outlines_cont.kv.row import KVPart, RowKV
+from outlines_cont.kv.store import KVStore
 
 PER_TOKEN = 2 * 2 * 2 * 4  # keys and values of 2 layers and 2 numbers of 4 bytes
 _IDS = st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple)

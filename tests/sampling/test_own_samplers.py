@@ -15,7 +15,7 @@ import torch
 
 from outlines_cont import BatchedExecutor, SequenceState, continuous, control, engine_of, generate
 from outlines_cont.control import gen
-from outlines_cont.engine.drawing.drawing import DrawPlan, drawing_of
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.errors import OptionError, SamplerError, UserCodeError
 from outlines_cont.samplers import Greedy, Multinomial, Temperature, greedy, multinomial
 from outlines_cont.sampling import TokenCounts

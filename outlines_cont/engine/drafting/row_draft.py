@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.errors import stacklevel_of_user
+from outlines_cont.engine.drafting.expected import Expected
 from outlines_cont.engine.drafting.lengths import LONGEST, AcceptRate, DrafterRecord, Graded, StepCosts, longest_likely
-from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Expected, Lookahead
+from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput
 from outlines_cont.errors import DraftWarning
 from outlines_cont.immutable import shallow_copy
