@@ -199,7 +199,7 @@ class Generator(PieceMaker):
             ContextLengthError, EmptyPrompt, PromptTypeError, ModelMismatch: a prompt cannot run.
             DeadEnd, InvalidLogits: the logits of the model define no probabilities.
 
-        Cost: one forward for each token of the longest spelling that is needed, of all rows and up to 64 prefixes together; the
+        Cost: at most one forward for each token of the longest spelling, of all rows and prefixes together up to 256 logits; the
         prompt is fed once.
         """
         options = json_module.loads(self.source).get("choice")

@@ -1,10 +1,10 @@
 """`option_probabilities`: the exact probability of every option of a choice after each row of a prompt (`Probabilities`).
 
-The prefixes of the options' spellings are a tree of tokens. It is traversed breadth first, all rows of the prompt together: one forward per
-depth, or one per 64 prefixes, in which every prefix continues the keys and values of its parent. Two log-probabilities flow down the tree,
-and are summed at the options: the model's own (conditional log-probabilities along the spellings that count), and the constrained one
-(renormalised over the tokens that the token FSM allows, along all spellings, with forced tokens appended as the engine does). A prefix is
-fed only where one of them needs its logits: the constrained one does not once a single option is possible.
+The prefixes of the options' spellings are a tree of tokens. It is traversed breadth first, all rows of the prompt together, and every
+prefix continues the keys and values of its parent. Two log-probabilities flow down the tree, and are summed at the options: the model's
+own (conditional log-probabilities along the spellings that count), and the constrained one (renormalised over the tokens that the token
+FSM allows, along all spellings, with forced tokens appended as the engine does). A prefix is fed only where one of them needs its logits:
+the constrained one does not once a single option is possible. The rest of a spelling that nothing else shares is fed at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from outlines_cont.state.tokens import check_length
 
 Spellings = Literal["canonical", "all"]
 MAX_PREFIXES = 4096
-_ROWS_AT_ONCE = 64  # a bound for the memory of logits
+_LOGITS_AT_ONCE = 256  # a bound for the memory of logits
 _NONE = -math.inf  # the log-probability that does not flow into a prefix
 
 
@@ -142,6 +142,25 @@ class _Tree:
         """Return whether the logits after a prefix are needed."""
         return prefix.own > _NONE or (prefix.constrained > _NONE and not prefix.forced)
 
+    def tail(self, prefix: _Prefix) -> tuple[int, ...]:
+        """Return the tokens to feed together with a prefix: the rest of the only spelling that counts, where nothing else is needed."""
+        is_alone = self.is_canonical and prefix.constrained == _NONE and prefix.row.logits is None
+        counted = self._counted(prefix) if is_alone else []
+        if len(counted) != 1:
+            return ()
+        rest = self.canonical[counted[0]][len(prefix.token_ids) :]
+        return rest if self.end else rest[:-1]
+
+    def add_tail(self, prefix: _Prefix, logits: Sequence[torch.Tensor]) -> None:
+        """Add the log-probability of the only spelling that counts; `logits` are those after the prefix and each token of its tail."""
+        (option,) = self._counted(prefix)
+        rest = self.canonical[option][len(prefix.token_ids) :]
+        logs = [one.double().log_softmax(0) for one in logits]
+        total = prefix.own + sum(float(one[token_id]) for one, token_id in zip(logs, rest, strict=False))
+        if self.end:
+            total += float(logs[-1][self._eos].logsumexp(0))
+        self._add(self.own, self.texts[option], [option], total)
+
     def children(self, prefix: _Prefix, logits: torch.Tensor | None) -> list[_Prefix]:
         """Return the longer prefixes that a log-probability flows to; add what ends at an option.
 
@@ -238,9 +257,9 @@ class _Tree:
             if self.texts[option] == text:
                 sums[option] = _sum_of_logs(sums[option], log)
 
-    def count(self) -> None:
-        """Count a prefix that is fed; raise `OptionError` where there are more than the limit."""
-        self.num_left -= 1
+    def count(self, num_prefixes: int) -> None:
+        """Count prefixes that are fed; raise `OptionError` where there are more than the limit."""
+        self.num_left -= num_prefixes
         if self.num_left < 0:
             advice = "" if self.is_canonical else "Use `spellings='canonical'`, or "
             raise OptionError(
@@ -254,31 +273,53 @@ def _traverse(maker: PieceMaker, trees: Sequence[_Tree]) -> None:
     """Sum the log-probabilities of all trees, depth by depth."""
     level = [tree.root() for tree in trees]
     while level:
-        below: list[_Prefix] = []
         fed = [prefix for prefix in level if prefix.tree.is_fed(prefix)]
-        for prefix in fed:
-            prefix.tree.count()
-        for prefix in level:
-            if not prefix.tree.is_fed(prefix):
-                below += prefix.tree.children(prefix, None)
-        for start in range(0, len(fed), _ROWS_AT_ONCE):
-            part = fed[start : start + _ROWS_AT_ONCE]
-            rows = maker.model.prefilled([prefix.row.append(prefix.pending, reset=False) for prefix in part])
-            for prefix, row in zip(part, rows, strict=True):
-                logits = _logits(maker, row)
-                prefix.row, prefix.pending = replace(row, logits=None), ()
-                below += prefix.tree.children(prefix, logits)
+        below = [
+            child for prefix in level if not prefix.tree.is_fed(prefix) for child in prefix.tree.children(prefix, None)
+        ]
+        for part in _parts([(prefix, prefix.tree.tail(prefix)) for prefix in fed]):
+            below += _fed(maker, part)
         level = below
 
 
-def _logits(maker: PieceMaker, row: StateRow) -> torch.Tensor:
-    """Return the (V,) logits after a row, read anew where a full KV store has released them."""
-    logits = row.logits
-    if logits is None:
-        logits = maker.model.read_logits(row, [len(row.token_ids) - 1])[0]
-    if not logits.logsumexp(0).isfinite():
+_Part = list[tuple[_Prefix, tuple[int, ...]]]
+
+
+def _parts(fed: _Part) -> Iterator[_Part]:
+    """Yield prefixes and their tails in parts whose logits are not too many, and count them."""
+    part: _Part = []
+    size = 0
+    for prefix, tail in fed:
+        num_logits = 1 + len(tail)
+        prefix.tree.count(num_logits)
+        if part and size + num_logits > _LOGITS_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append((prefix, tail))
+        size += num_logits
+    if part:
+        yield part
+
+
+def _fed(maker: PieceMaker, part: _Part) -> list[_Prefix]:
+    """Feed prefixes with their tails in one forward, and return the prefixes below them."""
+    rows = [prefix.row.append(prefix.pending + tail, reset=False) for prefix, tail in part]
+    filled = maker.model.prefilled_before(rows, [len(tail) for _, tail in part])
+    below: list[_Prefix] = []
+    for (prefix, tail), (row, found) in zip(part, filled, strict=True):
+        logits = [found[index] for index in sorted(found)] or [row.logits]
+        _check_logits(maker, row, logits)
+        prefix.row, prefix.pending = replace(row, logits=None), ()
+        if tail:
+            prefix.tree.add_tail(prefix, logits)
+        else:
+            below += prefix.tree.children(prefix, logits[-1])
+    return below
+
+
+def _check_logits(maker: PieceMaker, row: StateRow, logits: Sequence[torch.Tensor]) -> None:
+    if not all(bool(one.logsumexp(0).isfinite()) for one in logits):
         raise invalid_logits(shortened(repr(row.text(maker.model.tokenizer))))
-    return logits
 
 
 def _sum_of_logs(first: float, second: float) -> float:

@@ -271,6 +271,9 @@ LANGUAGE_PARTS = st.one_of(
         lambda texts: nodes.words(text.encode() for text in texts)
     ),
     st.sampled_from([nodes.byte_range(97, 98), nodes.byte_range(97, 99), nodes.literal(b"abc"), nodes.EPSILON]),
+    st.sampled_from(
+        [nodes.repeat(nodes.byte_range(97, 98)), nodes.repeat(BODY, 0, 3), nodes.optional(nodes.literal(b"a"))]
+    ),
     st.sampled_from([EMPTY, BODY]).map(
         lambda stop: fields(FieldList((b"aa", b"ab", b"c"), (BODY,) * 3, BODY, stop, BODY))
     ),

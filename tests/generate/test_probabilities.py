@@ -6,7 +6,8 @@ import copy
 import math
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -18,7 +19,7 @@ from outlines_cont import Chat, continuous, generate, models, policies, samplers
 from outlines_cont.errors import ContextLengthError, DeadEnd, InvalidLogits, OptionError
 from outlines_cont.generation.probabilities import Probabilities
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import EOS, FakeTokenizer, random_model, recurrent_network, scripted_model
+from tests.fakes import EOS, FakeTokenizer, random_model, random_network, recurrent_network, scripted_model
 
 Logs = Callable[[tuple[int, ...]], torch.Tensor]
 PROMPT = "the name is>"
@@ -117,19 +118,40 @@ def test_laws_are_those_of_enumeration(options: list[str], end: bool) -> None:
         assert sum(products) == pytest.approx(found.shares[option], rel=1e-6, abs=0)
 
 
+def _chi_squared(counts: Counter[str], law: Mapping[str, float]) -> float:
+    """Chi-squared of counts, divided by its critical value at one in ten thousand."""
+    num_draws = sum(counts.values())
+    expected = {option: num_draws * chance for option, chance in law.items()}
+    assert min(expected.values()) >= 5
+    critical = {2: 18.42, 4: 23.51}[len(law) - 1]
+    return sum((counts[option] - mean) ** 2 / mean for option, mean in expected.items()) / critical
+
+
 @pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_draws_have_these_probabilities(num_draws: int) -> None:
-    """Chi-squared of draws with forced text, at one in ten thousand; the seed is fixed."""
-    model = random_model()
-    expected = generate.choice(model, OPTIONS).probabilities(PROMPT)
-    draws = generate.choice(model, OPTIONS, sampler=samplers.multinomial(num_draws))(PROMPT, rng=3)
-    counts = Counter(draws)
-    counted = [(counts[option], num_draws * expected[option]) for option in OPTIONS]
-    large = [pair for pair in counted if pair[1] >= 5]
-    assert len(large) >= 3
-    critical = {2: 18.42, 3: 21.11, 4: 23.51}
-    assert sum((seen - mean) ** 2 / mean for seen, mean in large) < critical[len(large) - 1]
-    assert all(seen < 25 for seen, mean in counted if mean < 5)
+    choose = generate.choice(random_model(), OPTIONS, sampler=samplers.multinomial(num_draws))
+    assert _chi_squared(Counter(choose(PROMPT, rng=3)), choose.probabilities(PROMPT)) < 1
+
+
+@pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_draws_after_forced_text_have_these_probabilities(num_draws: int) -> None:
+    model, options = random_model(), ["the red", "the green", "the no"]
+    laws = [generate.choice(model, options, force=force).probabilities("12>") for force in (True, False)]
+    draws = generate.choice(model, options, sampler=samplers.multinomial(num_draws))("12>", rng=3)
+    forced, sampled = (_chi_squared(Counter(draws), law) for law in laws)
+    assert forced < 1 < sampled  # that `the ` is forced, not sampled, counts
+
+
+def test_a_small_store_of_keys_and_values_changes_nothing() -> None:
+    network, options = random_network("llama"), [a + b for a in "abcd" for b in "xyz"]
+    small = models.from_transformers(network, FakeTokenizer(), prefix_cache_bytes=0, kv_budget_bytes=30_000)
+    prompts = [PROMPT * 4, PROMPT * 4 + "a"]
+    with small.meter() as counts:
+        found = generate.choice(small, options).probabilities(prompts)
+    assert counts.recomputed_tokens > 0  # there was no room for both rows
+    expected = generate.choice(random_model(), options).probabilities(prompts)
+    for one, other in zip(found, expected, strict=True):
+        assert dict(other) == pytest.approx(dict(one), rel=1e-9)
 
 
 def test_nothing_is_fed_twice() -> None:
@@ -148,14 +170,12 @@ def test_nothing_is_fed_twice() -> None:
     assert again.fed_tokens <= counts.fed_tokens - num_prompt + 1  # the last token, whose logits are not kept
 
 
-def test_all_rows_and_prefixes_of_a_depth_are_one_forward() -> None:
+def test_there_are_no_more_forwards_than_tokens_of_an_option() -> None:
     model = random_model()
     choose = generate.choice(model, OPTIONS)
-    with model.meter() as alone:
-        choose.probabilities(PROMPT)
     with model.meter() as counts:
         choose.probabilities([PROMPT, "12>", "a>"])
-    assert alone.forwards == counts.forwards == 1 + max(map(len, map(model.tokenizer.encode, OPTIONS))) - 1
+    assert counts.forwards <= max(len(model.tokenizer.encode(option)) for option in OPTIONS) == 5
 
 
 def test_more_prefixes_than_one_forward_takes_change_nothing() -> None:
@@ -206,9 +226,17 @@ def test_they_are_a_mapping_that_does_not_change() -> None:
 
 
 def test_a_single_option_is_certain() -> None:
-    found = generate.choice(random_model(), ["green"]).probabilities(PROMPT)
-    assert found["green"] == 1
-    assert 0 < found.shares["green"] < 1
+    model = random_model()
+    choose = generate.choice(model, ["not at all"])
+    found = choose.probabilities(PROMPT)
+    assert found["not at all"] == 1
+    assert 0 < found.shares["not at all"] < 1
+    begun = continuous(generate.text(model))(PROMPT, max_tokens=1).tokens[..., :-1]
+    state = replace(begun, rows=(tuple(model.prefilled(begun.rows[0])),))  # its logits are known
+    with model.meter() as counts:
+        assert choose.probabilities(state).log_shares == pytest.approx(found.log_shares)
+    assert counts.recomputed_tokens == 0
+    assert counts.fed_tokens == len(model.tokenizer.encode("not at all")) - 1
 
 
 def test_what_has_no_probabilities_is_refused() -> None:
