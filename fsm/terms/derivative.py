@@ -31,6 +31,7 @@ _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CO
 _BOOLEAN = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT})
 _OF_WORDS = frozenset({Kind.WORDS, Kind.FIELDS})
 _CHOICES = frozenset({Kind.ALTERNATION, Kind.REPEAT})
+_FEW_STATES = 1_000  # of a search by sets of alternatives, before one by single alternatives
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 
 
@@ -423,7 +424,19 @@ class Derivatives:
         return node.nullable
 
     def _search(self, root: Node, alphabet: int) -> bool:
-        """Best-first search for a text of `root`, by the estimated length of the rest."""
+        """Best-first search for a text of `root`: a short one of sets of alternatives, which compares equal languages in few states, one of
+        single alternatives, of which there may be far fewer than of their sets, and a long one of sets.
+        """
+        few = min(_FEW_STATES, self.max_search)
+        for most, takes_sets in ((few, True), (self.max_search, False), (self.max_search, True)):
+            found = self._search_within(root, alphabet, most, takes_sets)
+            if found is not None:
+                return found
+        problem = f"the search for a text of an intersection or a negation has met {self.max_search:,} states without an answer"
+        raise exceeded("max_search", self.max_search, problem)
+
+    def _search_within(self, root: Node, alphabet: int, max_states: int, takes_sets: bool) -> bool | None:
+        """Search by the estimated length of the rest; None where that takes more states."""
         memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
         if root.nullable:
@@ -432,9 +445,8 @@ class Derivatives:
         queue = [(0, 0, root)]
         while queue:
             _, _, node = heappop(queue)
-            if len(came_from) > self.max_search:
-                problem = f"the search for a text of an intersection or a negation has met {len(came_from):,} states without an answer"
-                raise exceeded("max_search", self.max_search, problem)
+            if len(came_from) > max_states:
+                return None
             targets = [(target, node) for mask, target in self.arcs(node) if mask & alphabet]
             for target, before in targets:
                 if target in came_from or memo.get((target, alphabet)) is False:
@@ -443,7 +455,7 @@ class Derivatives:
                 if target.nullable or self._known(target, alphabet):
                     self._is_found(target, came_from, alphabet)
                     return True
-                members = _members(target)
+                members = () if takes_sets else _members(target)
                 targets += [(member, target) for member in members]
                 if not members:
                     heappush(queue, (distance(target), len(came_from), target))

@@ -384,6 +384,7 @@ REFUSED: dict[str, tuple[type[FSMError], str]] = {
     "pattern and far length": (BudgetExceeded, "search for a text of an intersection"),
     "empty enum": (EmptyLanguage, "no JSON value satisfies the schema"),
     "references in a circle": (SchemaError, "'#/$defs/a' refers to itself"),
+    "keys with a far look": (BudgetExceeded, "compiling the schema takes more than 30,000 steps"),
     "rule that is itself": (EmptyLanguage, "the rule 'start' never ends"),
     "nested grammar": (GrammarError, "the grammar is nested too deeply"),
     "nested terminal": (BudgetExceeded, "reading a pattern in the order of `re`"),
