@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interegular.fsm import FSM, Alphabet, anything_else
 
 import fsm
-from fsm import BudgetExceeded, Expression, ExpressionError, TokenFSM, Vocabulary, from_interegular, regex
+from fsm import BudgetExceeded, Expression, ExpressionError, from_interegular, regex
 from fsm.automaton.character_dfa import CharacterDFA
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms import node as nodes
@@ -80,24 +80,6 @@ def test_the_algebra_of_interegular_is_ours(left: str, right: str) -> None:
     assert are_equal(one & other, from_interegular(mine & yours))
     assert are_equal(one | other, from_interegular(mine | yours))
     assert (one & other).is_empty() == (mine & yours).empty()
-
-
-@pytest.mark.parametrize("pattern", ['"[^"]*"', "[a-cé]+b?", "(?:é|è)+x", ".*a{2}"])
-def test_masks_are_those_of_the_pattern(pattern: str) -> None:
-    tokens = [bytes([byte]) for byte in range(256)] + [text.encode() for text in SHORT if len(text) == 2] + [None]
-    vocabulary = Vocabulary(tokens, eos_token_ids=[len(tokens) - 1])
-    mine = TokenFSM(from_interegular(interegular.parse_pattern(pattern).to_fsm()), vocabulary)
-    pairs, seen = [(mine.initial_state, (theirs := TokenFSM(regex(pattern), vocabulary)).initial_state)], set()
-    for state, other in pairs:
-        allowed = mine.allowed_token_ids(state).tolist()
-        assert allowed == theirs.allowed_token_ids(other).tolist()
-        for token_id in allowed[:40]:
-            if token_id < len(tokens) - 1:
-                pair = mine.next_state(state, token_id), theirs.next_state(other, token_id)
-                if pair not in seen and len(pairs) < 30:
-                    seen.add(pair)
-                    pairs.append(pair)
-    assert len(pairs) > 1
 
 
 def test_automata_that_come_back_to_where_they_began_meet_others() -> None:

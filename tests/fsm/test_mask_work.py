@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, json_schema, regex
-from fsm.automaton.lazy_dfa import DEAD
 from fsm.terms import work
 from tests.fsm.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
-from tests.walks import RANDOMS
+from tests.walks import RANDOMS, check_masks
 
 relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 BYTES = Vocabulary([*(bytes((byte,)) for byte in range(256)), None], [256])
@@ -99,7 +98,7 @@ def test_random_counted_patterns_with_word_boundaries_are_what_re_matches(random
     except (EmptyLanguage, UnsupportedRegex, BudgetExceeded):
         return  # at once, and not out of a mask
     note(pattern)
-    text = walked(token_fsm, random)
+    text = check_masks(token_fsm, lambda ids: random.choice(ids) if random.random() < 0.9 else None, 30)
     assert text is None or len(text) > 20 or re.fullmatch(pattern, text.decode(), re.ASCII)  # `re` backtracks
     for size in range(4):
         for short in map("".join, product("a 1-", repeat=size)):
@@ -115,7 +114,7 @@ def test_random_numbers_are_masked_within_the_budget_and_end_valid(random: Rando
         token_fsm = TokenFSM(json_schema(schema), PIECES)
     except EmptyLanguage:
         return
-    text = walked(token_fsm, random)
+    text = check_masks(token_fsm, lambda ids: random.choice(ids) if random.random() < 0.9 else None, 30)
     assert text is None or is_valid(schema, text.decode())
     step = int(re.findall(r"\d+", schema)[0])  # the divisor
     if '"type": "integer"' in schema:
@@ -160,19 +159,3 @@ def random_numbers(random: Random) -> str:
     ]
     found["allOf"] = [{"not": one} for one in random.sample(denied, random.randint(0, 3))] or [{}]
     return json.dumps(found)
-
-
-def walked(token_fsm: TokenFSM, random: Random) -> bytes | None:
-    """Walk at random, comparing each mask with the plain loop, and return the text where it ends."""
-    state, text, automaton = token_fsm.initial_state, b"", token_fsm.automaton
-    for _ in range(30):
-        allowed = token_fsm.allowed_token_ids(state).tolist()
-        plain = [i for i, token in enumerate(PIECES.tokens) if token and automaton.next_state(state, token) != DEAD]
-        ends = token_fsm.is_accepting(state)
-        assert allowed == sorted(plain + [256] * ends)
-        assert allowed
-        if not plain or (ends and random.random() < 0.3):
-            return text
-        token_id = random.choice(plain)
-        state, text = token_fsm.next_state(state, token_id), text + (PIECES.tokens[token_id] or b"")
-    return text if token_fsm.is_accepting(state) else None
