@@ -142,9 +142,7 @@ def plain_mask(token_fsm: TokenFSM, state: int, automaton: Automaton | None = No
     """The loop that every mask replaces: the ids of the tokens after whose bytes the automaton is alive, and of the ends."""
     tokens, eos = token_fsm.vocabulary.tokens, token_fsm.vocabulary.eos_token_ids
     automaton = automaton or token_fsm.automaton
-    found = [
-        i for i, token in enumerate(tokens) if token and i not in eos and automaton.next_state(state, token) != DEAD
-    ]
+    found = [i for i, token in enumerate(tokens) if token and i not in eos and automaton.next_state(state, token) != DEAD]
     return sorted([*found, *(eos if automaton.is_accepting(state) else ())])
 
 

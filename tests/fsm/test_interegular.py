@@ -23,9 +23,7 @@ TEXT = regex("(?s).*")
 LETTERS = "ab\néè€😀\x7f\u0800\uffff"
 EDGES = "\x00\x80\u07ff\u0fff\u1000\ud7ff\ue000\U00010000\U0003ffff\U00040000\U0010ffff"
 SHORT = [*EDGES, *("".join(text) for length in range(3) for text in product(LETTERS, repeat=length))]
-ATOMS = st.sampled_from(
-    ["a", "b", "[ab]", "[^a]", ".", "(?:ab)", "é", "[^é]", "[à-ÿ]", "(?:b|€a)", "😀", r"[^\n-\x7f]", "[\u0700-\u0900]"]
-)
+ATOMS = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", "(?:ab)", "é", "[^é]", "[à-ÿ]", "(?:b|€a)", "😀", r"[^\n-\x7f]", "[\u0700-\u0900]"])
 
 
 def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -141,9 +139,7 @@ def test_what_is_not_regular_is_refused() -> None:
     with pytest.raises(ExpressionError, match="'to_interegular' takes regular expressions only.*recursive rule"):
         fsm.grammar('start: "(" start? ")"').to_interegular()
     with pytest.raises(ExpressionError, match="'to_interegular' takes regular expressions only.*has a check"):
-        fsm.json_schema(
-            {"type": "array", "uniqueItems": True, "items": {"type": "number"}, "maxItems": 3}
-        ).to_interegular()
+        fsm.json_schema({"type": "array", "uniqueItems": True, "items": {"type": "number"}, "maxItems": 3}).to_interegular()
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,7 @@ def strategies_plain(automaton: Automaton, term: Node, before: bytes) -> list[in
 
 def assert_plain(strategies: tuple[Strategy, ...], automaton: Automaton, term: Node, before: bytes) -> list[str]:
     """Compare each strategy that recognises `term` below the trie node of `before`; return their names."""
-    maker, place = (
-        MaskMaker(automaton, strategies_vocabulary()),
-        strategies_vocabulary().trie.follow(Trie.root, before)[1],
-    )
+    maker, place = (MaskMaker(automaton, strategies_vocabulary()), strategies_vocabulary().trie.follow(Trie.root, before)[1])
     masks = {strategy.__name__: strategy(maker, term, place) for strategy in strategies}
     made = {name: to_ids(words).tolist() for name, words in masks.items() if words is not None}
     assert dict.fromkeys(made, strategies_plain(automaton, term, before)) == made
@@ -125,9 +122,7 @@ def test_every_strategy_has_an_example() -> None:
     st.sampled_from(STRATEGIES_PIECES).map(str.encode),
 )
 @settings(max_examples=25, deadline=None)
-def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(
-    expression: Expression, before: bytes
-) -> None:
+def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(expression: Expression, before: bytes) -> None:
     automaton = Automaton(expression.node)
     if automaton.is_empty():
         return
@@ -158,9 +153,7 @@ def test_the_order_of_the_strategies_changes_no_mask(monkeypatch: pytest.MonkeyP
 
 
 DIGIT = nodes.byte_range(0x30, 0x39)
-PREFIX_PIECES = st.sampled_from(
-    [b"0", b"1", b"12", b"-", b".", b"e", b"e-", b"1.5", b",", b", ", b"1,", b"}", b'"', b"}]"]
-)
+PREFIX_PIECES = st.sampled_from([b"0", b"1", b"12", b"-", b".", b"e", b"e-", b"1.5", b",", b", ", b"1,", b"}", b'"', b"}]"])
 TEXTS = st.lists(st.lists(PREFIX_PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=40)
 
 
@@ -170,9 +163,7 @@ def literals(*texts: bytes) -> st.SearchStrategy[nodes.Node]:
 
 def terms(max_size: int = 3) -> st.SearchStrategy[nodes.Node]:
     """Digits, points and exponents, some of which may be missing: what numbers are made of."""
-    digits = st.builds(
-        lambda lo, more: nodes.repeat(DIGIT, lo, None if more > 4 else lo + more), *2 * [st.integers(0, 5)]
-    )
+    digits = st.builds(lambda lo, more: nodes.repeat(DIGIT, lo, None if more > 4 else lo + more), *2 * [st.integers(0, 5)])
     one = st.one_of(digits, literals(b".", b"e", b"-", b"1,"))
     some = st.lists(one, min_size=1, max_size=3).map(nodes.sequence)
     either = st.lists(some, min_size=1, max_size=3).map(nodes.alternation)
@@ -184,17 +175,13 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 
 @given(terms(), TEXTS, st.integers(0, 40))
 @settings(max_examples=100, deadline=None)
-def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
-    term: nodes.Node, texts: list[bytes], start: int
-) -> None:
+def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(term: nodes.Node, texts: list[bytes], start: int) -> None:
     trie = Trie(texts)
     automaton = SparseProducts(trie, 1 << 20, Automaton)._narrow_automaton(term)
     assert automaton is not None
     start %= len(trie)
     prefix = SparseProduct(automaton, trie, start)
-    below = {
-        label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)
-    }
+    below = {label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)}
     inside = {label: text[len(path(trie, start)) :] for label, text in below.items()}
     plain = Automaton(term)
     assert prefix.is_complete
@@ -205,9 +192,7 @@ def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
         for end in range(len(text))
         if (state := plain_step(plain, 1, text[:end])) != DEAD and plain.is_accepting(state)
     }
-    found = {
-        (path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in prefix.exits({byte})
-    }
+    found = {(path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in prefix.exits({byte})}
     assert found == expected
 
 
@@ -247,9 +232,7 @@ def test_schemas_share_what_they_know_of_numbers() -> None:
     vocabulary = Vocabulary([None, *(bytes((b,)) for b in range(256))], [0])
     sizes = []
     for key in ("a", "price", "total"):
-        fsm = TokenFSM(
-            json_schema({"type": "object", "properties": {key: {"type": "number"}}, "required": [key]}), vocabulary
-        )
+        fsm = TokenFSM(json_schema({"type": "object", "properties": {key: {"type": "number"}}, "required": [key]}), vocabulary)
         state = fsm.initial_state
         for byte in f'{{"{key}": 12.5e'.encode():
             fsm.bitmask(state)
@@ -315,9 +298,9 @@ LEFT_OUT = st.tuples(
 BESIDE = st.sampled_from([".{0,9}", ".{3,}", r"[ -~\n]{4,20}", "[a-z ]{2,6}", r"(?:\w*\s)?", r"(?:[^a]*a){1,3}"])
 ABOVE = st.sampled_from(["", "", "", '"', '["', '", "'])
 BELOW_TEXT = st.sampled_from(["", "", "", '"', '", ', '"]'])
-WORDS = st.builds(
-    "{}{}{}".format, ABOVE, st.lists(st.sampled_from(PIECES), min_size=1, max_size=7).map("".join), BELOW_TEXT
-).map(str.encode)
+WORDS = st.builds("{}{}{}".format, ABOVE, st.lists(st.sampled_from(PIECES), min_size=1, max_size=7).map("".join), BELOW_TEXT).map(
+    str.encode
+)
 LETTERS = [bytes((97 + i % 26, 97 + i // 26)) for i in range(120)]
 SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[bytes]]]] = {
     "loops": (loops(), TOKENS),
@@ -332,21 +315,10 @@ SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[b
     ),
     "expressions": (LANGUAGES.map(lambda language: language[0]), TOKENS),
     "patterns": (patterns().map(regex), st.lists(WORDS, max_size=100)),
-    "patterns beside counts": (
-        st.builds(lambda one, other: regex(one) & regex(other), patterns(), BESIDE),
-        st.lists(WORDS, max_size=100),
-    ),
+    "patterns beside counts": (st.builds(lambda one, other: regex(one) & regex(other), patterns(), BESIDE), st.lists(WORDS, max_size=100)),
     "strings": (strings().map(json_schema), st.lists(WORDS, max_size=100)),
-    "numbers": (
-        st.builds(nodes.concat, terms(), RESTS)
-        .filter(lambda node: node.kind is not nodes.Kind.EPSILON)
-        .map(Expression),
-        TEXTS,
-    ),
-    "members": (
-        runs(),
-        st.lists(st.lists(FIELDS_PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=30),
-    ),
+    "numbers": (st.builds(nodes.concat, terms(), RESTS).filter(lambda node: node.kind is not nodes.Kind.EPSILON).map(Expression), TEXTS),
+    "members": (runs(), st.lists(st.lists(FIELDS_PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=30)),
 }
 """Languages of which masks are made in ways of their own, with tokens that go along, besides all bytes."""
 
@@ -359,17 +331,13 @@ def test_a_mask_is_what_a_walk_of_every_token_finds(name: str, data: st.DataObje
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CharacterLoop, "sweeps_before_grouping", data.draw(st.sampled_from([0, 1, 24])))
         patch.setattr(walk, "MAX_TAIL_NODES", data.draw(st.sampled_from([0, walk.MAX_TAIL_NODES])))
-        patch.setattr(
-            Vocabulary, "walks_before_a_loop", data.draw(st.sampled_from([0, 0, Vocabulary.walks_before_a_loop]))
-        )
+        patch.setattr(Vocabulary, "walks_before_a_loop", data.draw(st.sampled_from([0, 0, Vocabulary.walks_before_a_loop])))
         if data.draw(st.booleans()):  # let no narrow walk come before
             patch.setattr(mask_strategies, "FEW_BYTES", 0)
             patch.setattr(mask_strategies, "_is_narrow", lambda maker, state: False)
         try:
             expression = data.draw(languages)
-            token_fsm = TokenFSM(
-                expression, Vocabulary([None, *(bytes((b,)) for b in range(256)), *data.draw(texts)], [0])
-            )
+            token_fsm = TokenFSM(expression, Vocabulary([None, *(bytes((b,)) for b in range(256)), *data.draw(texts)], [0]))
         except EmptyLanguage:
             return
         check_masks(token_fsm, lambda going_on: data.draw(st.sampled_from(going_on)))

@@ -31,10 +31,7 @@ MULTIPLES = [86_400, 65_536, 100_000, 1_000_000, 10_000, 99_991, 2**31 - 1, 10**
 COUNTED = {"type": "string", "minLength": 3, "maxLength": 40}
 HOST = {"type": "string", "format": "hostname", "minLength": 3, "maxLength": 60, "not": {"pattern": "example"}}
 CASES: dict[str, tuple[int, int, Expression]] = {  # the most work and new states of one mask
-    **{
-        f"multiple of {m}": (200, 100, json_schema({"type": "integer", "multipleOf": m, "minimum": 0}))
-        for m in MULTIPLES
-    },
+    **{f"multiple of {m}": (200, 100, json_schema({"type": "integer", "multipleOf": m, "minimum": 0})) for m in MULTIPLES},
     "twelve patterns": (16_000, 100, json_schema({"type": "string", "allOf": NOTS})),
     "twelve patterns, counted": (35_000, 400, json_schema(COUNTED | {"allOf": NOTS})),
     "host name": (9_000, 100, json_schema(HOST)),
@@ -140,22 +137,12 @@ def random_pattern(random: Random) -> str:
 def random_numbers(random: Random) -> str:
     """A schema as text; its first number is the divisor."""
     step = random.choice(
-        [
-            random.randint(1, 50),
-            random.randint(50, 10**7),
-            random.randint(1, 99) * 10 ** random.randint(1, 9),
-            2 ** random.randint(3, 40),
-        ]
+        [random.randint(1, 50), random.randint(50, 10**7), random.randint(1, 99) * 10 ** random.randint(1, 9), 2 ** random.randint(3, 40)]
     )
     found: dict[str, object] = {"multipleOf": step, "type": random.choice(["integer", "number"])}
     far = lambda: random.choice([0, 1, -1, step, random.randint(-(10**9), 10**9), random.randint(-(10**16), 10**16)])  # noqa: E731
     for keyword in random.sample(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], random.randint(0, 2)):
         found[keyword] = far()
-    denied = [
-        {"multipleOf": step * random.randint(2, 9)},
-        {"enum": [step, 0, 5 * step]},
-        {"multipleOf": 86_400},
-        {"const": far()},
-    ]
+    denied = [{"multipleOf": step * random.randint(2, 9)}, {"enum": [step, 0, 5 * step]}, {"multipleOf": 86_400}, {"const": far()}]
     found["allOf"] = [{"not": one} for one in random.sample(denied, random.randint(0, 3))] or [{}]
     return json.dumps(found)

@@ -11,18 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import (
-    BudgetExceeded,
-    EmptyLanguage,
-    Expression,
-    TokenFSM,
-    TokenNotAllowed,
-    Vocabulary,
-    VocabularyGap,
-    choice,
-    json_schema,
-    regex,
-)
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, TokenNotAllowed, Vocabulary, VocabularyGap, choice, json_schema, regex
 from fsm.expression import lift
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, utf8
@@ -78,9 +67,7 @@ def loops_that_leave_out() -> st.SearchStrategy[Expression]:
         found = [nodes.literal(part) if isinstance(part, bytes) else nodes.repeat(part) for part in parts]
         return nodes.sequence([*found, nodes.optional(body)] if shape == "x.?" else found)
 
-    def build(
-        args: tuple[nodes.Node, nodes.Node | None, nodes.Node | None, nodes.Node, nodes.Node, bool],
-    ) -> nodes.Node:
+    def build(args: tuple[nodes.Node, nodes.Node | None, nodes.Node | None, nodes.Node, nodes.Node, bool]) -> nodes.Node:
         body, few, many, end, tail, is_quoted = args
         loop = nodes.repeat(body)
         loop = loop if few is None else nodes.intersection((loop, nodes.complement(few)))
@@ -254,9 +241,7 @@ def test_explain_names_the_byte_the_place_and_what_was_expected() -> None:
     why = fsm.explain(fsm.initial_state, 1)
     assert (why.position, why.expected) == (2, b"cd")
     assert "'c', 'd'" in str(why)
-    when = json_schema(
-        {"properties": {"when": {"format": "date", "type": "string"}}, "required": ["when"], "type": "object"}
-    )
+    when = json_schema({"properties": {"when": {"format": "date", "type": "string"}}, "required": ["when"], "type": "object"})
     fsm = TokenFSM(when, Vocabulary(BYTES, [0]))
     state = fsm.automaton.next_state(fsm.initial_state, b'{"when": "2020-')
     why = fsm.explain(state, BYTES.index(b"7"))

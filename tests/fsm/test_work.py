@@ -11,19 +11,7 @@ from typing import Any
 
 import pytest
 
-from fsm import (
-    BudgetExceeded,
-    EmptyLanguage,
-    Expression,
-    FSMError,
-    SchemaError,
-    TokenFSM,
-    Vocabulary,
-    choice,
-    grammar,
-    json_schema,
-    regex,
-)
+from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, SchemaError, TokenFSM, Vocabulary, choice, grammar, json_schema, regex
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import ExpressionError, GrammarError, RegexSyntaxError, UnsupportedRegex
 from fsm.limits import work_bound
@@ -341,9 +329,7 @@ def test_what_is_excluded_again_and_again_stays_one_condition() -> None:
 
 
 def test_a_round_of_one_loop_is_united_once_for_all_ways_to_begin_it() -> None:
-    tails = [
-        nodes.concat(nodes.repeat(regex(".").node, 3 * n, 3 * n), nodes.literal(bytes((n,)))) for n in range(1, 30)
-    ]
+    tails = [nodes.concat(nodes.repeat(regex(".").node, 3 * n, 3 * n), nodes.literal(bytes((n,)))) for n in range(1, 30)]
     before = work.done()
     Derivatives().arcs(nodes.alternation(tails))
     assert work.done() - before < 250
