@@ -172,7 +172,7 @@ def _script_of(operations: list[tuple[str, Any]]) -> Any:
             elif name == "label":
                 place = label()
             elif name == "gen":
-                await gen(max_tokens=value)
+                await gen(max_tokens=value, name="last")
             else:
                 await fixed(value, following=place if name == "follow" else None)
 
@@ -191,7 +191,9 @@ def test_random_scripts_write_what_the_oracle_writes(family: str, scripts: list[
     for operations, result in zip(scripts, results, strict=True):
         rows = [ended.state.rows[0][0] for ended in result.forks if ended.state is not None]
         assert sorted(_writes(model, operations, start)) == sorted(row.token_ids for row in rows)
-        assert Replay(result.events).texts == {ended.index: ended.text for ended in result.forks}
+        replay = Replay(result.events)
+        assert replay.texts == {ended.index: ended.text for ended in result.forks}
+        assert all(replay.captures.get(ended.index, {}) == ended.captures for ended in result.forks)
     # No token is fed twice, but the last one before a cut behind which nothing is put.
     cuts = [value for script in scripts for name, value in script if name == "follow"]
     assert all(cuts) <= (meter.recomputed_tokens == 0)
