@@ -16,7 +16,6 @@ from outlines_cont.engine.job import Job
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import multinomial
@@ -200,52 +199,6 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     assert "every row of the call waits" in str(row.error)
 
 
-def _job(model: HuggingFaceModel, ids: list[int], plan: Plan, sampler: Sampler | None = None) -> dict[int, StateRow]:
-    return finished(job_of(model, ids, [Planned(plan)], seed=7, max_tokens=8, sampler=sampler), Engine(model))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_several_branches_fork_the_row_each_with_its_mask(family: str) -> None:
-    model = random_model(family)
-    ids = _ids("the name")
-    written = greedy_ids(model, ids, 2)
-    masks = [TokenSet.of([token_id]) for token_id in (30, 31, 32)]
-    has_text = FreeText.of_model(model).token_ids
-
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 2 and row.token_ids[-1] != 32:
-            return [*(Branch(sample_mask=mask) for mask in masks[:2]), Branch(backtrack=1, sample_mask=masks[2])]
-        return [Branch(sample_mask=has_text)]
-
-    with model.meter() as meter:
-        rows = _job(model, ids, plan)
-    starts = [[*ids, *written, 30], [*ids, *written, 31], [*ids, *written[:1], 32]]
-    assert set(rows) == {0, 1, 2}
-    for start, row in zip(starts, rows.values(), strict=True):
-        assert start + greedy_ids(model, start, 8 + len(ids) - len(start)) == list(row.token_ids)
-    assert meter.recomputed_tokens == 0
-
-
-def test_forks_draw_random_numbers_of_their_own_and_at_their_own_temperature() -> None:
-    model = random_model()
-
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 0:
-            return [Branch(sample_mask=TokenSet.all, temperature=0.0), *[Branch(sample_mask=TokenSet.all)] * 5]
-        return _free(state, row)
-
-    rows = _job(model, _ids("the"), plan, multinomial(temperature=20.0))
-    assert greedy_ids(model, _ids("the"), 1) == list(rows[0].token_ids[2:3])
-    assert len({row.token_ids for row in rows.values()}) == 6
-    assert len({row.stream.path for row in rows.values()}) == 6
-    assert rows == _same(rows, _job(model, _ids("the"), plan, multinomial(temperature=20.0)))
-
-
-def _same(rows: dict[int, StateRow], others: dict[int, StateRow]) -> dict[int, StateRow]:
-    assert [row.token_ids for row in rows.values()] == [row.token_ids for row in others.values()]
-    return rows
-
-
 def test_only_one_of_several_policies_may_fork() -> None:
     fork = Planned(lambda state, row: [Branch(sample_mask=TokenSet.all)] * 2)
     bad, good = _write(random_model(), [_ids("the"), _ids("a")], [[fork, fork], [Planned(_free)]])
@@ -304,13 +257,6 @@ def test_policies_that_exclude_each_other_are_a_dead_end() -> None:
     (row,) = _write(random_model(), [_ids("the")], [[only_a, only_b]])
     assert isinstance(row.error, DeadEnd)
     assert "exclude each other" in str(row.error)
-
-
-def test_masks_of_several_policies_are_intersected() -> None:
-    left = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([10, 11, 12]))])
-    right = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([11, 12, 13]))])
-    (row,) = _write(random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40)
-    assert {11, 12} == set(row.token_ids[2:])
 
 
 def test_forced_text_goes_as_far_as_the_other_policies_agree() -> None:

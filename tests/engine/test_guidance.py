@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -117,45 +116,6 @@ def test_log_probabilities_are_the_models_and_sampled_ones_those_of_the_guided_l
         for at in range(start, len(ids)):
             law = by_hand(model, ids[:at], [*negative, *ids[start:at]], GREEN.scale)[text].log_softmax(-1)
             assert float(law[text.index(ids[at])]) == pytest.approx(row.sampling_logprobs[at], abs=1e-9)
-
-
-def test_sampled_texts_have_the_law_of_an_enumeration() -> None:
-    texts, scale, count = ["xy", "xz", "y", "yzx", "z"], 2.0, 400
-    tokenizer = FakeTokenizer()
-    x, y, z = (tokenizer._ids[letter] for letter in (b"x", b"y", b"z"))
-    tables = {
-        b"+": {b"": {x: 1.0, y: 0.3, z: -0.5}, b"x": {y: 0.2}, b"y": {z: 0.7}, b"yz": {EOS: 3.0}},
-        b"-": {b"": {x: 1.2, z: -1.0}, b"x": {y: -0.9, z: 0.4}, b"y": {z: -0.3}},
-    }
-
-    def script(ids: list[int]) -> dict[int, float]:
-        data = tokenizer.text_bytes(ids)
-        return tables.get(data[:1], {}).get(data[1:], {})
-
-    model = scripted_model(script)
-
-    def logprob(name: bytes, prefix: bytes, token_id: int) -> float:
-        logits = torch.zeros(model.vocab_size, dtype=torch.float64)
-        for some_id, value in tables[name].get(prefix, {}).items():
-            logits[some_id] = value
-        return float(logits.log_softmax(-1)[token_id])
-
-    def law(prefix: str) -> dict[str, float]:
-        """What may follow, and how probable it is; the empty text is the end."""
-        following = {text[len(prefix) :][:1] for text in texts if text.startswith(prefix)}
-        ids = {text: tokenizer._ids[text.encode()] if text else EOS for text in following}
-        odds = {
-            text: math.exp(scale * logprob(b"+", prefix.encode(), token_id) + (1 - scale) * logprob(b"-", prefix.encode(), token_id))
-            for text, token_id in ids.items()
-        }
-        return {text: x / sum(odds.values()) for text, x in odds.items()}
-
-    expected = {text: math.prod(law(text[:at])[text[at]] for at in range(len(text))) * law(text)[""] for text in texts}
-    assert sum(expected.values()) == pytest.approx(1)
-    generator = generate.choice(model, texts, sampler=samplers.multinomial(count), force=False)
-    found = Counter(continuous(generator)("+", rng=1, guidance=Guidance("-", scale)).values[0])
-    for text, p in expected.items():
-        assert abs(found[text] / count - p) < 4 * math.sqrt(p * (1 - p) / count), (text, found, expected)
 
 
 def test_rows_of_a_batch_are_what_they_are_alone() -> None:

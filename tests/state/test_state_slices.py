@@ -309,17 +309,6 @@ def test_forks_write_different_texts_and_twins_the_same() -> None:
     assert forks == list(parts.resume(first, max_tokens=5))
 
 
-def test_forks_share_what_they_have_and_feed_nothing_twice() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))("the name of the rose and more of it", max_tokens=2)
-    with model.meter() as meter:
-        forks = state.fork(5)
-        assert forks.nbytes == state.nbytes
-        continuous(generate.text(model))(forks, max_tokens=3)
-    assert meter.fed_tokens == 5 * 3
-    assert forks.shape[:2] == (1, 5)
-
-
 def test_a_row_without_tokens_fails_alone() -> None:
     write = continuous(generate.text(random_model()))
     state = write(["the name", "a"], max_tokens=1)
