@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -529,68 +529,3 @@ def test_a_row_frees_what_its_negative_prompt_has_taken() -> None:
     assert state.nbytes < 1.25 * other.nbytes
     del state
     assert model.kv_store.nbytes == 0
-
-
-class Impatient(Policy[None]):
-    """Interrupts some of the steps in which it is asked, and then ever fewer: a step that asks it often comes to its end, too."""
-
-    calls, breaks, gap = 0, 7, 7
-
-    def initial(self, row: RowView) -> None:
-        return None
-
-    def branches(self, state: None, row: RowView) -> list[Branch]:
-        kind = type(self)
-        kind.calls += 1
-        if kind.calls == kind.breaks:
-            kind.breaks, kind.gap = kind.breaks + kind.gap, kind.gap + 1
-            raise KeyboardInterrupt
-        return [Branch(sample_mask=TokenSet.all)]
-
-    def advance(self, state: None, token_id: int) -> None:
-        return None
-
-
-@pytest.mark.parametrize("seed", [0, 2])
-def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
-    model, guidance = models.from_transformers(random_network("llama"), FakeTokenizer()), (GREEN, Guidance("a", -1))
-    draw = samplers.multinomial(temperature=2.0) if seed else samplers.greedy()
-    made = generate.regex(model, "[ab]{14}", sampler=draw, force=False)
-    steering = (policies.ban(["aab", "babb", "bbb"], max_retries=200),)
-
-    def begun(**options: Any) -> Call:
-        return Call(made, ["the", "name"], Options(guidance=guidance, **options), rng=[seed, seed + 9])
-
-    def written(run: Call) -> list[tuple[int, ...]]:
-        return [row.token_ids for group in run.state().rows for row in group if row.error is None]
-
-    plain = begun(policies=steering)
-    plain.finished_state()
-    expected = written(plain)
-    assert len(expected) == 2
-    draft = Copied(expected[seed % 2])
-    run = begun(policies=(*steering, Impatient()), draft=draft)
-    _run_with_interrupts(model, run, every=5)
-    assert expected == written(run)
-
-
-def _run_with_interrupts(model: HuggingFaceModel, run: Call, every: int) -> None:
-    """Run to the end, with one of `every` forwards interrupted, then ever fewer: steps that take more come to their end, too."""
-    forward, calls, breaks, gap = model.forward, 0, 2, every
-
-    def sometimes(*arguments: Any) -> torch.Tensor:
-        nonlocal calls, breaks, gap
-        calls += 1
-        if calls == breaks:
-            breaks, gap = breaks + gap, gap + 1
-            raise KeyboardInterrupt
-        return forward(*arguments)
-
-    job = run._make_job()
-    engine_of(model).submit(job)
-    with mock.patch.object(model, "forward", sometimes):
-        while not job.is_over:
-            with suppress(KeyboardInterrupt):
-                engine_of(model).advance(job)
-    run.collect()
-    assert calls > 5

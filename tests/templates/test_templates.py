@@ -499,9 +499,9 @@ _FOREIGN = models.from_transformers(random_network("llama"), FakeTokenizer())
         (MODEL, None, {"budget": 3}, OptionError, "expected a `TemplateBudget`"),
         (MODEL, None, {"state": "Ohio"}, OptionError, "expected a SequenceState or None"),
         (MODEL, None, {"state": ...}, SampleMismatch, "expected a state of one row"),
-        (_FOREIGN, None, {"state": 0}, ModelMismatch, ""),
+        (_FOREIGN, None, {"state": 0}, ModelMismatch, "model"),
         (MODEL, None, {"sampler": "greedy"}, OptionError, "expected a sampler"),
-        ("model", None, {}, OptionError, ""),
+        ("model", None, {}, OptionError, "expected"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(model: Any, rows: Any, options: dict[str, Any], kind: Any, said: str) -> None:
