@@ -40,13 +40,16 @@ from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint
+from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, End
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
+
+ENDS: dict[str, End] = {"regex": "eos", "choice": "eos", "json": "eos", "format": "eos", "cfg": "eos", "fsm": "eos"}
+"""How the texts of each kind of generator end by default; see `regex`."""
 
 _NUM_GENERATORS = 64
 _making = threading.Lock()
@@ -281,17 +284,28 @@ def regex(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: End = ENDS["regex"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
     """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
+
+    Args:
+        model: the language model.
+        pattern: the regular expression.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text without a choice without sampling it (jump-forward decoding).
+        end: how the text ends, where it may: `"eos"` only with the model's end of text, `"free"` also with any token that leaves the
+            language, such as a full stop after a number; what the model would write there is then its end. Every function of this
+            module but `text` takes it; see docs/constrain.md.
+        policies, draft: as in `json`.
 
     Raises:
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
     """
     source = _source("regex", pattern)
-    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, force=force)
+    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, force=force, end=end)
 
 
 @_generator_function()
@@ -301,6 +315,7 @@ def choice(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: End = ENDS["choice"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
@@ -310,7 +325,9 @@ def choice(
         fsm.ExpressionError: there are no options, or one is not a string.
     """
     expression = fsm_package.choice(options)
-    return _generator(model, expression, _source("choice", list(options)), sampler, policies, draft, force=force)
+    return _generator(
+        model, expression, _source("choice", list(options)), sampler, policies, draft, force=force, end=end
+    )
 
 
 @_generator_function(also_of=fsm_package.json_schema)
@@ -320,6 +337,7 @@ def json(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: End = ENDS["json"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
@@ -352,7 +370,9 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
-    made = _generator(model, expression, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    made = _generator(
+        model, expression, source, sampler, policies, draft, parse, force=force, end=end, max_retries=max_retries
+    )
     return replace(made, partial_type=partial)
 
 
@@ -375,6 +395,7 @@ def format(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: End = ENDS["format"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
@@ -391,7 +412,7 @@ def format(
     """
     chosen = format_of(type)
     source = _source("format", type)
-    return _generator(model, chosen.expression, source, sampler, policies, draft, chosen.parse, force=force)
+    return _generator(model, chosen.expression, source, sampler, policies, draft, chosen.parse, force=force, end=end)
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -402,6 +423,7 @@ def cfg(
     start: str = "start",
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: End = ENDS["cfg"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     **options: Any,
@@ -416,7 +438,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     source = _source("cfg", [grammar, start, options])
-    return _generator(model, expression, source, sampler, policies, draft, force=force)
+    return _generator(model, expression, source, sampler, policies, draft, force=force, end=end)
 
 
 @_generator_function()
@@ -426,6 +448,7 @@ def fsm(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: End = ENDS["fsm"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
@@ -448,7 +471,9 @@ def fsm(
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
     source = _source("fsm", expression)
-    return _generator(model, language, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    return _generator(
+        model, language, source, sampler, policies, draft, parse, force=force, end=end, max_retries=max_retries
+    )
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
@@ -483,10 +508,11 @@ def _generator(
     parse: Callable[[str], Any] = str,
     *,
     force: bool = True,
+    end: End = "eos",
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
-    constraint = None if expression is None else _constraint(model, expression, force, max_retries)
+    constraint = None if expression is None else _constraint(model, expression, force, end, max_retries)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
@@ -495,9 +521,10 @@ def _generator(
 
 
 def _constraint(
-    model: LanguageModel, expression: Expression, force: bool, max_retries: int
+    model: LanguageModel, expression: Expression, force: bool, end: End, max_retries: int
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
+    check("end", end, end in ("eos", "free"), "'eos' or 'free'")
     expected = "a number of retries, 0 or more,"
     check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
     if not model.eos_token_ids:
@@ -505,7 +532,7 @@ def _constraint(
             "expected a model with an end-of-sequence token, which ends a constrained text, got one without. "
             "Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
-    plain = Constraint.of_model(model, expression, force=force)
+    plain = Constraint.of_model(model, expression, force=force, end=end)
     if not expression.has_checks:
         return plain
     return CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
@@ -532,11 +559,14 @@ _BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {
 }
 
 
-def maker_of(options: Mapping[str, Any], *, force: bool) -> partial[Generator]:
-    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text."""
+def maker_of(options: Mapping[str, Any], *, force: bool, end: End | None = None) -> partial[Generator]:
+    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text.
+
+    `end` is how it ends; None for the default of its kind.
+    """
     for name, (make, parameter) in _BY_OPTION.items():
         if options.get(name) is not None:
-            return partial(make, **{parameter: options[name]}, force=force)
+            return partial(make, **{parameter: options[name]}, force=force, **({} if end is None else {"end": end}))
     return partial(text)
 
 

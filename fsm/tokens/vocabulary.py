@@ -201,6 +201,8 @@ class Vocabulary:
                 "expected at least one token with bytes, received none. Check how the tokens were read."
             )
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
+        self.ending_mask = self.eos_mask | bitmask.from_ids(np.flatnonzero(lengths).astype(np.int32), self.num_words)
+        self.ending_mask.setflags(write=False)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)

@@ -5,7 +5,7 @@ token, so that a rewind drops the last ones; it also takes over the states after
 
 Each branch of a fork is merged with those of the other policies. Forced tokens are cut before the first that the mask of another policy
 refuses, or at which another policy would rewind, fork or stop. Contradictions: two forks, two temperatures, two sequences after the same
-sample, a first forced token that another policy refuses.
+sample, a first forced token that another policy refuses, two that end the row where a token leaves their languages.
 """
 
 from __future__ import annotations
@@ -140,8 +140,16 @@ def _intersected(branches: list[Branch]) -> Branch:
     sequences = [branch.ff_tokens for branch in branches if branch.ff_tokens]
     if len(sequences) > 1:
         raise UnsupportedBranch("two policies of one row append sequences after the same sample")
+    exits = [branch.exits for branch in branches if branch.exits is not None]
+    if len(exits) > 1:
+        raise UnsupportedBranch(
+            "two policies of one row end it where a token leaves their languages; intersect the languages"
+        )
     return Branch(
-        sample_mask=mask, ff_tokens=sequences[0] if sequences else [], temperature=next(iter(temperatures), None)
+        sample_mask=mask,
+        ff_tokens=sequences[0] if sequences else [],
+        temperature=next(iter(temperatures), None),
+        exits=exits[0] if exits else None,
     )
 
 
