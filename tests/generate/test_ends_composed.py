@@ -131,13 +131,10 @@ class NoEnd(Policy[int]):
 
 
 def test_a_policy_that_allows_no_end_allows_no_token_that_leaves() -> None:
-    for size, text in ((0, "1,"), (1, "1,"), (2, "1,"), (3, "1bb"), (4, "1bbb")):
+    for size, text in ((0, "1,"), (2, "1,"), (3, "1b,"), (4, "1bb,")):
         model = writing("1", ", ", second="b")
         write = continuous(free(model, "[1b,]+", force=False))
-        state = write("x>", policies=[NoEnd(size)], max_tokens=12)
-        assert state.generated[: len(text)] == text
-        assert len(state.generated) >= size
-        assert (state.generated == text) is (size < 3)
+        assert ends(write("x>", policies=[NoEnd(size)], max_tokens=12)) == (text, [["stop"]])
 
 
 def _is_even(value: int) -> int:
@@ -199,40 +196,40 @@ def test_the_share_is_that_after_warpers_and_guidance(temperature: float, scale:
     assert expected == pytest.approx(found, abs=4.5 * (expected * (1 - expected) / 800) ** 0.5 + 1e-3)
 
 
+LETTERS = {token_id: 4.0 for data, token_id in IDS.items() if (data.isalpha() and data.islower()) or data == b" "}
+"""So that the random model stays in these languages for some tokens."""
 PATTERNS = ["[a-z ]+", "[a-z]+(, [a-z]+)*", r"\w{2,}( \w+)*", r'"[^"]*"', "(the|name|age| )*"]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
-    "sampler", [samplers.greedy(), samplers.multinomial(4, temperature=0.6)], ids=["greedy", "drawn"]
+    "sampler",
+    [samplers.greedy(logit_bias=LETTERS), samplers.multinomial(4, logit_bias=LETTERS)],
+    ids=["greedy", "drawn"],
 )
 def test_drafts_change_nothing(pattern: str, sampler: Any) -> None:
     write = continuous(free(random_model(), pattern, sampler=sampler))
     plain, drafted = (write("the name the name is ", max_tokens=12, rng=3, draft=draft) for draft in (None, "lookup"))
     assert plain.token_ids.tolist() == drafted.token_ids.tolist()
-    assert plain.weights.tolist() == pytest.approx(drafted.weights.tolist(), abs=1e-6)
+    assert plain.weights.flatten().tolist() == pytest.approx(drafted.weights.flatten().tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_streams_show_the_text(pattern: str) -> None:
-    write = free(random_model(), pattern, sampler=samplers.multinomial(6))
+    write = free(random_model(), pattern, sampler=samplers.multinomial(6, logit_bias=LETTERS))
     state = continuous(write)("the name is ", max_tokens=12, rng=4)
     stream = continuous(write).stream("the name is ", max_tokens=12, rng=4)
     texts = [""] * 6
     for event in stream:
         assert not event.retract
         texts[event.sample] += event.text
-    assert texts == [row[0] for row in _generated(state)]
+    assert [texts] == state.generated
     assert stream.state == state
-
-
-def _generated(state: Any) -> list[list[str]]:
-    return [[state[:, s].generated] for s in range(state.num_samples)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_piece_in_parts_is_the_piece(pattern: str) -> None:
-    write = continuous(free(random_model(), pattern, sampler=samplers.multinomial(6)))
+    write = continuous(free(random_model(), pattern, sampler=samplers.multinomial(6, logit_bias=LETTERS)))
     whole = write("the name is ", max_tokens=12, rng=4)
     parts = write("the name is ", max_tokens=1, rng=4)
     for _ in range(11):
@@ -245,7 +242,7 @@ def test_a_piece_in_parts_is_the_piece(pattern: str) -> None:
 
 
 def test_healing_comes_first() -> None:
-    write = continuous(free(random_model(), "[a-z]*( [a-z]+)*", sampler=samplers.multinomial(40)))
+    write = continuous(free(random_model(), "[a-z]*( [a-z]+)*", sampler=samplers.multinomial(40, logit_bias=LETTERS)))
     state = write("the na", max_tokens=8, rng=4, heal=True)
     for row in state.rows[0]:
         text = row.text(random_model().tokenizer)
@@ -282,7 +279,7 @@ def test_templates_scripts_and_chats_take_it() -> None:
         'x>{{ gen("n", regex="[0-9]+", end="free") }}',
         'x>{{ grammar("n", "start: /[0-9]+/", end="free") }}',
     ):
-        assert Template(model, source).run().captures == {"n": "1"}
+        assert Template(source).run(model).captures == {"n": "1"}
 
     async def script() -> None:
         await control.gen(regex="[0-9]+", name="n", end="free")
