@@ -40,7 +40,7 @@ from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, End
+from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
@@ -48,7 +48,7 @@ from outlines_cont.sampling.random_stream import Rng
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
-ENDS: dict[str, End] = {"regex": "eos", "choice": "eos", "json": "eos", "format": "eos", "cfg": "eos", "fsm": "eos"}
+ENDS: dict[str, EndMode] = {"regex": "eos", "choice": "eos", "json": "eos", "format": "eos", "cfg": "eos", "fsm": "eos"}
 """How the texts of each kind of generator end by default; see `regex`."""
 
 _NUM_GENERATORS = 64
@@ -284,7 +284,7 @@ def regex(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: End = ENDS["regex"],
+    end: EndMode = ENDS["regex"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
@@ -315,7 +315,7 @@ def choice(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: End = ENDS["choice"],
+    end: EndMode = ENDS["choice"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
@@ -337,7 +337,7 @@ def json(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: End = ENDS["json"],
+    end: EndMode = ENDS["json"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
@@ -395,7 +395,7 @@ def format(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: End = ENDS["format"],
+    end: EndMode = ENDS["format"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
 ) -> Generator:
@@ -423,7 +423,7 @@ def cfg(
     start: str = "start",
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: End = ENDS["cfg"],
+    end: EndMode = ENDS["cfg"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     **options: Any,
@@ -448,7 +448,7 @@ def fsm(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: End = ENDS["fsm"],
+    end: EndMode = ENDS["fsm"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
@@ -508,7 +508,7 @@ def _generator(
     parse: Callable[[str], Any] = str,
     *,
     force: bool = True,
-    end: End = "eos",
+    end: EndMode = "eos",
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
@@ -521,7 +521,7 @@ def _generator(
 
 
 def _constraint(
-    model: LanguageModel, expression: Expression, force: bool, end: End, max_retries: int
+    model: LanguageModel, expression: Expression, force: bool, end: EndMode, max_retries: int
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
     check("end", end, end in ("eos", "free"), "'eos' or 'free'")
@@ -559,7 +559,7 @@ _BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {
 }
 
 
-def maker_of(options: Mapping[str, Any], *, force: bool, end: End | None = None) -> partial[Generator]:
+def maker_of(options: Mapping[str, Any], *, force: bool, end: EndMode | None = None) -> partial[Generator]:
     """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text.
 
     `end` is how it ends; None for the default of its kind.

@@ -23,7 +23,7 @@ from outlines_cont.control.script_driver import (
 )
 from outlines_cont.errors import ScriptError
 from outlines_cont.generation.options import checked_policies, texts_of
-from outlines_cont.policies.constraint import End
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.programs.fork_program import Wait
 from outlines_cont.programs.variables import Shared, Written
@@ -77,7 +77,7 @@ async def gen(
     temperature: float | None = None,
     name: str | None = None,
     force: bool = True,
-    end: End | None = None,
+    end: EndMode | None = None,
     require_stop: bool = False,
     draft: Any = None,
 ) -> str:

@@ -30,7 +30,7 @@ from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
-from outlines_cont.policies.constraint import End
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.stop import StopAt
 from outlines_cont.programs.fork_program import (
@@ -95,7 +95,7 @@ class Gen:
     temperature: float | None = None
     name: str | None = None
     force: bool = True
-    end: End | None = None
+    end: EndMode | None = None
     require_stop: bool = False
     draft: Any = None
 
@@ -445,7 +445,7 @@ class _Stop(StopAt):
     finish_reason = STOP_REASON
 
 
-def _substring(model: LanguageModel, *, text: str, mark: str, force: bool, end: End) -> Generator:
+def _substring(model: LanguageModel, *, text: str, mark: str, force: bool, end: EndMode) -> Generator:
     return generate.fsm(model, substring(text, end=mark), force=force, end=end)
 
 

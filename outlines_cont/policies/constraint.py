@@ -38,7 +38,7 @@ from outlines_cont.policies.exits import LanguageExits
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
 
-End = Literal["eos", "free"]
+EndMode = Literal["eos", "free"]
 """How a piece ends: with a token that ends a text, or also with one that leaves the language where the text may end."""
 
 _MEMO_SIZE = 4096
@@ -52,7 +52,7 @@ class Constraint(Immutable, Policy[int]):
 
     finish_reason = "constraint"
 
-    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True, end: End = "eos") -> None:
+    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True, end: EndMode = "eos") -> None:
         """Follow `token_fsm`.
 
         With `force`, append text without a choice in one chunk instead of sampling it; with `end="free"`, end the piece with any token
@@ -74,7 +74,7 @@ class Constraint(Immutable, Policy[int]):
 
     @classmethod
     def of_model(
-        cls, model: LanguageModel, expression: Expression, *, force: bool = True, end: End = "eos"
+        cls, model: LanguageModel, expression: Expression, *, force: bool = True, end: EndMode = "eos"
     ) -> Constraint:
         """Return the constraint to `expression` over the vocabulary of `model`; the last 256 of a model are cached.
 

@@ -16,7 +16,7 @@ PACKAGES = ("fsm", "outlines_cont")
 # Of each package, modules that every module of it may import: they import nothing of ours but each other.
 LEAVES = {
     "fsm": "errors limits bitmask terms.work",
-    "outlines_cont": "checks device errors interfaces immutable user_code budget jinja_sandbox progress meter waiting",
+    "outlines_cont": "checks device errors interfaces immutable json_paths user_code budget jinja_sandbox progress meter waiting",
 }
 
 # From the bottom to the top: a room may import those that stand behind it, and each of these stands above it in the table.
@@ -48,7 +48,7 @@ engine.drawing       <- policies sampling
 adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
 drafts               <- engine.drafting engine.drawing kv policies sampling
-engine               <- engine.drafting engine.drawing kv policies samplers sampling state
+engine               <- engine.drafting engine.drawing kv models.tokenizer policies samplers sampling state
 models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
