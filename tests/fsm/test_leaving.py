@@ -9,18 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import (
-    BudgetExceeded,
-    EmptyLanguage,
-    Expression,
-    TokenFSM,
-    Vocabulary,
-    VocabularyGap,
-    gbnf,
-    grammar,
-    json_schema,
-    regex,
-)
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, Vocabulary, VocabularyGap, gbnf, grammar, json_schema, regex
 from fsm.automaton.lazy_dfa import DEAD
 from fsm.bitmask import to_ids
 from tests.fsm.test_expression import LANGUAGES, Language

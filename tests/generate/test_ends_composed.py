@@ -184,9 +184,7 @@ def _share_of_empty_texts(count: int, **options: Any) -> float:
 @pytest.mark.parametrize("scale", [1.0, 2.5])
 def test_the_share_is_that_after_warpers_and_guidance(temperature: float, scale: float) -> None:
     model = random_model()
-    logits, negative = (
-        next_logits(model, model.tokenizer.encode(text, add_special_tokens=True))[-1] for text in ("the name", "12")
-    )
+    logits, negative = (next_logits(model, model.tokenizer.encode(text, add_special_tokens=True))[-1] for text in ("the name", "12"))
     drawn_from = scale * logits.log_softmax(0) + (1 - scale) * negative.log_softmax(0)
     spelled = [i for i, data in enumerate(TOKENS) if data or i == EOS]
     probs = torch.full_like(logits, -torch.inf)
@@ -203,9 +201,7 @@ PATTERNS = ["[a-z ]+", "[a-z]+(, [a-z]+)*", r"\w{2,}( \w+)*", r'"[^"]*"', "(the|
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
-    "sampler",
-    [samplers.greedy(logit_bias=LETTERS), samplers.multinomial(4, logit_bias=LETTERS)],
-    ids=["greedy", "drawn"],
+    "sampler", [samplers.greedy(logit_bias=LETTERS), samplers.multinomial(4, logit_bias=LETTERS)], ids=["greedy", "drawn"]
 )
 def test_drafts_change_nothing(pattern: str, sampler: Any) -> None:
     write = continuous(free(random_model(), pattern, sampler=sampler))
@@ -275,10 +271,7 @@ def test_rows_of_a_batch_end_alone() -> None:
 
 def test_templates_scripts_and_chats_take_it() -> None:
     model = writing("1", ".")
-    for source in (
-        'x>{{ gen("n", regex="[0-9]+", end="free") }}',
-        'x>{{ grammar("n", "start: /[0-9]+/", end="free") }}',
-    ):
+    for source in ('x>{{ gen("n", regex="[0-9]+", end="free") }}', 'x>{{ grammar("n", "start: /[0-9]+/", end="free") }}'):
         assert Template(source).run(model).captures == {"n": "1"}
 
     async def script() -> None:

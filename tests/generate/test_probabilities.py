@@ -60,9 +60,7 @@ def _product(logs: Logs, before: tuple[int, ...], spelling: Sequence[int], ends:
     return math.exp(total + float(logs(before)[list(ends)].logsumexp(0))) if ends else math.exp(total)
 
 
-def _enumerated(
-    logs: Logs, before: tuple[int, ...], options: Sequence[str], *, is_free: bool = False
-) -> dict[str, float]:
+def _enumerated(logs: Logs, before: tuple[int, ...], options: Sequence[str], *, is_free: bool = False) -> dict[str, float]:
     """The law of a constrained draw without forced text, by the definition: renormalise over what some option allows.
 
     If it is free, a token that leaves all options after an option ends there.
