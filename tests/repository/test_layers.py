@@ -28,6 +28,7 @@ fsm.automaton        <- fsm.terms
 fsm.drawing          <- fsm.automaton fsm.terms
 fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.expression fsm.recipe fsm.terms
+fsm.tags             <- fsm.automaton fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
 fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.schema.keywords  <- fsm.pattern fsm.terms
