@@ -183,9 +183,7 @@ TAGS = [("<f=a>", "[0-9]+", "</f>"), ("<f=b>", "1|12|", "</f>"), ("aab", "b*", "
 TRIGGERS = ["<f", "aab"]
 
 
-def _reads(
-    text: str, tags: list[tuple[str, str, str]], triggers: list[str], *, at_least_one: bool, first: bool
-) -> bool:
+def _reads(text: str, tags: list[tuple[str, str, str]], triggers: list[str], *, at_least_one: bool, first: bool) -> bool:
     """Whether a text is free text and tags."""
 
     def from_(start: int, count: int) -> bool:

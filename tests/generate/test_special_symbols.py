@@ -96,11 +96,7 @@ def test_a_trigger_is_followed_by_its_tag() -> None:
     seen = "".join(state.generated[0])
     assert "<end>" in seen
     for written in state.generated[0]:
-        assert re.match(
-            "(?:(?!<end>|<f>).)*(<end>[0-9]{1,3}<s>|<f>no</f>|$|<end>[0-9]{0,3}$|<f>(no?|no</?f?)?$)",
-            written,
-            re.DOTALL,
-        )
+        assert re.match("(?:(?!<end>|<f>).)*(<end>[0-9]{1,3}<s>|<f>no</f>|$|<end>[0-9]{0,3}$|<f>(no?|no</?f?)?$)", written, re.DOTALL)
 
 
 @pytest.mark.parametrize("sampler", [samplers.beam_search(3), samplers.best_of(3)])
@@ -113,9 +109,7 @@ def test_the_processor_for_transformers_allows_them() -> None:
     model = random_model()
     processor = adapters.logits_processor(LANGUAGE, model.tokenizer)
     prompt = torch.tensor([model.tokenizer.encode("The")])
-    ids = model.hugging_face.generate(
-        prompt, logits_processor=[processor.of(prompt)], max_new_tokens=40, do_sample=False
-    )
+    ids = model.hugging_face.generate(prompt, logits_processor=[processor.of(prompt)], max_new_tokens=40, do_sample=False)
     expected = continuous(generate.fsm(model, LANGUAGE, force=False))(tuple(prompt[0].tolist()))
     assert expected.rows[0][0].token_ids == tuple(ids[0, :-1].tolist())
     with pytest.raises(fsm.VocabularyGap, match="'<tool>'"):
