@@ -44,7 +44,7 @@ sampling             <-
 samplers             <- sampling
 state                <- kv models.tokenizer sampling
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
-policies             <- fsm fsm.automaton models.tokenizer state text_search
+policies             <- fsm fsm.automaton fsm.terms models.tokenizer state text_search
 engine.drawing       <- policies sampling
 adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
