@@ -46,8 +46,8 @@ class Leaving(NamedTuple):
         return int(self.sizes[at]), self.token_ids[self.nodes == self.nodes[at]]
 
 
-def leaving(automaton: Automaton, trie: Trie, state: int, allowed: NDArray[np.int32]) -> Leaving:
-    """Return the tokens of `trie` that leave the language in `state`; those of the bitmask `allowed` stay in it.
+def leaving(automaton: Automaton, trie: Trie, state: int, others: NDArray[np.int32]) -> Leaving:
+    """Return the tokens of the bitmask `others`, which `state` does not allow, that leave the language.
 
     Cost: a walk of the trie, 0.3 to 10 ms.
     """
@@ -61,6 +61,6 @@ def leaving(automaton: Automaton, trie: Trie, state: int, allowed: NDArray[np.in
         ends = alive[accepts] + np.int32(first)
         below, token_ids = trie.texts_below(ends)
         nodes[token_ids] = ends[below]  # in place of shorter ones, as levels follow each other
-    nodes[bitmask.to_ids(allowed)] = -1
-    found = np.flatnonzero(nodes >= 0).astype(np.int32)
+    candidates = bitmask.to_ids(others)
+    found = candidates[nodes[candidates] >= 0]
     return Leaving(found, nodes[found], trie.depths(nodes[found]))
