@@ -162,7 +162,7 @@ class TokenFSM:
     def leaving(self, state: int) -> Leaving:
         """The tokens that `state` does not allow, though bytes at their beginning, or none, complete a text; no special tokens.
 
-        In a vocabulary that lacks bytes only those where the text is complete before the token, as tokens may not spell another beginning.
+        In a vocabulary that lacks bytes only those before which the text is complete, as tokens may not spell another beginning.
 
         Raises:
             UnknownState: `state` is not a state of this object.

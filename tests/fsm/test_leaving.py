@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, Vocabulary, VocabularyGap, gbnf, grammar, json_schema, regex
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, Vocabulary, VocabularyGap, gbnf, grammar, json_schema, regex, special
 from fsm.automaton.lazy_dfa import DEAD
 from fsm.bitmask import to_ids
 from tests.fsm.test_expression import LANGUAGES, Language
@@ -110,3 +110,13 @@ def test_a_vocabulary_that_spells_one_end_only() -> None:
     fsm = TokenFSM(regex("1k?"), Vocabulary([None, b"1", b"k.", b"a", b"1k."], [0]))
     assert fsm.leaving(fsm.initial_state).token_ids.tolist() == []
     assert fsm.leaving(fsm.next_state(fsm.initial_state, 1)).token_ids.tolist() == [1, 2, 3, 4]
+
+
+def test_special_tokens_stay_where_they_are_symbols_and_never_leave() -> None:
+    vocabulary = Vocabulary([None, None, None, *(bytes((byte,)) for byte in range(256))], [0], {1: "<call>", 2: "<other>"})
+    fsm = TokenFSM(regex("a+") + (special("<call>") | ""), vocabulary)
+    state = fsm.next_state(fsm.initial_state, 3 + ord("a"))
+    assert to_ids(fsm.open_bitmask(state)).tolist() == [0, 1, *range(3, 259)]
+    assert {1, 2, 3 + ord("a")}.isdisjoint(fsm.leaving(state).token_ids.tolist())
+    after = fsm.next_state(state, 1)
+    assert fsm.leaving(after).token_ids.tolist() == [*range(3, 259)]
