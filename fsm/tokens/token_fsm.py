@@ -183,7 +183,7 @@ class TokenFSM:
     def open_bitmask(self, state: int) -> NDArray[np.int32]:
         """The tokens of `bitmask` and those of `leaving`, packed: int32, `(ceil(V / 32),)`, read-only.
 
-        Cost: that of both; that of `bitmask` where `state` accepts and the vocabulary has all bytes, as all tokens with text are among them.
+        Cost: that of both; where `state` accepts and the vocabulary has all bytes, that of `bitmask`, as every token with text is allowed.
         """
         words, vocabulary = self.bitmask(state), self.vocabulary
         if not self.is_accepting(state) or not vocabulary.spells_everything:
