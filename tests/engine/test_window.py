@@ -35,15 +35,8 @@ class Count:
             self.running.discard(self)
 
 
-@given(
-    st.lists(st.integers(0, 9), max_size=40),
-    st.integers(1, 9),
-    st.integers(1, 4),
-    st.lists(st.booleans(), max_size=60),
-)
-def test_entries_come_in_order_within_the_bounds(
-    steps: list[int], size: int, batches: int, failing: list[bool]
-) -> None:
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 9), st.integers(1, 4), st.lists(st.booleans(), max_size=60))
+def test_entries_come_in_order_within_the_bounds(steps: list[int], size: int, batches: int, failing: list[bool]) -> None:
     running: set[Count] = set()
     read: list[Count] = []
 
