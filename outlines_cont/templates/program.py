@@ -216,7 +216,6 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        is_over: whether it has ended.
         error: the error it failed with, or None.
     """
 
@@ -230,7 +229,6 @@ class TemplateProgram:
         shown: StreamOptions | None = None,
     ) -> None:
         self.error: Exception | None = None
-        self.is_over = False
         self._shown = shown
         self._settings = settings
         self._template = template
@@ -288,7 +286,6 @@ class TemplateProgram:
                 with suppress(Exception):  # the first error counts
                     yield from self._leave_batch()
         finally:
-            self.is_over = True  # only now: the forced end of the last span may have been scored in the last step
             main.close()
             if self._paused is not None:
                 self._paused.cancel()

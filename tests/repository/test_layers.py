@@ -64,7 +64,7 @@ chat                 <- chats events fsm generate generation replies samplers sa
 programs             <- engine policies sampling state
 control              <- drafts engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
-pipelines            <- chat events fsm generate generation models.tokenizer samplers sampling state
+pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
                         pipelines samplers sampling state templates
