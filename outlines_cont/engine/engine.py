@@ -275,13 +275,14 @@ class Engine:
             await asyncio.to_thread(task.close)
             raise
 
-    def take_paused(self, rows: Sequence[Row]) -> list[StateRow]:
-        """Return the rows whose piece has ended, and that wait for another, as values without keys and values."""
+    def release(self, row: Row) -> Job:
+        """Let a row that has stayed in its batch leave it; return the job that has its result then."""
         with self.lock:
-            self._recovery.undo()
-            for row in rows:
-                plan(row)
-            return [row.snapshot(None) for row in rows if row.is_paused]
+            row.piece.ends_row = True
+            row.leave_when_scored()
+            job = Job([row], row.counts)
+            self.submit(job)
+        return job
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
         """Return running rows as values, as they are between two steps; they continue to run, and no token is fed again.
@@ -315,6 +316,7 @@ class Engine:
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
                     if not any(has_moved):
                         self._await_calls()
+                    self._note_pauses()
                     self._scheduler.merge()
                     self._speculation.keep(self._scheduler.rows)
                     self._scheduler.remove_cancelled()
@@ -340,6 +342,15 @@ class Engine:
                 for row in forking:
                     self._fork(row)
             self._scheduler.leave(batch)
+
+    def _note_pauses(self) -> None:
+        """Tell jobs of the rows that have ended their piece, and stay in their batch."""
+        for batch in self._scheduler.batches:
+            for row in batch.rows:
+                if row.job.stays and not row.job.is_over:
+                    plan(row)
+                    if row.is_paused:
+                        row.job.note_end(row, row.snapshot(None))
 
     def _fork(self, row: Row) -> None:
         """Fork a row by the branches of its policies."""

@@ -45,6 +45,7 @@ class Job:
         is_controlled: whether controllers outside the engine are called, so that any row may change.
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while controllers are called.
+        stays: whether a row has ended for the job as soon as its piece has, and stays in its batch, for the piece of another job.
     """
 
     is_joint = False
@@ -52,6 +53,7 @@ class Job:
     is_controlled = False
     is_calling = False
     reads_ahead = False
+    stays = False
 
     def __init__(self, rows: Sequence[Row | None], counts: Meter) -> None:
         """Take rows, each with its index; None for an index without a row."""

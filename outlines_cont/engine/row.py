@@ -112,10 +112,9 @@ class Row(FedSequence):
 
         Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
         """
-        before = self.tokens
+        num_common, self.tokens = self.tokens.num_common, RowTokens(source)
         self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
-        self.tokens = RowTokens(source)
-        self.tokens.num_common = before.num_common
+        self.tokens.num_common = num_common
         self.feed.settle()
         self.begin(piece, **given)
 

@@ -7,7 +7,7 @@ as cut. The best of n samples is chosen here, beams are ranked by the engine's `
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -66,7 +66,7 @@ class Call:
         resume: bool = False,
         score_last: bool = True,
         stays: bool = False,
-        after: Call | None = None,
+        row: Row | None = None,
     ) -> None:
         """Check a call.
 
@@ -74,8 +74,8 @@ class Call:
             maker, prompt, options, rng: see `Generator`.
             resume: continue the last piece of a state.
             score_last: feed forced tokens at the end, for their log-probabilities.
-            stays: leave the row in its batch, paused, when its piece has ended; see `take_paused`.
-            after: a call whose one row is paused, of which `prompt` is the state, with more text; this call takes the row over.
+            stays: leave the one row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
+            row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
         policies = maker.policies(options)
         self.maker, self.options = maker, options
@@ -89,6 +89,7 @@ class Call:
         self.results: list[StateRow] = []
         self.rows: list[Row | None] = []
         self.job: Job | None = None
+        self._stays = stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         self._num_taken: int | None = None  # how many rows were taken out as they ended
@@ -113,8 +114,11 @@ class Call:
             given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative, "ends_row": not stays}
             if not _can_run(begun, resume):
                 self.rows.append(None)
-            elif after is not None:
-                self._take_over(after, begun, piece, given)
+            elif row is not None and row.is_paused:
+                self.counts = row.counts
+                self.rows.append(row)
+                with self.engine.lock:
+                    row.go_on(begun, piece, **given)
             else:
                 self.rows.append(Row(begun, maker.model, piece, counts=self.counts, **given))
         if resume:
@@ -155,33 +159,9 @@ class Call:
 
     def submit(self) -> Job:
         """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect` and `take_ended`."""
-        if self.job is not None:  # of the row that was taken over
-            return self.job
         job = self._make_job()
         self.engine.submit(job)
         return job
-
-    def _take_over(self, before: Call, source: StateRow, piece: Piece, given: Mapping[str, Any]) -> None:
-        (row,) = before.rows
-        assert row is not None
-        with self.engine.lock:
-            row.go_on(source, piece, **given)
-        self.rows, self.job, self.counts, before.rows = [row], before.job, before.counts, [None]
-
-    def take_paused(self) -> list[StateRow]:
-        """Return the row, without keys and values, once it is paused; see `stays`."""
-        found: list[StateRow] = self.engine.take_paused([row for row in self.rows if row is not None])
-        return found
-
-    def release(self) -> Job:
-        """Let a row that is paused leave its batch, when its forced tokens are scored."""
-        (row,) = self.rows
-        assert row is not None
-        assert self.job is not None
-        with self.engine.lock:
-            row.piece.ends_row = True
-            row.leave_when_scored()
-        return self.job
 
     def cancel(self) -> None:
         """Cancel the submitted rows that still run."""
@@ -208,6 +188,7 @@ class Call:
         else:
             self.job = Job(self.rows, self.counts)
         self.job.can_fork = False  # a call returns as many rows as it was given
+        self.job.stays = self._stays
         return self.job
 
     @cached_property
@@ -282,14 +263,12 @@ class Call:
                 self._num_taken += 1
         return found
 
-    def collect(self, paused: Sequence[StateRow] = ()) -> SequenceState:
-        """Collect the results of the rows, and return the final state; valid once their `job` is over, or the one row is `paused`."""
+    def collect(self) -> SequenceState:
+        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
         assert self.job is not None
         self._is_collected = True
         if isinstance(self.job, BeamJob):
             self._collect_hypotheses(self.job.ended)
-        elif paused:
-            self.results = [self.finish(row) for row in paused]
         else:
             self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
         self._warn_of_cuts()
