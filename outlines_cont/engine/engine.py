@@ -28,13 +28,11 @@ import torch
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Checkpoint, Job, Recovery, Step, Task
-from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
-from outlines_cont.engine.steering import branched, plan, plan_if_drafted
+from outlines_cont.engine.steering import plan, plan_if_drafted
 from outlines_cont.engine.token_draws import Speculation, TokenDraws
-from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
@@ -101,11 +99,6 @@ _PATIENCE = 0.25
 _HEAD_START = 0.0005
 # The longest wait under the lock in a step that does nothing but wait for controllers, in seconds.
 _LONGEST_WAIT = 0.01
-_JOINT = "the rows of a search are forked by the search; a policy cannot fork them"
-_NO_FORK = (
-    "expected policies that return one branch or none in a call of a generator, which returns as many rows as it was "
-    "given, got several. Fork with `state.fork(n)` before the call, or write a program for `control.run`."
-)
 
 
 class Engine:
@@ -338,9 +331,6 @@ class Engine:
         for batch in list(self._scheduler.batches):
             for row in batch.rows:
                 plan(row)
-            while forking := [row for row in batch.rows if row.status is RowStatus.FORKING]:
-                for row in forking:
-                    self._fork(row)
             self._scheduler.leave(batch)
 
     def _note_pauses(self) -> None:
@@ -351,13 +341,6 @@ class Engine:
                     plan(row)
                     if row.is_paused:
                         row.job.note_end(row, row.snapshot(None))
-
-    def _fork(self, row: Row) -> None:
-        """Fork a row by the branches of its policies."""
-        if row.job.is_joint or not row.job.can_fork:
-            row.fail(UnsupportedBranch(_JOINT if row.job.is_joint else _NO_FORK))
-        else:
-            self._scheduler.fork(row, branched(row, row.forks))
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""

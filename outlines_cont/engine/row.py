@@ -28,7 +28,7 @@ from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
@@ -77,7 +77,6 @@ class Row(FedSequence):
         piece: what it is writing.
         program: what decides what follows a piece; None if the row ends with it.
         status: what it does in this step.
-        forks: the branches to fork into, while it is forking.
         error: what it has failed with.
     """
 
@@ -102,7 +101,6 @@ class Row(FedSequence):
         self.tokens = RowTokens(source)
         self.program: RowProgram | None = None
         self.status = RowStatus.WAITING
-        self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
         self.begin(piece, **given)

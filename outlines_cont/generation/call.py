@@ -187,7 +187,6 @@ class Call:
             self.job = BeamJob(entries, ended, search, self._eos_token_ids, counts, self, token_bytes)
         else:
             self.job = Job(self.rows, self.counts)
-        self.job.can_fork = False  # a call returns as many rows as it was given
         self.job.stays = self._stays
         return self.job
 
