@@ -218,7 +218,6 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        is_over: whether it has ended.
         error: the error it failed with, or None.
     """
 
@@ -232,7 +231,6 @@ class TemplateProgram:
         shown: StreamOptions | None = None,
     ) -> None:
         self.error: Exception | None = None
-        self.is_over = False
         self._shown = shown
         self._settings = settings
         self._template = template
@@ -290,7 +288,6 @@ class TemplateProgram:
                 with suppress(Exception):  # the first error counts
                     yield from self._leave_batch()
         finally:
-            self.is_over = True  # only now: the forced end of the last span may have been scored in the last step
             main.close()
             if self._row is not None:
                 self._engine.cancel(self._engine.release(self._row))
