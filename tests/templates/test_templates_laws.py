@@ -70,9 +70,7 @@ class Choice:
     other: tuple[Any, ...]
 
     def source(self) -> str:
-        condition = (
-            f"{{% if k == '{self.options[0]}' %}}{written(self.first)}{{% else %}}{written(self.other)}{{% endif %}}"
-        )
+        condition = f"{{% if k == '{self.options[0]}' %}}{written(self.first)}{{% else %}}{written(self.other)}{{% endif %}}"
         return f"{{{{ choice('k', {list(self.options)!r}) }}}}{condition}"
 
     def run(self, plain: Plain, in_loop: bool) -> None:
@@ -155,9 +153,7 @@ _TEXTS = st.text("ab >:\n1", min_size=1, max_size=5).map(Text)
 # Each pattern is whole within its tokens, so that nothing fails.
 _GENS = st.one_of(
     st.builds(Gen, st.sampled_from("xy"), st.none(), st.integers(1, 4), st.booleans()),
-    st.builds(
-        Gen, st.sampled_from("xy"), st.sampled_from(["[ab]{2}", "a|bc", "[0-9]{1,2}"]), st.just(8), st.booleans()
-    ),
+    st.builds(Gen, st.sampled_from("xy"), st.sampled_from(["[ab]{2}", "a|bc", "[0-9]{1,2}"]), st.just(8), st.booleans()),
 )
 _OPTIONS = st.sampled_from([("ab", "b"), ("yes", "no"), ("1", "12")])
 
@@ -193,11 +189,7 @@ def test_a_template_is_the_same_as_its_generators_chained_by_hand(program: Any, 
     shaped = {name: items if name in lists or len(items) > 1 else items[0] for name, items in plain.captures.items()}
     assert dict(result.captures) == {**{name: [] for name in lists}, **shaped}
     assert template.generated == names_in(program)
-    assert (paid.fed_tokens, paid.sampled_tokens, paid.forced_tokens) == (
-        by_hand.fed_tokens,
-        by_hand.sampled_tokens,
-        by_hand.forced_tokens,
-    )
+    assert (paid.fed_tokens, paid.sampled_tokens, paid.forced_tokens) == (by_hand.fed_tokens, by_hand.sampled_tokens, by_hand.forced_tokens)
 
 
 def _told(result: TemplateResult) -> Any:
