@@ -65,8 +65,7 @@ QWEN3_REASONING = QWEN3.replace(
     "{%- if m.reasoning_content is string -%}{%- set thought = m.reasoning_content.strip('\\n') -%}\n{%- elif '</think>' in content -%}",
 )
 QWEN3_OPEN = QWEN3_REASONING.replace(
-    "{{ '<|im_start|>assistant\\n' }}\n{%- if enable_thinking",
-    "{{ '<|im_start|>assistant\\n<think>\\n' }}\n{%- if enable_thinking",
+    "{{ '<|im_start|>assistant\\n' }}\n{%- if enable_thinking", "{{ '<|im_start|>assistant\\n<think>\\n' }}\n{%- if enable_thinking"
 )
 
 # To give what the template of gpt-oss gives for a conversation without tools: thoughts are a channel of their own.

@@ -25,11 +25,7 @@ def ids_of(chat: Chat) -> list[int]:
         ("Qwen3", QWEN3, THINK),
         ("Qwen3", QWEN3_REASONING, THINK),
         ("Qwen3", QWEN3_OPEN, THINK),
-        (
-            "gpt-oss",
-            GPT_OSS,
-            ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-        ),
+        ("gpt-oss", GPT_OSS, ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>")),
         ("Qwen3", PLAIN, THINK),  # by its tokens
         ("plain", PLAIN + "{# '[THINK]' '[/THINK]' #}", ("[THINK]", "[/THINK]")),
     ],
@@ -44,9 +40,7 @@ def test_a_model_without_marks_is_refused() -> None:
         Chat(chat_model("plain")).user("Hi").assistant(thinking=True, max_tokens=3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "template"), [("Qwen3", QWEN3_REASONING), ("Qwen3", QWEN3_OPEN), ("gpt-oss", GPT_OSS), ("plain", PLAIN)]
-)
+@pytest.mark.parametrize(("kind", "template"), [("Qwen3", QWEN3_REASONING), ("Qwen3", QWEN3_OPEN), ("gpt-oss", GPT_OSS), ("plain", PLAIN)])
 def test_a_reply_has_its_thoughts_beside_its_content(kind: str, template: str) -> None:
     model = chat_model(kind)
     thinking = SHORT if kind != "plain" else Thinking(begin="[T]", end="[/T]", max_tokens=6)

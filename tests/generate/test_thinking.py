@@ -127,10 +127,7 @@ def test_rows_end_their_thoughts_at_different_steps(end: str) -> None:
     thinking = Thinking(begin="[T]", end=end, max_tokens=25)
     generator = generate.regex(model, "[a-z]{2,6}", sampler=samplers.multinomial())
     together = continuous(generator)(prompts, rng=[1, 2, 3, 4], thinking=thinking, max_tokens=9)
-    alone = [
-        continuous(generator)(prompt, rng=seed, thinking=thinking, max_tokens=9)
-        for seed, prompt in enumerate(prompts, 1)
-    ]
+    alone = [continuous(generator)(prompt, rng=seed, thinking=thinking, max_tokens=9) for seed, prompt in enumerate(prompts, 1)]
     assert ids_of(together) == [ids for state in alone for ids in ids_of(state)]
     assert together.thoughts == [[state.thoughts] for state in alone]
     assert len({len(thought[0]) for thought in together.thoughts}) > 1
@@ -278,11 +275,7 @@ def test_a_generator_that_thinks_is_pickled() -> None:
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [
-        ({"sampler": samplers.beam_search(2)}, "sampler"),
-        ({"thinking": "yes"}, "thinking"),
-        ({"thinking": True}, "marks"),
-    ],
+    [({"sampler": samplers.beam_search(2)}, "sampler"), ({"thinking": "yes"}, "thinking"), ({"thinking": True}, "marks")],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=told):
@@ -296,8 +289,7 @@ def test_options_of_a_call_that_do_not_go_together_are_refused(options: dict[str
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"begin": "[T]"}, {"end": "x"}, {"begin": "", "end": " "}, {"max_tokens": 0}, {"sampler": samplers.best_of(2)}],
+    "fields", [{"begin": "[T]"}, {"end": "x"}, {"begin": "", "end": " "}, {"max_tokens": 0}, {"sampler": samplers.best_of(2)}]
 )
 def test_fields_that_say_nothing_useful_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
