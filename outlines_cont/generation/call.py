@@ -33,7 +33,7 @@ from outlines_cont.errors import (
 from outlines_cont.generation.options import Options, check_ids, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
-from outlines_cont.generation.thinking import OpenThinking, ThinkingProgram
+from outlines_cont.generation.thoughts import OpenThinking, ThinkingProgram
 from outlines_cont.meter import Meter
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf, greedy
@@ -458,7 +458,7 @@ def _opened_thinking(maker: PieceMaker, options: Options) -> OpenThinking | None
             "heal": "Thoughts begin after a mark, so there is nothing to heal: omit it.",
         }
         raise OptionError(f"expected no such `{name}` together with `thinking`. {advice[name]}", name)
-    return thinking.open(maker.model)
+    return OpenThinking.of(thinking, maker.model)
 
 
 def _is_thinking(row: StateRow) -> bool:
