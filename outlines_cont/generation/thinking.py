@@ -60,7 +60,12 @@ class Thinking:
             mark = getattr(self, name)
             check(name, mark, mark is None or isinstance(mark, str), "a text, or None")
         both = (self.begin is None) == (self.end is None)
-        check("end", self.end, both and (self.end is None or bool(self.end.strip())), "both marks, or none of them:")
+        check(
+            "end",
+            self.end,
+            both and (self.end is None or bool(self.end.strip())),
+            "a mark that is not blank, given together with `begin`,",
+        )
         check_int("max_tokens", self.max_tokens, 1, is_optional=True)
         sampler: Any = self.sampler
         draws = sampler is None or (getattr(sampler, "num_samples", 0) in (None, 1) and not isinstance(sampler, type))
