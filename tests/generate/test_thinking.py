@@ -227,7 +227,7 @@ def test_a_prompt_that_ends_inside_of_thoughts_gets_no_second_mark() -> None:
     for length in range(len("go>[T]"), len("go>[T]\nHm, yes")):
         state = continuous(generator)(whole[:length], max_tokens=9)
         assert str(state) == str(whole)
-        assert state.thoughts.strip() == "Hm, yes"[max(length - len("go>[T]\n"), 0) :]
+        assert state.thoughts.strip() == "Hm, yes"[max(length - len("go>[T]\n"), 0) :].strip()
     # A chain thinks again.
     again = continuous(generator)(whole + "\n>", max_tokens=9)
     assert str(again).startswith(str(whole) + "\n>[T]\n")
