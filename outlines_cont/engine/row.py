@@ -283,8 +283,8 @@ class Row(FedSequence):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the piece has ended, and the row waits for another."""
-        return self.has_ended and not self.piece.ends_row
+        """Whether the piece has ended, and the row waits for another, of which no program decides."""
+        return self.has_ended and not self.piece.ends_row and self.program is None
 
     @property
     def is_over(self) -> bool:
