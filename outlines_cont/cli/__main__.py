@@ -20,6 +20,7 @@ from outlines_cont.cli.options import (
     ExtractOptions,
     ProgramOptions,
     SchemaOptions,
+    ServeOptions,
     app,
 )
 
@@ -74,6 +75,10 @@ def _has_succeeded(options: object) -> bool:
             from outlines_cont.cli.chat import talk
 
             talk(options)
+        case ServeOptions():
+            from outlines_cont.cli.serve import serve
+
+            serve(options)
         case SchemaOptions():
             check_picture(options.draw, "draw", ".svg")
             from outlines_cont.cli.schema import describe
