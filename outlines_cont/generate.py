@@ -432,7 +432,8 @@ def fsm(
 ) -> Generator:
     """Generate a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
 
-    The value is the text; if parts of the expression have names, it is a dict of their texts (`Expression.captures`).
+    The value is the text; if parts of the expression have names, it is a dict of their texts (`Expression.captures`). Special tokens
+    (`fsm.special`) have no letters, so none are in a value; `state.generated` shows them by name.
 
     Checks of the expression are applied as in `json`, with the same retries.
 
@@ -448,7 +449,8 @@ def fsm(
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
     source = _source("fsm", expression)
-    return _generator(model, language, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    made = _generator(model, language, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    return replace(made, parses_specials=True) if language.parts and language.specials else made
 
 
 def _check(model: LanguageModel, sampler: object) -> None:

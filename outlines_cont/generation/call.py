@@ -1,6 +1,6 @@
 """`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None where it cannot run).
 The rows are one job of the engine, whose steps it iterates over (with `on_progress`); those that end get their values, or the parser's
-error. Ended rows can be taken out one by one; a snapshot is the state of all rows between two steps, where spans that have not ended count
+error. A snapshot is the state of all rows between two steps, where spans that have not ended count
 as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`. A cut without a `max_tokens` warns.
 """
 
@@ -49,7 +49,7 @@ class Call:
 
     Attributes:
         maker, options: those of the call.
-        rows: the running rows; None for one that cannot run, or that `take_ended` has returned.
+        rows: the running rows; None for one that cannot run.
         results: the result of each row, as far as it is known.
         batch_size, num_samples: B and S.
         counts: the work of the rows since the last step.
@@ -91,7 +91,6 @@ class Call:
         self.job: Job | None = None
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
-        self._num_taken: int | None = None  # how many rows were taken out as they ended
         is_beams = isinstance(maker.sampler, BeamSearch)
         piece = Piece(
             policies=policies,
@@ -154,7 +153,7 @@ class Call:
         self.collect()
 
     def submit(self) -> Job:
-        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect` and `take_ended`."""
+        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect`."""
         if self.job is not None:  # of the row that was taken over
             return self.job
         job = self._make_job()
@@ -260,27 +259,6 @@ class Call:
         if done is not None and number not in self._ended:
             self._ended[number] = self.finish(done)
         return self._ended.get(number)
-
-    def take_ended(self) -> list[StateRow]:
-        """Return the rows that ended since the last call, without keys and values; the first call also returns those that cannot run.
-
-        They are released: such a call has no state at its end, so its memory is that of the rows that still run.
-        """
-        assert self.job is not None
-        found: list[StateRow] = []
-        if self._num_taken is None:
-            found = [self.results[i] for i, row in enumerate(self.rows) if row is None]
-            self._num_taken = 0
-        with self.engine.lock:
-            for number in [*self.job.done][self._num_taken :]:
-                ended = self.ended_row(number)
-                assert ended is not None
-                self.job.done[number] = replace(ended, kv=None, logits=None)
-                found.append(self.job.done[number])
-                self.rows[number] = None
-                del self._ended[number]
-                self._num_taken += 1
-        return found
 
     def collect(self, paused: Sequence[StateRow] = ()) -> SequenceState:
         """Collect the results of the rows, and return the final state; valid once their `job` is over, or the one row is `paused`."""

@@ -29,6 +29,9 @@ class SpanConstraint(Protocol):
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole text is in the language; the tokens begin with the bytes `healed`, no part of it."""
 
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return a text as the language reads it, special tokens included."""
+
 
 @dataclass(frozen=True, eq=False)
 class PieceMaker(Immutable):
@@ -37,12 +40,15 @@ class PieceMaker(Immutable):
     model: LanguageModel
     sampler: Sampler | BeamSearch
     constraint: SpanConstraint | None
-    parse: Callable[[str], Any] = field(repr=False)
+    parse: Callable[[Any], Any] = field(repr=False)
     source: str
     partial_type: PartialType | None = field(default=None, repr=False)
     steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
     draft: Any = field(default=None, repr=False)
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    parses_specials: bool = field(
+        default=False, repr=False
+    )  # `parse` is given the bytes that the language reads, not a text
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
@@ -60,7 +66,12 @@ class PieceMaker(Immutable):
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""
-        return replace(row, value=self.parse(self._piece_text(row)) if self.is_whole(row) else None)
+        if not self.is_whole(row):
+            return replace(row, value=None)
+        if self.parses_specials and self.constraint is not None and row.piece is not None:
+            token_ids = row.token_ids[row.piece.start :]
+            return replace(row, value=self.parse(self.constraint.spelled(token_ids, self._healed(row))))
+        return replace(row, value=self.parse(self._piece_text(row)))
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a finished row conforms to the constraint; free text always does."""
@@ -68,9 +79,8 @@ class PieceMaker(Immutable):
             return True
         if row.finish_reason != "stop" or row.piece is None:
             return False
-        token_ids = row.token_ids[row.piece.start :]
-        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed] if row.piece.healed else b""
-        return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
+        # It may be the piece of another generator.
+        return self.constraint.accepts(row.token_ids[row.piece.start :], self._healed(row))
 
     def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
         """Return the values of a state that a call with this limit has made, or raise the first error of its rows."""
@@ -86,6 +96,11 @@ class PieceMaker(Immutable):
         first.results = squeezed(state.values)  # type: ignore[attr-defined]
         first.errors = squeezed(errors)  # type: ignore[attr-defined]
         raise first
+
+    def _healed(self, row: StateRow) -> bytes:
+        if row.piece is None or not row.piece.healed:
+            return b""
+        return self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])[: row.piece.healed]
 
     def _piece_text(self, row: StateRow) -> str:
         if row.piece is None:

@@ -212,7 +212,6 @@ class WrittenPiece:
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
-        unscored: indices of forced tokens whose log-probabilities will be known when they are fed.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
     """
 
@@ -222,7 +221,6 @@ class WrittenPiece:
     retries: int = 0
     exclusions: Exclusions = NO_EXCLUSIONS
     stop: str | int | None = None
-    unscored: tuple[int, ...] = ()
     healed: int = 0
 
 
@@ -251,6 +249,7 @@ class StateRow:
             space. It counts where the row is joined to another.
         num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
         prompt_length: how many characters of the text are the prompt.
+        unscored: indices of forced tokens, ascending, whose log-probabilities are 0 here, and known when the tokens are fed.
     """
 
     token_ids: tuple[int, ...]
@@ -270,6 +269,7 @@ class StateRow:
     surprise_start: int | None = None
     num_start_tokens: int = 0
     prompt_length: int = 0
+    unscored: tuple[int, ...] = ()
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
@@ -338,6 +338,10 @@ class StateRow:
         start = self.next_surprise_start if follows_surprise else None
         return counts_of(self.token_ids, self.kinds, self.sampling_logprobs, start)
 
+    def scored_by(self, fed: StateRow) -> StateRow:
+        """Return the row with the scores, keys, values and logits of `fed`, the same row without its error."""
+        return fed if self.error is None else replace(fed, error=self.error, logits=None)
+
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
         """Return the row with given tokens at its end; `reset` sets the weight to 0."""
         if not token_ids:
@@ -374,5 +378,5 @@ def _reset(length: int) -> LogprobSum:
 
 
 def is_lacking(row: StateRow) -> bool:
-    """Return whether something of the row must be fed before a token can be sampled after it."""
-    return row.logits is None and row.error is None and bool(row.token_ids)
+    """Return whether something of the row must be fed before a token can be sampled after it, or all of its tokens are scored."""
+    return (row.logits is None or bool(row.unscored)) and row.error is None and bool(row.token_ids)

@@ -167,6 +167,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         search=row.search.cut(count) if row.search is not None else None,
         surprise_start=row.surprise_start if row.surprise_start is not None and row.surprise_start < count else None,
         num_start_tokens=min(row.num_start_tokens, count),
+        unscored=tuple(index for index in row.unscored if index < count),
     )
 
 

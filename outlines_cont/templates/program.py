@@ -40,6 +40,7 @@ from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
 from outlines_cont.templates.rewriting import SPECIAL, PlacedLexer, Site, SourcePlace
 from outlines_cont.user_code import shielded
@@ -215,7 +216,6 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        is_over: whether it has ended.
         error: the error it failed with, or None.
     """
 
@@ -229,7 +229,6 @@ class TemplateProgram:
         shown: StreamOptions | None = None,
     ) -> None:
         self.error: Exception | None = None
-        self.is_over = False
         self._shown = shown
         self._settings = settings
         self._template = template
@@ -287,7 +286,6 @@ class TemplateProgram:
                 with suppress(Exception):  # the first error counts
                     yield from self._leave_batch()
         finally:
-            self.is_over = True  # only now: the forced end of the last span may have been scored in the last step
             main.close()
             if self._paused is not None:
                 self._paused.cancel()
@@ -367,7 +365,7 @@ class TemplateProgram:
         state = call.collect(paused)
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
-        self._state = state if row.error is None else _with_scores(before, row)
+        self._state = state if row.error is None else _refreshed(before, row)
         if self._shown is not None and events is None:
             self._news.append(TemplateEvent(str(self._state)[len(str(before)) :], piece.name))
         used = len(row.token_ids) - self._num_given
@@ -461,10 +459,12 @@ def _is_search(generator: PieceMaker) -> bool:
     return isinstance(generator.sampler, BeamSearch | BestOf)
 
 
-def _with_scores(state: SequenceState, longer: StateRow) -> SequenceState:
-    """Return a state of one row with the log-probabilities that a longer row has for its tokens."""
+def _refreshed(state: SequenceState, longer: StateRow) -> SequenceState:
+    """Return a state of one row with the log-probabilities, keys and values that a longer row has of its tokens."""
     row = state.rows[0][0]
     count = len(row.token_ids)
     if longer.token_ids[:count] != row.token_ids:
         return state
-    return replace(state, rows=((replace(row, logprobs=longer.logprobs[:count]),),))
+    kept = kept_tokens(longer, count)
+    fresh = replace(row, kv=kept.kv, logprobs=kept.logprobs, unscored=kept.unscored)
+    return replace(state, rows=((fresh,),))

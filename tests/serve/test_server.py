@@ -1,4 +1,4 @@
-"""The server by the real client of OpenAI, and by plain HTTP: replies equal to the engine's, chunks, errors, limits, clients that go away."""
+"""The server by the real client of OpenAI, and by plain HTTP: replies equal to the engine's, chunks, errors, limits, lost clients."""
 
 from __future__ import annotations
 
