@@ -58,10 +58,7 @@ def test_a_drawn_reply_is_that_of_its_seed(served: Running) -> None:
     options = {"temperature": 1.5, "top_p": 0.95, "seed": 7, "max_tokens": 12}
     sampler = samplers.multinomial(temperature=1.5, top_p=0.95)
     alone = Chat(served.model, rng=7).message(ASKED[0]).fork(3)
-    texts = [
-        chat.assistant(generate.text(served.model, sampler=sampler), max_tokens=12).messages[-1]["content"]
-        for chat in alone
-    ]
+    texts = [chat.assistant(generate.text(served.model, sampler=sampler), max_tokens=12).messages[-1]["content"] for chat in alone]
     reply = served.client.chat.completions.create(model="tiny", messages=ASKED, n=3, **options)  # type: ignore[call-overload]
     assert [choice.message.content for choice in reply.choices] == texts
     assert [choice.index for choice in reply.choices] == [0, 1, 2]
@@ -105,9 +102,7 @@ def test_completions_of_several_prompts(served: Running) -> None:
     generator = generate.choice(served.model, ["order", "invoice"])
     alone = generator(prompts, max_tokens=8)
     outputs = {"structured_outputs": {"choice": ["order", "invoice"]}}
-    reply = served.client.completions.create(
-        model="tiny", prompt=prompts, temperature=0, extra_body=outputs, logprobs=1
-    )
+    reply = served.client.completions.create(model="tiny", prompt=prompts, temperature=0, extra_body=outputs, logprobs=1)
     assert [choice.text for choice in reply.choices] == alone
     ids = served.model.tokenizer.encode(prompts[0])
     again = served.client.completions.create(model="tiny", prompt=ids, temperature=0, n=2, extra_body=outputs)
@@ -118,13 +113,7 @@ def test_completions_of_several_prompts(served: Running) -> None:
 
 def test_log_probabilities_are_the_models_own(served: Running) -> None:
     state = continuous(generate.regex(served.model, "[0-9]{4}"))("Due: ", max_tokens=9)
-    body: Any = {
-        "model": "tiny",
-        "prompt": "Due: ",
-        "temperature": 0,
-        "logprobs": 2,
-        "structured_outputs": {"regex": "[0-9]{4}"},
-    }
+    body: Any = {"model": "tiny", "prompt": "Due: ", "temperature": 0, "logprobs": 2, "structured_outputs": {"regex": "[0-9]{4}"}}
     found = served.post("/v1/completions", body | {"return_token_ids": True}).json()["choices"][0]
     count = len(found["token_ids"])
     assert found["text"] == state.text[len("Due: ") :] if hasattr(state, "text") else str(state)[len("Due: ") :]
@@ -177,9 +166,7 @@ def test_the_last_message_is_continued_where_this_is_said(served: Running) -> No
     for message in begun:
         chat = chat.message(message)
     alone = chat.assistant(generate.text(served.model), max_tokens=20).messages[-1]["content"]
-    found = served.post(
-        "/v1/chat/completions", SAID | {"messages": begun, "continue_final_message": True, "max_tokens": 20}
-    ).json()
+    found = served.post("/v1/chat/completions", SAID | {"messages": begun, "continue_final_message": True, "max_tokens": 20}).json()
     assert "Good" + found["choices"][0]["message"]["content"] == alone
 
 
@@ -194,9 +181,7 @@ def _chunks(served: Running, body: Any, path: str = "/v1/chat/completions") -> l
 
 @pytest.mark.parametrize("with_usage", [False, True])
 def test_only_a_requested_usage_has_no_choices(served: Running, with_usage: bool) -> None:
-    chunks = _chunks(
-        served, SAID | {"n": 2, "max_tokens": 90} | ({"stream_options": {"include_usage": True}} if with_usage else {})
-    )
+    chunks = _chunks(served, SAID | {"n": 2, "max_tokens": 90} | ({"stream_options": {"include_usage": True}} if with_usage else {}))
     empty = [chunk for chunk in chunks if not chunk["choices"]]
     assert [chunk["usage"]["completion_tokens"] > 0 for chunk in empty] == [True] * with_usage
     for index in (0, 1):
@@ -221,21 +206,13 @@ def test_joined_chunks_are_the_whole_reply(served: Running) -> None:
 
 _PATH = "/v1/chat/completions"
 _SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"properties": {"b": {"type": "strange"}}}}}
-_LOOSE = {
-    "type": "json_schema",
-    "json_schema": {"name": "a", "strict": True, "schema": {"type": "string", "format": "strange"}},
-}
+_LOOSE = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": {"type": "string", "format": "strange"}}}
 WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"foo": 1}, 400, "foo", "foo"),
     ({"messages": []}, 400, "messages", "at least 1"),
     ({"messages": [{"role": "king", "content": "a"}]}, 400, "messages/0/role", "'user'"),
     ({"messages": [*ASKED, {"role": "assistant", "content": "a"}]}, 400, None, "continue_final_message"),
-    (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]},
-        400,
-        None,
-        "text",
-    ),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]}, 400, None, "text"),
     ({"temperature": 3}, 400, "temperature", "2"),
     ({"top_logprobs": 3}, 400, None, "logprobs"),
     ({"n": 17}, 400, "n", "16"),
@@ -258,9 +235,7 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
 
 
 @pytest.mark.parametrize(("change", "status", "param", "said"), WRONG, ids=lambda value: str(value)[:60])
-def test_a_wrong_request_is_refused_by_name(
-    served: Running, change: Any, status: int, param: str | None, said: str
-) -> None:
+def test_a_wrong_request_is_refused_by_name(served: Running, change: Any, status: int, param: str | None, said: str) -> None:
     found = served.post(_PATH, SAID | {"max_tokens": 4} | change)
     error = found.json()["error"]
     assert (found.status_code, set(error)) == (status, {"message", "type", "param", "code"})
@@ -324,11 +299,7 @@ def test_a_client_that_goes_away_frees_its_rows(served: Running, stream: bool) -
 
 def test_a_slow_schema_delays_no_other_request(served: Running) -> None:
     names = [f"field_{i}" for i in range(400)]
-    slow = {
-        "properties": {
-            name: {"type": "string", "pattern": f"^{name}[a-z]{{1,{i + 2}}}$"} for i, name in enumerate(names)
-        }
-    }
+    slow = {"properties": {name: {"type": "string", "pattern": f"^{name}[a-z]{{1,{i + 2}}}$"} for i, name in enumerate(names)}}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": slow}}
     ended: list[str] = []
 
