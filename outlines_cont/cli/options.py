@@ -294,3 +294,10 @@ class ServeOptions:
     device: Device = None
     dtype: WeightType = None
     # fmt: on
+
+    @property
+    def called(self) -> str:
+        """The name of the model in requests."""
+        if self.name is not None or self.model is None:
+            return self.name or "tiny"
+        return Path(self.model).name if Path(self.model).exists() else self.model

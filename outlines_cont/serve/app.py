@@ -11,6 +11,7 @@ import hmac
 import json
 import logging
 import time
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -21,11 +22,13 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fsm import SchemaWarning
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.serve.answer import Answer, Choice, asked_chat, asked_completion
+from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.constraints import Constraints
+from outlines_cont.serve.choice import Answer, Choice
+from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits
 from outlines_cont.serve.metrics import Metrics
 from outlines_cont.serve.replies import ChatWriter, CompletionWriter
@@ -165,12 +168,14 @@ class Server:
             return JSONResponse(writer.whole(found))
 
     async def _asked(self, body: AnyRequest) -> tuple[Answer, ChatWriter | CompletionWriter]:
-        given = (self.model, self._constraints)
+        format_ = body.response_format if isinstance(body, ChatRequest) else None
+        generator = await self._constraints.generator(Wanted.of(format_, body.structured_outputs))
+        most, named = self.limits.max_tokens, bool(body.return_token_ids)
         if isinstance(body, ChatRequest):
-            answer = await asked_chat(*given, body, self.limits.max_tokens)
-            return answer, ChatWriter(self.model, self.name, answer, token_ids=bool(body.return_token_ids))
-        answer = await asked_completion(*given, body, self.limits.max_tokens)
-        return answer, CompletionWriter(self.model, self.name, answer, token_ids=bool(body.return_token_ids))
+            answer = await asked_chat(self.model, generator, body, most)
+            return answer, ChatWriter(self.model, self.name, answer, token_ids=named)
+        answer = await asked_completion(self.model, generator, body, most)
+        return answer, CompletionWriter(self.model, self.name, answer, token_ids=named)
 
     async def _events(self, answer: Answer, start: float) -> AsyncIterator[tuple[Choice, StreamEvent]]:
         is_first = True
@@ -259,3 +264,14 @@ def _not_found(request: Request, error: HTTPException) -> Response:
     return _refused(
         request, APIError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", None, "not_found")
     )
+
+
+def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, api_key: str | None) -> None:
+    """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered."""
+    import uvicorn
+
+    warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    app = make_app(model, name, limits=limits, api_key=api_key)
+    log.info("serving %r at http://%s:%d/v1", name, host, port)
+    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=30)

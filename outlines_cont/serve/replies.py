@@ -12,7 +12,7 @@ from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 
 from outlines_cont.events.event import Alternatives, StreamEvent
-from outlines_cont.serve.answer import Answer, Choice, all_events
+from outlines_cont.serve.choice import Answer, Choice, all_events
 
 _LEAST = -9999.0  # in place of minus infinity, which JSON lacks
 
