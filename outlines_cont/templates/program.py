@@ -38,7 +38,7 @@ from outlines_cont.models.tokenizer.special_names import SpecialNames, control_n
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, written
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
@@ -341,18 +341,21 @@ class TemplateProgram:
             yield from self._leave_batch()
         self._flush()
         yield from self._take_news()
-        before, options = self._current_state(), self._limit_tokens(piece.options)
+        before, options = self._current_state(), self._limit_tokens(piece)
         call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, after=self._paused)
         if call.rows[0] is not None:
             self._paused = None  # its row was taken over
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
         step = Step(call.submit(), call.take_paused if stays else events.pull if events is not None else None)
         paused: Sequence[StateRow] = ()
+        marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
         try:
             while not (step.is_over or paused):
                 yield step
                 paused = step.found if stays else ()
                 for event in () if stays else step.found:
+                    if mark := marks.before(event):
+                        yield TemplateEvent(mark)
                     yield TemplateEvent(event.text, piece.name, event)
                 self._usage.check_time()
         except BaseException:  # the text so far is kept
@@ -377,9 +380,13 @@ class TemplateProgram:
             self._reasons.setdefault(piece.name, []).append(row.finish_reason)
         return value
 
-    def _limit_tokens(self, options: Options) -> Options:
-        """Return options with at most as many tokens as the budget has left."""
-        limit, used = self._settings.budget.tokens, self._num_tokens
+    def _limit_tokens(self, piece: TemplatePiece) -> Options:
+        """Return the options of a span with at most as many tokens as the budget has left; thoughts have as many at most."""
+        limit, used, options = self._settings.budget.tokens, self._num_tokens, piece.options
+        thinking = piece.generator.thinking_of(options)
+        if limit is not None and thinking is not None and used < limit:
+            most = limit - used if thinking.max_tokens is None else min(thinking.max_tokens, limit - used)
+            options = replace(options, thinking=replace(thinking, max_tokens=most))
         self._limit = None
         if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
             return options
@@ -447,6 +454,30 @@ class TemplateProgram:
         lists = self._settings.in_loops
         shaped = {name: [*items] if name in lists or len(items) > 1 else items[0] for name, items in found.items()}
         return shaped | {name: [] for name in sorted(lists - shaped.keys())}
+
+
+class _ShownMarks:
+    """The marks around the thoughts of a span, which are part of the text, and of no event of the row."""
+
+    def __init__(self, call: Call, num_given: int) -> None:
+        self._call, self._num_given = call, num_given
+        self._has_begun = self._has_ended = False
+
+    def before(self, event: StreamEvent) -> str:
+        """Return what comes before an event; mostly nothing."""
+        (row,) = self._call.rows
+        thoughts = None if row is None else row.piece.thoughts
+        if row is None or thoughts is None or self._has_ended:
+            return ""
+        ids, tokenizer = row.token_ids, self._call.maker.model.tokenizer
+        found = b"" if self._has_begun else b"".join(written(ids[self._num_given : thoughts.start], tokenizer))
+        self._has_begun = True
+        if not event.is_thought:
+            self._has_ended = True
+            found += b"".join(written(ids[thoughts.start : row.piece_start], tokenizer))[
+                len(thoughts.data(ids, tokenizer)) :
+            ]
+        return found.decode(errors="replace")
 
 
 @coroutine
