@@ -55,7 +55,7 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
-generation           <- chats drafts engine events fsm policies samplers sampling state streams
+generation           <- chats drafts engine events fsm models.tokenizer policies samplers sampling state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling
 continuation         <- events generate generation sampling state
@@ -66,8 +66,9 @@ control              <- drafts engine fsm generate generation models.tokenizer p
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
+serve                <- chat continuation engine events fsm generate policies samplers
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
-                        pipelines samplers sampling state templates
+                        pipelines samplers sampling serve state templates
 """
 
 # The most modules that a chain of imports has, in each package; ten is the aim, and no chain may grow.
