@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import continuous, generate
+from outlines_cont import continuous, control, generate
+from outlines_cont.control import Controller
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.policies import FreeText
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import multinomial
@@ -24,7 +26,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
-from tests.rows import finished, job_of, row_of
+from tests.rows import finished, row_of
 
 Plan = Callable[[int, RowView], list[Branch]]
 
@@ -199,20 +201,60 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     assert "every row of the call waits" in str(row.error)
 
 
-def test_only_one_of_several_policies_may_fork() -> None:
-    fork = Planned(lambda state, row: [Branch(sample_mask=TokenSet.all)] * 2)
-    bad, good = _write(random_model(), [_ids("the"), _ids("a")], [[fork, fork], [Planned(_free)]])
-    assert isinstance(bad.error, UnsupportedBranch)
-    assert "two policies" in str(bad.error)
-    assert _ids("a") + greedy_ids(random_model(), _ids("a"), 8) == list(good.token_ids)
+class _Forking(Controller):
+    """Writes two tokens, follows some branches, then writes up to eight tokens in all."""
+
+    def __init__(self, forks: list[Branch], mask: TokenSet = TokenSet.all) -> None:
+        self.forks, self.mask, self.calls = forks, mask, 0
+
+    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        self.calls += 1
+        if self.calls == 3:
+            return self.forks
+        return [Branch(sample_mask=self.mask)] if self.calls <= 8 else []
 
 
-def test_what_another_policy_wants_holds_in_every_fork() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_several_branches_fork_the_row_each_with_its_mask(family: str) -> None:
+    model = random_model(family)
+    ids = _ids("the name")
+    written = greedy_ids(model, ids, 2)
+    masks = [TokenSet.of([token_id]) for token_id in (30, 31, 32)]
+    branches = [*(Branch(sample_mask=mask) for mask in masks[:2]), Branch(backtrack=1, sample_mask=masks[2])]
+    with model.meter() as meter:
+        forks = control.run(model, _Forking(branches, FreeText.of_model(model).token_ids), "the name").forks
+    starts = [[*ids, *written, 30], [*ids, *written, 31], [*ids, *written[:1], 32]]
+    for start, fork in zip(starts, forks, strict=True):
+        assert fork.state is not None
+        found = [*fork.state.rows[0][0].token_ids[len(start) :], EOS]  # an end is a token like all others
+        assert greedy_ids(model, start, 5) == found[: found.index(EOS)]
+    assert meter.recomputed_tokens == 0
+
+
+def test_forks_draw_random_numbers_of_their_own_and_at_their_own_temperature() -> None:
     model = random_model()
-    fork = Planned(lambda state, row: [Branch(sample_mask=~TokenSet.of([40 + i])) for i in range(2 if state == 1 else 1)])
-    narrow = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([40, 41]))])
-    done = finished(job_of(model, _ids("the"), [fork, narrow], seed=7, max_tokens=3), Engine(model))
-    assert {row.token_ids[3] for row in done.values()} == {40, 41}
+    branches = [Branch(sample_mask=TokenSet.all, temperature=0.0), *[Branch(sample_mask=TokenSet.all)] * 5]
+
+    def rows() -> list[StateRow]:
+        state = control.run(model, _Forking(branches), "the", sampler=multinomial(temperature=20.0), rng=7).state
+        return list(state.rows[0])
+
+    found = rows()
+    before = list(found[0].token_ids[:-6])
+    assert greedy_ids(model, before, 1) == list(found[0].token_ids[len(before) : len(before) + 1])
+    assert len({row.token_ids for row in found}) == 6
+    assert len({row.stream.path for row in found}) == 6
+    assert [row.token_ids for row in found] == [row.token_ids for row in rows()]
+
+
+@pytest.mark.parametrize("num_others", [0, 1])
+def test_a_policy_that_forks_is_refused_and_the_other_rows_go_on(num_others: int) -> None:
+    fork = Planned(lambda state, row: [Branch(sample_mask=TokenSet.all)] * 2)
+    policies = [[fork, *[Planned(_free)] * num_others], [Planned(_free)]]
+    bad, good = _write(random_model(), [_ids("the"), _ids("a")], policies)
+    assert isinstance(bad.error, UnsupportedBranch)
+    assert "expected one branch or none from a policy, got 2 of" in str(bad.error)
+    assert _ids("a") + greedy_ids(random_model(), _ids("a"), 8) == list(good.token_ids)
 
 
 def test_an_exception_in_a_policy_ends_its_row_alone() -> None:
