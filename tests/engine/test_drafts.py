@@ -576,7 +576,7 @@ class StandIn:
     has_hint = False
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     share=st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.96, 1.0]),
     wide=st.floats(1.0, 1.5),
