@@ -127,7 +127,7 @@ def test_weights_and_log_probabilities_are_those_of_a_plain_account(operations: 
             state, account = _after(state, account, name, value, Path(folder))
             judged()
             account.check(_row(state))
-            if account.ids:
+            if account.ids and state.errors == [[None]]:
                 assert_close(next_logits(random_model(), account.ids)[-1], state.logits[-1, -1], 1e-6)
             assert account.weight == pytest.approx(float(state.weights), abs=1e-4)
 
