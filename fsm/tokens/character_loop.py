@@ -105,7 +105,7 @@ class CharacterLoop:
 
     Args:
         body: one character class; see `is_character_class`.
-        tokens: the bytes of every token id.
+        tokens: the bytes of every token id, as they are spelled in the trie.
         trie: the trie of the tokens that have bytes, labelled with token ids.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
         exits: a cache of exits, shared by the loops of one vocabulary.
@@ -124,7 +124,7 @@ class CharacterLoop:
     def __init__(
         self,
         body: Node,
-        tokens: Sequence[bytes | None],
+        tokens: Sequence[bytes],
         trie: Trie,
         *,
         node: int = Trie.root,
@@ -199,8 +199,7 @@ class CharacterLoop:
         depths = trie.depths(steps) - 1
         by_text: dict[bytes, list[tuple[int, int]]] = {}
         for token_id, done, depth in zip(ids.tolist(), rounds[which].tolist(), depths[which].tolist(), strict=True):
-            token = self._tokens[token_id] or b""
-            by_text.setdefault(token[depth:], []).append((token_id, done))
+            by_text.setdefault(self._tokens[token_id][depth:], []).append((token_id, done))
         groups = list(by_text.values())
         pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
         starts = [0, *accumulate(map(len, groups))]

@@ -23,14 +23,15 @@ from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.drawing import StateGraph, explored, picture, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, stacklevel_of_user
-from fsm.expression import Expression, as_bytes
+from fsm.expression import Expression, Text, as_bytes
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
-from fsm.tokens.explanation import Explanation, explain, explain_special, gap_error, wanted
+from fsm.tokens.explanation import Explanation, explain, explain_special, gap_error, special_gap, wanted
+from fsm.tokens.leaving import Leaving, leaving
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
@@ -57,7 +58,7 @@ class TokenFSM:
     Raises:
         TypeError: `expression` is not an `Expression`, or `vocabulary` is not a `Vocabulary`.
         EmptyLanguage: no text satisfies `expression`.
-        VocabularyGap: the tokens cannot spell any text that does.
+        VocabularyGap: the tokens cannot spell any text that does, or the vocabulary has not all special tokens of `expression`.
         BudgetExceeded: neither could be decided within the budget, or the mask of the initial state takes more than `max_mask_work`
             (it is computed in the constructor where an intersection, a negation or a lookaround begins the language).
 
@@ -97,6 +98,9 @@ class TokenFSM:
                 "disjoint languages, a minimum above a maximum, a required property that needs itself, or a lookbehind at the "
                 "beginning: `regex` matches the whole text, so nothing stands behind it."
             )
+        missing = expression.specials - vocabulary.special_ids.keys()
+        if missing:
+            raise special_gap(expression, vocabulary, min(missing))
         self._has_begun = False
         self._spelling: Spelling | None = None
         self._masks = vocabulary.masks
@@ -106,6 +110,7 @@ class TokenFSM:
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
                 raise gap_error(expression, self.automaton, vocabulary, self._spelling)
+        self._leaving: ByteCache[Node, Leaving] = ByteCache(vocabulary.masks.max_bytes // 16)
         self._maker = MaskMaker(self.automaton, vocabulary, self._spelling)
         if _begins_entangled(expression.node):
             self.bitmask(self.initial_state)
@@ -153,6 +158,42 @@ class TokenFSM:
             key = self._make_key(state)
         mask = self._masks.get(key)
         return self._make_mask(key) if mask is None else mask
+
+    def leaving(self, state: int) -> Leaving:
+        """The tokens that `state` does not allow, though bytes at their beginning, or none, complete a text; no special tokens.
+
+        In a vocabulary that lacks bytes only those before which the text is complete, as tokens may not spell another beginning.
+
+        Raises:
+            UnknownState: `state` is not a state of this object.
+            BudgetExceeded: as `bitmask` does.
+
+        Cost: a look-up where they are cached, else a walk of the trie, 0.3 to 10 ms (131,072 tokens).
+        """
+        key = self._keys.get(state) or self._make_key(state)
+        found = self._leaving.get(key)
+        if found is None:
+            others = self.vocabulary.text_mask & ~self.bitmask(state)
+            found = leaving(self.automaton, self.vocabulary.trie, self.automaton.state_of(key), others)
+            if not self.vocabulary.spells_everything:
+                found = found.before_tokens()
+            self._leaving.put(key, found, found.nbytes)
+        return found
+
+    def open_bitmask(self, state: int) -> NDArray[np.int32]:
+        """The tokens of `bitmask` and those of `leaving`, packed: int32, `(ceil(V / 32),)`, read-only.
+
+        Cost: that of both; where `state` accepts and the vocabulary has all bytes, that of `bitmask`, as every token with text is allowed.
+        """
+        words, vocabulary = self.bitmask(state), self.vocabulary
+        if not self.is_accepting(state) or not vocabulary.spells_everything:
+            words = words | bitmask.from_ids(self.leaving(state).token_ids, vocabulary.num_words)
+        elif not (words & ~vocabulary.ending_mask).any():
+            return vocabulary.ending_mask
+        else:
+            words = words | vocabulary.ending_mask  # it has special tokens
+        words.setflags(write=False)
+        return words
 
     def is_late(self, state: int) -> bool:
         """True where the mask is not cached, and certainly has a token that does not end the text.
@@ -211,7 +252,7 @@ class TokenFSM:
         self.automaton.check(state)
         return self.automaton.forced_text(state)
 
-    def explain(self, state: int, token_id: int, text: str | bytes | None = None) -> Explanation:
+    def explain(self, state: int, token_id: int, text: Text | None = None) -> Explanation:
         """Explain whether `token_id` is allowed; if not, which byte does not fit, what would, and the part of the source that forbids it.
 
         Args:
@@ -221,7 +262,7 @@ class TokenFSM:
                 the keywords, patterns and names to blame.
 
         Raises:
-            TypeError: `text` is neither `str` nor `bytes`.
+            TypeError: `text` is not a `fsm.expression.Text`.
             UnknownState: `state` is not a state of this object.
 
         Cost: microseconds; with `text` milliseconds, see `Expression.blame`.
@@ -233,7 +274,7 @@ class TokenFSM:
             return explain_special(self.expression, self.automaton, self.vocabulary, state, token_id, written)
         return explain(self.expression, self.automaton, state, token_id, token, written, self._can_end)
 
-    def wanted(self, state: int, text: str | bytes) -> str:
+    def wanted(self, state: int, text: Text) -> str:
         """Return what must follow in `state`, for messages: as a pattern, shortened, and the parts of the source that require it.
 
         Args:
@@ -241,7 +282,7 @@ class TokenFSM:
             text: what was written so far, from the initial state to `state`.
 
         Raises:
-            TypeError: `text` is neither `str` nor `bytes`.
+            TypeError: `text` is not a `fsm.expression.Text`.
             UnknownState: `state` is not a state of this object.
 
         Cost: milliseconds, see `Expression.blame`.
@@ -251,14 +292,16 @@ class TokenFSM:
 
     def state_graph(self, max_states: int, max_tokens: int) -> StateGraph:
         """Return the graph that `fsm.draw` draws; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
-        tokens, ends = self.vocabulary.tokens, self.vocabulary.eos_token_ids
+        vocabulary, ends = self.vocabulary, self.vocabulary.eos_token_ids
 
         def labels(state: int) -> Iterator[tuple[int, list[str]]]:
             named: dict[int, list[str]] = {}
             for token_id in self.allowed_token_ids(state).tolist():
                 if token_id not in ends:
-                    name = visible((tokens[token_id] or b"").decode(errors="replace"))
-                    named.setdefault(self.next_state(state, token_id), []).append(name)
+                    name = vocabulary.special_tokens.get(token_id) or vocabulary.spelled[token_id].decode(
+                        errors="replace"
+                    )
+                    named.setdefault(self.next_state(state, token_id), []).append(visible(name))
             for target, names in named.items():
                 more = len(names) - max_tokens
                 yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
@@ -303,7 +346,7 @@ class TokenFSM:
     def _token(self, token_id: int) -> bytes | None:
         if not isinstance(token_id, int | np.integer):
             raise TypeError(f"expected one token id, an int, received {token_id!r}. Feed tokens one after the other.")
-        return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
+        return self.vocabulary.spelled[token_id] if 0 <= token_id < len(self.vocabulary) else None
 
     def _make_key(self, state: int) -> Node:
         """Compute the term under which the mask of `state` is cached."""

@@ -15,8 +15,11 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
@@ -28,7 +31,7 @@ from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
@@ -77,9 +80,7 @@ class Row(FedSequence):
         piece: what it is writing.
         program: what decides what follows a piece; None if the row ends with it.
         status: what it does in this step.
-        forks: the branches to fork into, while it is forking.
         error: what it has failed with.
-        owes: whether it began the piece with forced tokens of another that are not scored yet.
     """
 
     piece: RunningPiece
@@ -103,10 +104,8 @@ class Row(FedSequence):
         self.tokens = RowTokens(source)
         self.program: RowProgram | None = None
         self.status = RowStatus.WAITING
-        self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
-        self.owes = False
         self.begin(piece, **given)
 
     def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
@@ -114,12 +113,10 @@ class Row(FedSequence):
 
         Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
         """
-        before = self.tokens
+        num_common, self.tokens = self.tokens.num_common, RowTokens(source)
         self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
-        self.tokens = RowTokens(source)
-        self.tokens.unscored, self.tokens.num_common = before.unscored, before.num_common
+        self.tokens.num_common = num_common
         self.feed.settle()
-        self.owes = bool(self.tokens.unscored)
         self.begin(piece, **given)
 
     def begin(
@@ -262,7 +259,16 @@ class Row(FedSequence):
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
         if draw is None:
             return self.tokens.search_score(0.0, 0)
-        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.end_ids))
+        exits = self.piece.exits
+        is_end = draw.token_id in self.piece.limits.end_ids or (
+            exits is not None and exits.of(draw.token_id) is not None
+        )
+        return self.tokens.search_score(draw.logprob, int(not is_end))
+
+    def end_logprob(self, token_ids: NDArray[np.int32]) -> float:
+        """Return the log-probability, by the model, that one of some tokens is next."""
+        assert self.logits is not None
+        return float(self.logits.log_softmax(0)[upload(token_ids, self.logits.device).long()].logsumexp(0))
 
     @property
     def excerpt(self) -> str:
@@ -289,8 +295,8 @@ class Row(FedSequence):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the piece has ended, and the row waits for another."""
-        return self.has_ended and not self.piece.ends_row
+        """Whether the piece has ended, and the row waits for another, of which no program decides."""
+        return self.has_ended and not self.piece.ends_row and self.program is None
 
     @property
     def is_over(self) -> bool:
@@ -559,10 +565,8 @@ class Row(FedSequence):
 
     def fail(self, error: Exception) -> None:
         """End the row with an error."""
-        owes, self.error, self.piece.ends_row = self.owes and self.error is None, error, True
+        self.error, self.piece.ends_row = error, True
         self.end("error")
-        if owes and self.tokens.unscored:  # of the piece before, which has not failed
-            self.status = RowStatus.SCORING
 
     def end(self, reason: str) -> None:
         """End the piece, and the row if it is the last."""
@@ -631,12 +635,7 @@ class Row(FedSequence):
     def snapshot(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value while it runs, as if it had reached its maximal length."""
         state_row = self.leave(kv)
-        if self.has_ended:
-            return state_row
-        if state_row.piece is not None and not self._is_unhealed:
-            piece = replace(state_row.piece, unscored=tuple(self.tokens.unscored))
-            state_row = replace(state_row, piece=piece)
-        return replace(state_row, finish_reason="length")
+        return state_row if self.has_ended else replace(state_row, finish_reason="length")
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""

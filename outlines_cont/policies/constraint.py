@@ -2,8 +2,11 @@
 it is not cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized
 and appended without sampling, up to the first token where an allowed one reaches beyond them. `force=False` samples these, too.
 
-The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete. The token
+The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete; a special
+token that is a symbol of the language is its id. The token
 where an allowed one reaches beyond is sampled, as the tokenizer might have joined it with what follows.
+
+With `end="free"` tokens that leave the language are allowed where the text may end (`exits.py`), and the piece ends with them.
 
 `CheckedConstraint`: a constraint whose automaton accepts too much, with checks on values when they end. A value that fails is generated
 again: in rows that draw at random by rejection sampling of the whole value (the first 4 retries of the generated span), else by
@@ -19,20 +22,27 @@ them stays the same, and are stored by the engine (`Branch`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Literal
 
 import numpy as np
 
-from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary
+from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary, bitmask
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
+from fsm.terms.special_token import divided
 from outlines_cont.errors import CheckFailed, shortened
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
+from outlines_cont.models.tokenizer.token_bytes import TokenTable
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.exits import LanguageExits
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
+
+EndMode = Literal["eos", "free"]
+"""How a piece ends: with a token that ends a text, or also with one that leaves the language where the text may end."""
 
 _MEMO_SIZE = 4096
 _NUM_CONSTRAINTS = 256
@@ -45,22 +55,31 @@ class Constraint(Immutable, Policy[int]):
 
     finish_reason = "constraint"
 
-    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True) -> None:
-        """Follow `token_fsm`; with `force`, append text without a choice in one chunk instead of sampling it."""
+    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True, end: EndMode = "eos") -> None:
+        """Follow `token_fsm`.
+
+        With `force`, append text without a choice in one chunk instead of sampling it; with `end="free"`, end the piece with any token
+        that leaves the language, else only with those that end a text.
+        """
         self.token_fsm = token_fsm
         self.force = force
+        self.end = end
         self._tokenizer = tokenizer
-        self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
+        self._spelled = token_fsm.vocabulary.spelled
+        self._lengths = np.fromiter(map(len, self._spelled), np.int64, len(self._spelled))
         # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
+        mask_of = token_fsm.open_bitmask if end == "free" else token_fsm.bitmask
         self._longest = lru_cache(_MEMO_SIZE)(
-            lambda state: int(self._lengths[token_fsm.allowed_token_ids(state)].max(initial=0))
+            lambda state: int(self._lengths[bitmask.to_ids(mask_of(state))].max(initial=0))
         )
-        self._sampled = lru_cache(_NUM_MASKS)(lambda state: [Branch(sample_mask=self._allowed(state))])
+        self._sampled = lru_cache(_NUM_MASKS)(self._open_branches if end == "free" else self._closed_branches)
 
     @classmethod
-    def of_model(cls, model: LanguageModel, expression: Expression, *, force: bool = True) -> Constraint:
+    def of_model(
+        cls, model: LanguageModel, expression: Expression, *, force: bool = True, end: EndMode = "eos"
+    ) -> Constraint:
         """Return the constraint to `expression` over the vocabulary of `model`; the last 256 of a model are cached.
 
         Raises:
@@ -71,14 +90,16 @@ class Constraint(Immutable, Policy[int]):
         """
         memo, tokenizer = model.memo, model.tokenizer
         if "vocabulary" not in memo:
-            memo["vocabulary"] = Vocabulary(tokenizer.token_bytes[: model.vocab_size], sorted(model.eos_token_ids))
+            memo["vocabulary"] = vocabulary_of(tokenizer, model.eos_token_ids, model.vocab_size)
         made = memo.setdefault(
             "constraints",
             lru_cache(_NUM_CONSTRAINTS)(
-                lambda language, force: Constraint(TokenFSM(language, memo["vocabulary"]), tokenizer, force=force)
+                lambda language, force, end: Constraint(
+                    TokenFSM(language, memo["vocabulary"]), tokenizer, force=force, end=end
+                )
             ),
         )
-        constraint: Constraint = made(expression, force)
+        constraint: Constraint = made(expression, force, end)
         return constraint
 
     def initial(self, row: RowView) -> int:
@@ -105,9 +126,27 @@ class Constraint(Immutable, Policy[int]):
             forced = self._forced(state, tuple(row.token_ids[-_CONTEXT:]))
             if forced:
                 return forced
-        if self.token_fsm.is_late(state):
+        if self.end == "eos" and self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
         return self._sampled(state)
+
+    def exits(self, state: int) -> LanguageExits | None:
+        """Return how tokens leave the language in a state; None where they may not."""
+        return LanguageExits(self.token_fsm, state) if self.end == "free" else None
+
+    def _closed_branches(self, state: int) -> list[Branch]:
+        return [Branch(sample_mask=self._allowed(state))]
+
+    def _open_branches(self, state: int) -> list[Branch]:
+        """Return the branch that also allows the tokens that leave the language; where nothing may follow, that of the end alone."""
+        exits, token_fsm = self.exits(state), self.token_fsm
+        assert exits is not None
+        if exits.may_end:
+            may_follow = bool(exits.inside & ~TokenSet.of(token_fsm.vocabulary.eos_token_ids))
+            return [Branch(sample_mask=exits.mask, exits=exits)] if may_follow else self._closed_branches(state)
+        is_late = token_fsm.vocabulary.spells_everything
+        make = partial(token_fsm.open_bitmask, state)
+        return [Branch(sample_mask=LazyTokenSet(make) if is_late else TokenSet.of_bitmask(make()), exits=exits)]
 
     def forced_after(self, state: int, token_ids: Sequence[int]) -> list[int]:
         """Return the tokens that `branches` appends in a state of a row with these ids; none where it samples."""
@@ -120,12 +159,10 @@ class Constraint(Immutable, Policy[int]):
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
         """Return the tokens that follow `before` without a choice, by the rule at the top of this module."""
-        text = _whole_characters(self.token_fsm.forced_text(state))
-        if not text:
-            return []
+        forced = self._forced_ids(state, before)
         kept: list[int] = []
-        left = len(text.encode())
-        for token_id in self._tokenizer.encode_inside(text, before):
+        left = sum(len(self._spelled[token_id]) for token_id in forced)
+        for token_id in forced:
             if self._longest(state) > left or token_id not in self._allowed(state):
                 break
             kept.append(token_id)
@@ -138,8 +175,17 @@ class Constraint(Immutable, Policy[int]):
         return self._hints(state, tuple(row.token_ids[-_CONTEXT:]))
 
     def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
-        text = _whole_characters(self.token_fsm.forced_text(state))
-        return next(iter(self._tokenizer.encode_inside(text, context)), None) if text else None
+        return next(iter(self._forced_ids(state, context)), None)
+
+    def _forced_ids(self, state: int, before: Sequence[int]) -> list[int]:
+        """Return the tokenizer's encoding of the text that must follow, up to the last whole character."""
+        found: list[int] = []
+        for index, part in enumerate(divided(self.token_fsm.forced_text(state))):
+            if index % 2:
+                found.append(self.token_fsm.vocabulary.special_ids[part.decode()])
+            elif text := _whole_characters(part):
+                found += self._tokenizer.encode_inside(text, [*before, *found])
+        return found
 
     def wish(self, state: int, row: RowView) -> str:
         """Return what the language requires here, and by which keyword, pattern or rule."""
@@ -147,14 +193,27 @@ class Constraint(Immutable, Policy[int]):
         return self.token_fsm.wanted(state, written[len(row.healed) :])
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of a token; a special token has none."""
-        return self._tokenizer.token_bytes[token_id] or b""
+        """Return the bytes of a token as the language reads them; a special token that is no symbol has none."""
+        return self._spelled[token_id]
+
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return a text as the language reads it, for its captures; the tokens begin with the bytes `healed`, which are no part of it."""
+        return b"".join(map(self.token_bytes, token_ids))[len(healed) :]
 
     def _before(self, healed: bytes) -> int:
         return self.token_fsm.state_before(healed) if healed else self.token_fsm.initial_state
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
+
+
+def vocabulary_of(
+    tokenizer: Tokenizer | TokenTable, eos_token_ids: Iterable[int], vocab_size: int | None
+) -> Vocabulary:
+    """Return the vocabulary of a tokenizer, cut to the rows of a model, with its special tokens as symbols."""
+    token_bytes = tokenizer.token_bytes[:vocab_size]
+    special = {i: name for i, name in tokenizer.special_tokens.items() if i < len(token_bytes) and not token_bytes[i]}
+    return Vocabulary(token_bytes, sorted(eos_token_ids), special)
 
 
 def _whole_characters(data: bytes) -> str:
@@ -234,10 +293,11 @@ class CheckedConstraint(Policy[CheckedState]):
         at_end = shielded(self._checker.end, state.reading)
         if at_end is True:
             return branches
-        mask = branches[0].sample_mask & ~self._eos
+        exits = None if branches[0].exits is None else branches[0].exits.not_here()
+        mask = (branches[0].sample_mask if exits is None else exits.mask) & ~self._eos
         if not mask and isinstance(at_end, CheckFailure):
             return [self._back(state, at_end, row)]
-        return [Branch(sample_mask=mask)]
+        return [Branch(sample_mask=mask, exits=exits)]
 
     def give_up(self, state: CheckedState, row: RowView, reason: str) -> CheckedState:
         """Raise `CheckFailed`."""
@@ -258,8 +318,11 @@ class CheckedConstraint(Policy[CheckedState]):
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole text is in the language and passes its checks; its tokens begin with `healed`, no part of it."""
-        data = b"".join(map(self.constraint.token_bytes, token_ids))
-        return shielded(self._checker.accepts, data[len(healed) :])
+        return shielded(self._checker.accepts, self.spelled(token_ids, healed))
+
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return a text as the language reads it."""
+        return self.constraint.spelled(token_ids, healed)
 
     def _back(self, state: CheckedState, failure: CheckFailure, row: RowView) -> Branch:
         """Return the branch that rewinds to where another value is generated, else to the last choice before the value."""

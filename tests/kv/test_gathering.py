@@ -58,9 +58,7 @@ def test_rows_of_buffers_with_one_tensor_for_all_layers_are_copied_as_those_of_o
 @pytest.mark.parametrize("copy", [copy_by_part, copy_at_once])
 @settings(max_examples=40, deadline=None)
 @given(rows=_ROWS.filter(lambda rows: any(rows)))
-def test_each_way_to_copy_gives_what_the_plain_one_does(
-    copy: Callable[..., None], rows: list[list[tuple[int, int, set[int]]]]
-) -> None:
+def test_each_way_to_copy_gives_what_the_plain_one_does(copy: Callable[..., None], rows: list[list[tuple[int, int, set[int]]]]) -> None:
     store = KVStore()
     buffers = [_written(store, seed, is_whole=True) for seed in (0, 1)]
     moves = []

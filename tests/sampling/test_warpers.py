@@ -17,21 +17,7 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.drawing.draw_plan import BatchDraw, DrawPlan
 from outlines_cont.errors import SamplerError
-from outlines_cont.samplers import (
-    DRY,
-    XTC,
-    MinP,
-    Mirostat,
-    Temperature,
-    TopA,
-    TopK,
-    TopP,
-    TypicalP,
-    Warper,
-    best_of,
-    greedy,
-    multinomial,
-)
+from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper, best_of, greedy, multinomial
 from outlines_cont.sampling import SamplerBatch, TokenCounts
 from outlines_cont.sampling.batch import WarperChain
 from outlines_cont.sampling.warper import RowWarper
@@ -136,12 +122,7 @@ def test_the_plain_form_of_a_warper_is_the_oracle_s(warper: Warper, shapes: list
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    _chains(),
-    st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3),
-    st.integers(0, 99),
-    st.sampled_from([6, 300, _WIDE]),
-)
+@given(_chains(), st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3), st.integers(0, 99), st.sampled_from([6, 300, _WIDE]))
 def test_standard_warpers_draw_in_any_order_what_the_oracle_draws(
     warpers: list[Warper], rows: list[tuple[str, float]], seed: int, size: int
 ) -> None:
@@ -188,9 +169,7 @@ def test_options_are_the_standard_warpers_in_the_standard_order() -> None:
     st.sampled_from([multinomial(top_p=0.9), multinomial(top_k=5, min_p=0.1), multinomial(top_a=0.3), greedy()]),
     st.integers(0, 99),
 )
-def test_a_draw_that_only_marks_doubts_has_all_other_draws(
-    rows: list[tuple[str, float]], sampler: Any, seed: int
-) -> None:
+def test_a_draw_that_only_marks_doubts_has_all_other_draws(rows: list[tuple[str, float]], sampler: Any, seed: int) -> None:
     logits = torch.stack([made_row(shape, seed + i, 9000) for i, (shape, _) in enumerate(rows)])
     uniforms = torch.tensor([u for _, u in rows], dtype=torch.float64)
     batch = SamplerBatch([sampler.params] * len(rows))
