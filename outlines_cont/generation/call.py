@@ -7,7 +7,7 @@ as cut. The best of n samples is chosen here, beams are ranked by the engine's `
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -56,6 +56,7 @@ class Call:
         batch_size, num_samples: B and S.
         counts: the work of the rows since the last step.
         job: the rows as the engine runs them; None before they are submitted.
+        is_paused: whether its row stays in its batch, and waits for another call or to be `released`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Call:
             maker, prompt, options, rng: see `Generator`.
             resume: continue the last piece of a state.
             score_last: feed forced tokens at the end, for their log-probabilities.
-            stays: leave the row in its batch, paused, when its piece has ended; see `take_paused`.
+            stays: leave the row in its batch, paused, when its piece has ended; see `released`.
             after: a call whose one row is paused, of which `prompt` is the state, with more text; this call takes the row over.
         """
         policies = maker.policies(options)
@@ -92,6 +93,7 @@ class Call:
         self.results: list[StateRow] = []
         self.rows: list[Row | None] = []
         self.job: Job | None = None
+        self.is_paused, self._stays = False, stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         is_beams = isinstance(maker.sampler, BeamSearch)
@@ -139,29 +141,26 @@ class Call:
     def task(self, read: Callable[[], Sequence[Any]] | None = None) -> Task:
         """Return the call as a task, whose items are what `read` returns after each step, if that is not empty.
 
-        After the last one the results are complete, even if other calls took the steps. Closing the task earlier releases the rows.
+        After the last one the results are complete, even if other calls took the steps. Closing the task earlier releases the rows. The
+        task of a row that stays ends when that is paused, or over, and reads nothing.
         """
-        job, report = self._make_job(), self._report
-        step = Step(job, read)
+        is_new = self.job is None  # else it is that of the row that was taken over
+        job, report = self.job or self._make_job(), self._report
+        step = Step(job, self._take_paused if self._stays else read)
         try:
-            self.engine.submit(job)
-            while not step.is_over:
+            if is_new:
+                self.engine.submit(job)
+            while not (step.is_over or self.is_paused):
                 yield step
                 report()
-                if step.found:
+                self.is_paused = self._stays and bool(step.found)
+                if step.found and not self._stays:
                     yield step.found
         finally:  # an interrupt may come between any two instructions, also before the first step
-            self.engine.cancel(job)
+            if not self.is_paused:
+                self.engine.cancel(job)
             report(is_over=True)
-        self.collect()
-
-    def submit(self) -> Job:
-        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect`."""
-        if self.job is not None:  # of the row that was taken over
-            return self.job
-        job = self._make_job()
-        self.engine.submit(job)
-        return job
+        self.collect(step.found if self.is_paused else ())
 
     def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], before: Call | None) -> Row:
         """Return the row that continues `source` with a piece: a new one, or that of a call before, which is taken over."""
@@ -189,20 +188,20 @@ class Call:
         ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
         return row
 
-    def take_paused(self) -> list[StateRow]:
-        """Return the row, without keys and values, once it is paused; see `stays`."""
+    def _take_paused(self) -> list[StateRow]:
         found: list[StateRow] = self.engine.take_paused([row for row in self.rows if row is not None])
         return found
 
-    def release(self) -> Job:
-        """Let a row that is paused leave its batch, when its forced tokens are scored."""
+    def released(self) -> Generator[Step, None, StateRow]:
+        """Return a task that lets the paused row leave its batch, when its forced tokens are scored, and returns it."""
         (row,) = self.rows
         assert row is not None
         assert self.job is not None
         with self.engine.lock:
             row.piece.ends_row = True
             row.leave_when_scored()
-        return self.job
+        yield from self.engine.steps(self.job)
+        return self.job.done[0]
 
     def cancel(self) -> None:
         """Cancel the submitted rows that still run."""
