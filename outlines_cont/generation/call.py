@@ -143,12 +143,6 @@ class Call:
             report(is_over=True)
         self.collect()
 
-    def submit(self) -> Job:
-        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect`."""
-        job = self._make_job()
-        self.engine.submit(job)
-        return job
-
     def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], stayed: Row | None) -> Row:
         """Return the row that continues `source` with a piece: a new one, or that which has stayed in its batch."""
         if stayed is None or not stayed.is_paused:
