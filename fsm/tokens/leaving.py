@@ -56,9 +56,11 @@ def leaving(automaton: Automaton, trie: Trie, state: int, others: NDArray[np.int
         nodes[trie.order] = Trie.root
     for first, codes, rows in sweep(automaton, trie, state):
         alive = np.flatnonzero(codes).astype(np.int32)
-        targets, which = np.unique(rows.states(codes[alive]), return_inverse=True)
-        accepts = np.array([automaton.is_accepting(target) for target in targets.tolist()], bool)[which]
-        ends = alive[accepts] + np.int32(first)
+        numbers = codes[alive] // 256
+        distinct = np.flatnonzero(np.bincount(numbers))
+        accepts = np.zeros(distinct[-1] + 1, bool)
+        accepts[distinct] = [automaton.is_accepting(target) for target in rows.states(256 * distinct).tolist()]
+        ends = alive[accepts[numbers]] + np.int32(first)
         below, token_ids = trie.texts_below(ends)
         nodes[token_ids] = ends[below]  # in place of shorter ones, as levels follow each other
     candidates = bitmask.to_ids(others)
