@@ -222,8 +222,7 @@ class Vocabulary:
         self.num_words = bitmask.num_words(len(self.tokens))
         self.max_token_bytes = int(lengths.max(initial=0))
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
-        has_text = [token is not None and bool(own) for token, own in zip(self.tokens, spelled, strict=True)]
-        self.text_mask = bitmask.pack(np.array(has_text, bool))
+        self.text_mask = bitmask.pack(np.array([token is not None for token in self.tokens], bool))
         self.ending_mask = self.eos_mask | self.text_mask
         self.ending_mask.setflags(write=False)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
