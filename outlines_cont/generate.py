@@ -39,6 +39,7 @@ from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.probabilities import MAX_PREFIXES, Spellings, option_probabilities
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, EndMode
@@ -71,6 +72,7 @@ class Generator(PieceMaker):
         steering: policies of every call, in addition to those given to the call.
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
+        thinking: how the model thinks before the text in every call that does not say otherwise; None if it does not.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
@@ -280,9 +282,10 @@ def text(
     sampler: Sampler | BeamSearch | None = None,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not."""
-    return _generator(model, None, _source("text", None), sampler, policies, draft)
+    return _generator(model, None, _source("text", None), sampler, policies, draft, thinking)
 
 
 @_generator_function()
@@ -295,6 +298,7 @@ def regex(
     end: EndMode = ENDS["regex"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
 
@@ -313,7 +317,9 @@ def regex(
         fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
     """
     source = _source("regex", pattern)
-    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, force=force, end=end)
+    return _generator(
+        model, fsm_package.regex(pattern), source, sampler, policies, draft, thinking, force=force, end=end
+    )
 
 
 @_generator_function()
@@ -326,6 +332,7 @@ def choice(
     end: EndMode = ENDS["choice"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one of the texts `options`. The value is that text.
 
@@ -334,7 +341,7 @@ def choice(
     """
     expression = fsm_package.choice(options)
     return _generator(
-        model, expression, _source("choice", list(options)), sampler, policies, draft, force=force, end=end
+        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force, end=end
     )
 
 
@@ -349,6 +356,7 @@ def json(
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
     **options: Any,
 ) -> Generator:
     """Generate JSON that validates against `schema`.
@@ -364,6 +372,7 @@ def json(
         max_retries: how often a row may be rewound; then it fails with `CheckFailed`.
         policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
         draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
+        thinking: let the model think in free text first: True, or a `Thinking`. Every function of this module takes it.
         **options: options of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -379,7 +388,17 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = _generator(
-        model, expression, source, sampler, policies, draft, parse, force=force, end=end, max_retries=max_retries
+        model,
+        expression,
+        source,
+        sampler,
+        policies,
+        draft,
+        thinking,
+        parse,
+        force=force,
+        end=end,
+        max_retries=max_retries,
     )
     return replace(made, partial_type=partial)
 
@@ -406,6 +425,7 @@ def format(
     end: EndMode = ENDS["format"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one value of a Python type; the value has that type.
 
@@ -420,7 +440,9 @@ def format(
     """
     chosen = format_of(type)
     source = _source("format", type)
-    return _generator(model, chosen.expression, source, sampler, policies, draft, chosen.parse, force=force, end=end)
+    return _generator(
+        model, chosen.expression, source, sampler, policies, draft, thinking, chosen.parse, force=force, end=end
+    )
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -434,6 +456,7 @@ def cfg(
     end: EndMode = ENDS["cfg"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
     **options: Any,
 ) -> Generator:
     """Generate a text of a context-free grammar in the language of Lark. The value is the text.
@@ -446,7 +469,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     source = _source("cfg", [grammar, start, options])
-    return _generator(model, expression, source, sampler, policies, draft, force=force, end=end)
+    return _generator(model, expression, source, sampler, policies, draft, thinking, force=force, end=end)
 
 
 @_generator_function()
@@ -460,6 +483,7 @@ def fsm(
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
 
@@ -481,7 +505,17 @@ def fsm(
     parse = Captures(language.parts).find if language.parts else str
     source = _source("fsm", expression)
     made = _generator(
-        model, language, source, sampler, policies, draft, parse, force=force, end=end, max_retries=max_retries
+        model,
+        language,
+        source,
+        sampler,
+        policies,
+        draft,
+        thinking,
+        parse,
+        force=force,
+        end=end,
+        max_retries=max_retries,
     )
     return replace(made, parses_specials=True) if language.parts and language.specials else made
 
@@ -515,6 +549,7 @@ def _generator(
     sampler: Sampler | BeamSearch | None,
     policies: Sequence[Policy[Any]],
     draft: Any,
+    thinking: Thinking | bool | None,
     parse: Callable[[str], Any] = str,
     *,
     force: bool = True,
@@ -527,7 +562,17 @@ def _generator(
     steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
     chosen = sampler or greedy()
-    return Generator(model, chosen, constraint, parse, source, steering=steering, draft=draft, unbounded=unbounded)
+    return Generator(
+        model,
+        chosen,
+        constraint,
+        parse,
+        source,
+        steering=steering,
+        draft=draft,
+        unbounded=unbounded,
+        thinking=Thinking.of(thinking),
+    )
 
 
 def _constraint(

@@ -59,7 +59,9 @@ class LanguageExits:
         """Return all ways in which the text may end now."""
         leaving = self._fsm.leaving(self._state)
         _, first, which, counts = np.unique(leaving.nodes, return_index=True, return_inverse=True, return_counts=True)
-        groups = np.split(leaving.token_ids[np.argsort(which, kind="stable")], np.cumsum(counts))[:-1]  # the last is empty
+        groups = np.split(leaving.token_ids[np.argsort(which, kind="stable")], np.cumsum(counts))[
+            :-1
+        ]  # the last is empty
         tokens, sizes = self._fsm.vocabulary.tokens, leaving.sizes[first].tolist()
         found = [Exit((tokens[ids[0]] or b"")[:size], ids) for ids, size in zip(groups, sizes, strict=True) if size]
         return [self._here(), *found] if self.may_end else found

@@ -13,7 +13,8 @@ invalid UTF-8 and without the prefix space that a tokenizer adds.
 
 `StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
 and two log-probabilities; its KV cache, last logits, random stream and result. `WrittenPiece` describes the span that was generated last,
-so that it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
+so that it can be resumed, and its `Thoughts`, those before it. Text, weight (sum of log-probabilities since it was reset) and score are
+computed from the row.
 """
 
 from __future__ import annotations
@@ -207,6 +208,33 @@ SCORED = WRITTEN + HEALED
 
 
 @dataclass(frozen=True, slots=True)
+class Thoughts:
+    """The free text between the marks of thinking, before an answer.
+
+    Attributes:
+        start: index of its first token, after the mark that begins it.
+        stop: index after its last token; None while the model thinks.
+        num_mark_bytes: how many bytes at its end are the mark that ends it, where that is text.
+        finish_reason: `stop` if the model has ended it, `length` if a limit has, empty while the model thinks.
+    """
+
+    start: int
+    stop: int | None = None
+    num_mark_bytes: int = 0
+    finish_reason: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model still thinks."""
+        return self.stop is None
+
+    def data(self, token_ids: Sequence[int], tokenizer: Tokenizer) -> bytes:
+        """Return its bytes in a row, without the mark."""
+        data = tokenizer.text_bytes(token_ids[self.start : self.stop])
+        return data[: max(len(data) - self.num_mark_bytes, 0)]
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenPiece:
     """The span that was generated last on a row, and what is needed to resume it.
 
@@ -219,6 +247,7 @@ class WrittenPiece:
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
         maker: the generator that wrote it, once the span has ended; None where that is not known, as in a state that was loaded.
+        thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
     """
 
     start: int
@@ -229,6 +258,12 @@ class WrittenPiece:
     stop: str | int | None = None
     healed: int = 0
     maker: Any = field(default=None, compare=False, repr=False)
+    thoughts: Thoughts | None = None
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the span was cut while the model thought, before its answer began."""
+        return self.thoughts is not None and self.thoughts.is_open
 
 
 @dataclass(frozen=True, slots=True, eq=False)
