@@ -49,7 +49,7 @@ class Leaving(NamedTuple):
 def leaving(automaton: Automaton, trie: Trie, state: int, others: NDArray[np.int32]) -> Leaving:
     """Return the tokens of the bitmask `others`, which `state` does not allow, that leave the language.
 
-    Cost: a walk of the trie, 0.3 to 10 ms.
+    Cost: a walk of the trie, 3 to 25 ms for 131,072 tokens.
     """
     nodes = np.full(len(trie.ends), Trie.root if automaton.is_accepting(state) else -1, np.int32)  # per token
     for first, codes, rows in sweep(automaton, trie, state):
