@@ -16,7 +16,7 @@ PACKAGES = ("fsm", "outlines_cont")
 # Of each package, modules that every module of it may import: they import nothing of ours but each other.
 LEAVES = {
     "fsm": "errors limits bitmask terms.work",
-    "outlines_cont": "checks device errors interfaces immutable user_code budget jinja_sandbox progress meter waiting",
+    "outlines_cont": "checks device errors interfaces immutable json_paths user_code budget jinja_sandbox progress meter waiting",
 }
 
 # From the bottom to the top: a room may import those that stand behind it, and each of these stands above it in the table.
@@ -55,9 +55,10 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
-generation           <- chats drafts engine events fsm models.tokenizer policies samplers sampling state streams
+generation           <- chats drafts engine events fsm fsm.automaton models.tokenizer policies samplers sampling
+                        state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
-                        sampling
+                        sampling state
 continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state
 chat                 <- chats events fsm generate generation replies samplers sampling state
