@@ -55,9 +55,11 @@ def leaving(automaton: Automaton, trie: Trie, state: int, others: NDArray[np.int
     for first, codes, rows in sweep(automaton, trie, state):
         alive = np.flatnonzero(codes).astype(np.int32)
         numbers = codes[alive] // 256
-        distinct = np.flatnonzero(np.bincount(numbers))
+        distinct = np.flatnonzero(np.bincount(numbers)).astype(np.int32)
         accepts = np.zeros(distinct[-1] + 1, bool)
-        accepts[distinct] = [automaton.is_accepting(target) for target in rows.states(256 * distinct).tolist()]
+        accepts[distinct] = [
+            automaton.is_accepting(target) for target in rows.states(distinct * np.int32(256)).tolist()
+        ]
         ends = alive[accepts[numbers]] + np.int32(first)
         below, token_ids = trie.texts_below(ends)
         nodes[token_ids] = ends[below]  # in place of shorter ones, as levels follow each other

@@ -103,9 +103,11 @@ class SequenceState(StateViews):
 
         Cost: as `Generator.probabilities`; what stands before the field is not fed again, but for one token.
         """
-        known = (row.piece.maker for row in self._flat if row.piece is not None and row.piece.maker is not None)
-        maker = next(known, None) if generator is None else generator
-        if not hasattr(maker, "alternatives"):
+        known: list[Any] = [
+            row.piece.maker for row in self._flat if row.piece is not None and row.piece.maker is not None
+        ]
+        maker = generator if generator is not None else next(iter(known), None)
+        if maker is None or not hasattr(maker, "alternatives"):
             raise OptionError(
                 "expected a state with a JSON text that a generator has just written, got another. Take the state before text is added "
                 "to it; for a state that was loaded, pass the `generator` that wrote it.",

@@ -186,6 +186,7 @@ def test_a_free_end_does_not_drive_a_number_on(model: HuggingFaceModel) -> None:
     assert driven.finish_reason == "length"
 
 
+@pytest.mark.feeds_again
 def test_the_values_of_a_field_have_probabilities(model: HuggingFaceModel) -> None:
     state = continuous(generate.json(model, Order))(f"Message: {MESSAGE}\nRecord: ", max_tokens=120)
     found = state.alternatives("city")
