@@ -20,9 +20,9 @@ import torch
 from fsm.automaton.lazy_dfa import Automaton
 from outlines_cont.checks import check, check_int
 from outlines_cont.errors import OptionError, located, shortened
+from outlines_cont.events.json_paths import byte_ranges
 from outlines_cont.generation.piece_maker import PieceMaker, squeezed
 from outlines_cont.generation.probabilities import Prefix, Probabilities, Spellings, Tree, sum_of_logs, traverse
-from outlines_cont.json_paths import byte_ranges
 from outlines_cont.policies.constraint import CheckedConstraint, Constraint
 from outlines_cont.policies.healing import token_starts
 from outlines_cont.state.row import StateRow

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy
 from pydantic import Field, TypeAdapter, ValidationError
 
+from outlines_cont.events.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.pipelines.outcome import SetupError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import shortened
-from outlines_cont.json_paths import field_of, leaves
+from outlines_cont.events.json_paths import field_of, leaves
 from outlines_cont.pipelines.calibration import Answer, Calibration, same_values
 
 MOST_VALUES = 50
