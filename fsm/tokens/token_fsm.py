@@ -36,10 +36,6 @@ from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_by_length
 
-MASK_OVERHEAD = (
-    1_000  # bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry
-)
-
 
 class TokenFSM:
     """The automaton of `expression` over the tokens of `vocabulary`, with a mask of allowed tokens for each state.
@@ -323,8 +319,7 @@ class TokenFSM:
             words = self._words_slowly(key)
         if key.nullable:
             words |= self.vocabulary.eos_mask
-        words.setflags(write=False)
-        return self._masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
+        return self._maker.keep(self._masks, key, words)
 
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
         """The mask of a term, by an automaton of its own with a larger bound; only short tokens where that is exceeded, too."""

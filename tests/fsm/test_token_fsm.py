@@ -28,7 +28,6 @@ from fsm.expression import lift
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, utf8
 from fsm.tokens import walk
-from fsm.tokens.character_loop import CharacterLoop
 from tests.fsm.test_expression import LANGUAGES, Language
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))
@@ -89,7 +88,7 @@ def test_masks_of_loops_equal_a_walk_of_every_token(
     expression: Expression, tokens: list[bytes | None], num_sweeps: int, max_nodes: int, data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CharacterLoop, "sweeps_before_grouping", num_sweeps)
+        patch.setattr(Vocabulary, "sweeps_before_exits", num_sweeps)
         patch.setattr(walk, "MAX_TAIL_NODES", max_nodes)
         check_everywhere(TokenFSM(expression, Vocabulary(tokens, [0])), data)
 

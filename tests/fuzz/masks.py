@@ -28,7 +28,6 @@ from fsm.bitmask import to_ids
 from fsm.terms import node as nodes
 from fsm.terms.node import Kind
 from fsm.tokens import mask_strategies, walk
-from fsm.tokens.character_loop import CharacterLoop
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker
 from fsm.tokens.trie import Trie
 from tests.fuzz.languages import build, draw, is_valid, smaller
@@ -41,7 +40,7 @@ _PIECES = ["a", "b", "ab", "z", "yes", "no", " ", "  ", "é", "1", "12", ".", ",
 _SETTINGS: list[list[tuple[Any, str, Any]]] = [
     [],
     [],
-    [(Vocabulary, "walks_before_a_loop", 0), (CharacterLoop, "sweeps_before_grouping", 0)],
+    [(Vocabulary, "walks_before_a_loop", 0), (Vocabulary, "sweeps_before_exits", 0)],
     [(mask_strategies, "_is_narrow", lambda maker, state: False), (walk, "MAX_TAIL_NODES", 0)],
 ]
 """What is set for a walk, so that each strategy is the one that is used now and then."""
